@@ -31,6 +31,11 @@ class ControlGroups:
     """The control groups of one job on this machine. `make` finds out what is possible; `join` creates groups."""
 
     def __init__(self, job_id: str, *, tracking: Path | None, memory: Path | None, version: int, missing: str) -> None:
+        """Use `make` instead.
+
+        `tracking`: the v2 group in which groups can be made; None if there is none. `memory`: the group below which
+        memory can be limited, of cgroup `version` 1 or 2. `missing`: why groups are not possible, as a sentence.
+        """
         self._job_id = job_id
         self._tracking = tracking
         self._memory = memory

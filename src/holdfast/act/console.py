@@ -48,6 +48,11 @@ class Console:
         stall_s: float = STALL_S,
         hold_s: float = HOLD_S,
     ) -> None:
+        """Create a console that writes to `outlet`.
+
+        `name`: its name in messages. `limit_bytes`: the buffer's size. `stall_s`: seconds without a read byte until
+        output is dropped. `hold_s`: seconds until an unfinished line is shown.
+        """
         self.name = name
         self.owner: ConsoleStream | None = None
         """The stream whose unfinished line is on the screen."""
@@ -147,6 +152,7 @@ class Console:
         self._held.setdefault(voice, now)
 
     def unhold(self, voice: ConsoleStream) -> None:
+        """Note that the stream's line is finished or shown."""
         self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:
@@ -159,6 +165,7 @@ class Console:
         return min(wakes, default=None)
 
     def tick(self, now: float) -> None:
+        """Show unfinished lines that are due, and notice a reader that has stopped."""
         self._now = now
         # Use the same sum as `next_wake`: a difference could round to just under the time and wake for ever. While
         # writers are paused, the end of a line may be unread in the worker's pipe, so no line is shown unfinished.
@@ -178,6 +185,7 @@ class Console:
             self._flush(now)
 
     def on_writable(self, now: float) -> None:
+        """Write buffered output, because the fd is writable again."""
         self._now = now
         self._flush(now)
 

@@ -3,8 +3,8 @@
 `holdfast run` is two processes. The process that the user started is the *guard*: it forks the *supervisor* and waits.
 The supervisor forks the workers. Both are subreapers, so each can end everything if the other is killed:
 
-- the supervisor dies (SIGKILL, a crash): every process below it, in any session, becomes the guard's child; the
-  guard kills them all, and leaves with 128 + the signal's number;
+- the supervisor dies (SIGKILL, a crash): every process below it, in any session, becomes the guard's child; the guard
+  kills them all, and exits with 128 + the signal's number;
 - the guard dies: the supervisor reads the end of file of a pipe that only the guard held open, kills everything, and
   writes the report itself.
 

@@ -68,6 +68,9 @@ class ChildContext:
     """The guard's data for one ward, which runs with it."""
 
     def __init__(self, fd: int, number: int, settled_fd: int, promise: SharedDeadline) -> None:
+        """Create the data. `fd`: the read end of the ward's pipe. `number`: how often the ward was started.
+        `settled_fd`: the fd on which the ward reports that it has come up. `promise`: the deadline shared with the
+        guard."""
         self.fd = fd
         """The read end of the ward's pipe: it has the guard's messages, and the end of file when the guard dies."""
         self.number = number
@@ -131,6 +134,7 @@ class ManagedChild:
 
     @property
     def over(self) -> bool:
+        """Whether the ward has ended and is not restarted."""
         return self.status is not None
 
     def say(self, word: bytes) -> None:

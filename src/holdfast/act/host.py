@@ -74,6 +74,12 @@ class LocalHost:
         warm: Nurseries | None = None,
         store: Holder | None = None,
     ) -> None:
+        """Create a host without workers.
+
+        `setting`: the configuration of the workers. `output`: stores the workers' output. `groups`: makes control
+        groups, if the machine allows any. `warm`: starts workers warm; None for cold starts only. `store`: hosts the
+        rendezvous store; None if rank 0 does.
+        """
         self._setting = setting
         self._reactor = reactor
         self._learn = learn
@@ -260,6 +266,7 @@ class LocalHost:
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> None:
+        """Release the ranks that waited for rank 0, and let nurseries check their time limits."""
         for rank in self._head_start.take(now):
             if rank in self.workers.alive:
                 self._let_go(self.workers.alive[rank])

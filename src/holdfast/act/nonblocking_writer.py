@@ -3,7 +3,7 @@
 O_NONBLOCK must not be set on the fd itself: the flag belongs to the open file description, which the shell that started
 holdfast, and other commands in the pipeline, may share. So:
 
-- terminal, pipe, character device: opened once more through /proc/self/fd/N, which gives a description of our own;
+- terminal, pipe, character device: it is opened again through /proc/self/fd/N, which gives it its own description;
 - socket (it cannot be opened again): MSG_DONTWAIT on every send;
 - regular file: as it is. Opened again it would begin at offset 0, and a write to it never waits for a reader anyway;
 - where opening again fails (a pipe of another user after `sudo`, no /proc): asked with poll before each write, which is

@@ -32,6 +32,8 @@ class PeerEnvironment:
     """The peer variables of one attempt for the workers of this machine."""
 
     def __init__(self, attempt: int, peers: Peers, setting: WorkerConfig) -> None:
+        """Write the files for the workers. `attempt`: its number. `peers`: the addresses and ports of all workers.
+        `setting`: the configuration of this machine's workers."""
         self.attempt = attempt
         self._spec = setting.spec
         self._names = openpai_variables.peer_names(peers)

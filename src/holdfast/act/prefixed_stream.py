@@ -27,6 +27,8 @@ class PrefixedStream:
     __slots__ = ("_console", "_held", "_open", "_prefix", "_separator", "path")
 
     def __init__(self, console: ConsoleScreen, prefix: bytes, path: str) -> None:
+        """Create a stream on `console`. `prefix`: put before each line. `path`: the log file that contains all its
+        output."""
         self._console = console
         self._prefix = prefix
         self._separator = b"\n" + prefix

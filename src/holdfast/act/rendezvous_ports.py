@@ -30,6 +30,8 @@ class RendezvousPorts:
     connect to it."""
 
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
+        """Create it. `first`: the port that the user has chosen for attempt 1. `holder`: hosts the store; None if
+        rank 0 does."""
         self._first = first
         """The port that the user has chosen for attempt 1; None if the user has chosen none."""
         self._holder = holder

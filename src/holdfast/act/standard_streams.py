@@ -93,6 +93,7 @@ class Streams:
             pass  # the real terminal was closed: the size stays the same
 
     def close(self) -> None:
+        """Close the fds of this object."""
         for ours in self._ours.values():
             os.close(ours)
         self._ours.clear()
@@ -123,4 +124,4 @@ def restore(fd: int, before: list[Any] | None) -> None:
         if termios.tcgetattr(fd) != before:
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
     except termios.error:
-        pass  # it was closed meanwhile
+        pass  # the terminal was closed

@@ -75,7 +75,7 @@ def _child(work: Callable[[], object], writer: int, keep: int) -> None:
         said = "0"
     except OSError as error:
         said = f"{error.errno or errno.EIO} {error.strerror or error}"
-    except Exception as error:  # a bug in holdfast must reach the parent, as an OSError there
+    except Exception as error:  # report a bug in holdfast to the parent, which raises an OSError
         said = f"{errno.EIO} a bug of holdfast: {type(error).__name__}: {error}"
     finally:
         os.write(writer, said.encode()[:4000])

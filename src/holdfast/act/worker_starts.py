@@ -38,9 +38,11 @@ class Ticket(msgspec.Struct, frozen=True):
 
     @property
     def streams(self) -> tuple[int, int, int]:
+        """The worker's stdin, stdout and stderr."""
         return self.stdin_fd, self.out[1], self.err[1]
 
     def close(self) -> None:
+        """Close both ends of the pipes for stdout and stderr."""
         for fd in (*self.out, *self.err):
             os.close(fd)
 
@@ -152,6 +154,7 @@ class HeadStart:
         return True
 
     def first_is_up(self, now: float) -> None:
+        """Note that rank 0 runs its program: the other ranks are due after the head start."""
         if self._held:
             self._due = now + self._length_s
 
@@ -188,6 +191,7 @@ class Starts:
             self._warm.begin(command, env, cwd, now)
 
     def ask(self, ticket: Ticket, now: float) -> list[Started]:
+        """Start a worker. Return the results that are known now."""
         self._waiting[ticket.seat.rank] = ticket
         return self._settle([WarmStart(ticket, None)] if self._warm is None else self._warm.ask(ticket, now))
 

@@ -84,6 +84,7 @@ class Workers:
             self.attempt, self._gone = attempt, {}
 
     def add(self, ticket: Ticket, process: Spawned, now: float, *, warm: bool = False) -> Worker:
+        """Add a worker that has its process now."""
         worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now, ticket.env, warm)
         self.alive[ticket.seat.rank] = worker
         return worker

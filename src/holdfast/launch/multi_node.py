@@ -221,6 +221,7 @@ def port_range(settings: Settings) -> tuple[int, int] | None:
 
 
 def owner_wait_s(settings: Settings) -> float:
+    """Return the seconds of `owner-wait`, 60 if it is not set."""
     found = settings.number("owner-wait")
     return 60.0 if found is None else found
 

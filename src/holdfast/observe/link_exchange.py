@@ -25,6 +25,8 @@ class PeerPort:
     """Listens for peers and echoes their bytes, until `close`. Raises OSError if no port is free."""
 
     def __init__(self, order: OpenPort, reactor: Reactor, ports: Iterator[int]) -> None:
+        """Listen at the first free port of `ports` (0: any). `order`: the token, the block's size and the time
+        limit."""
         self._order = order
         self._reactor = reactor
         self._served: set[_Echo] = set()
@@ -197,6 +199,7 @@ class PeerProbe(_Stream):
     def __init__(
         self, order: MeasurePeer, reactor: Reactor, now: float, tell: Callable[[PeerProbe, PeerMeasured], None]
     ) -> None:
+        """Begin to connect. `order`: the peer's address, the token, the block's size and the time limit."""
         self._order = order
         self._tell = tell
         family = socket.AF_INET6 if ":" in order.address else socket.AF_INET

@@ -78,6 +78,7 @@ def state(pid: int) -> str:
 
 
 def parent(pid: int) -> int | None:
+    """Return the pid of the process's parent; None if the process has ended."""
     found = _stat(f"/proc/{pid}/stat")
     return int(found[1][1]) if found else None
 
@@ -144,6 +145,7 @@ def _cpu_s(fields: list[str], *, reaped: bool) -> float:
 
 
 def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
+    """Return the state of one thread; None if it has ended. `name`: shown instead of the thread's own name."""
     found = _stat(f"/proc/{pid}/task/{tid}/stat")
     if found is None:
         return None

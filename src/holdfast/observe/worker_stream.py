@@ -47,6 +47,8 @@ class Stream:
     __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "first_output_at", "last_output_at", "sink", "source")
 
     def __init__(self, fd: int, source: str, file: StreamLog, sink: Sink | None) -> None:
+        """Take over `fd`, the read end of a pipe. `source`: worker and stream, for messages. `file`: the log file.
+        `sink`: the stream's display on the terminal; None if it is not shown."""
         os.set_blocking(fd, False)
         self.fd = fd
         self.source = source

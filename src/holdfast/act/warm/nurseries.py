@@ -36,6 +36,12 @@ class Warm:
         python: str = sys.executable,
         lessons: Path | None = None,
     ) -> None:
+        """Create it without nurseries.
+
+        `say`: prints why workers start cold. `preload`: modules to import first. `standby`: keep workers for the next
+        attempt forked while an attempt runs. `import_s`: limit in seconds for the imports. `python`: an interpreter
+        that is allowed besides holdfast's own. `lessons`: the directory of stored lessons; None to store none.
+        """
         self._reactor = reactor
         self._say = say
         self._preload = preload
@@ -130,6 +136,7 @@ class Warm:
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[WarmStart]:
+        """Fork standby workers when they are due, and check all time limits. Return the answers to requests."""
         if self._stand_by_at is not None and now >= self._stand_by_at:
             self._stand_by_at = None
             self._fork(now)

@@ -108,6 +108,7 @@ class Nursery:
             self._start(now)
 
     def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
+        """Request a worker. Return the answers that are known now, also those to earlier requests."""
         self._waiting.append(ticket)
         self._keep, self._replaced = 0, 0
         self.begin(now)
@@ -377,6 +378,7 @@ class Nursery:
         return 0.0 if self._heard else self._deadline
 
     def tick(self, now: float) -> list[WarmStart]:
+        """Handle received messages and the time limit. Return the answers to requests."""
         if self._heard:
             while self._heard:
                 self._receive(now)

@@ -64,6 +64,7 @@ def min_succeeded(found: Mistakes, where: str, number: Any, count: int) -> int |
 
 
 def cpus_of(number: float | None) -> float | None:
+    """Return the number of CPUs; None if it is 0 or not set."""
     return number or None
 
 

@@ -94,6 +94,8 @@ class Context:
     """The input of a built-in check: the job, its nodes, and the site on which the check runs."""
 
     def __init__(self, *, site: Site, job: JobSpec | None, nodes: Sequence[Node], attempt: int, now: float) -> None:
+        """Create the input. `site`: the node, directories and port. `job`: the job, if the check runs for one.
+        `nodes`: the job's nodes. `attempt`: the number of the attempt that starts. `now`: seconds since the epoch."""
         self.site = site
         self.job = job
         self.nodes = list(nodes)

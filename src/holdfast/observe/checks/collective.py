@@ -109,5 +109,5 @@ class Collective(GangCheck):
         return best
 
     def disturb(self, index: int, numbers: Any) -> Any:
-        """Return the sum that is compared; tests override this to change it."""
+        """Return the sum to compare. Tests override this method to return a wrong one."""
         return numbers

@@ -1,4 +1,4 @@
-"""Is there free space where the job writes?"""
+"""Is there free space in the directories to which the job writes?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the job's own files in order: its program, what it imports, what it reads, where it writes?"""
+"""Are the job's files in order: its program, its imports, its inputs and its output directories?"""
 
 from __future__ import annotations
 

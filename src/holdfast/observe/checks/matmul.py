@@ -31,10 +31,12 @@ class MatmulParams(GangParams, frozen=True, kw_only=True):
 
 
 def left(row: int, column: int) -> int:
+    """Return the element of the first factor at a row and column."""
     return (row + 3 * column) % _P - 2
 
 
 def right(row: int, column: int) -> int:
+    """Return the element of the second factor at a row and column."""
     return (2 * row + column) % _Q - 3
 
 
@@ -110,7 +112,7 @@ class Matmul(GangCheck):
         return best
 
     def disturb(self, product: Any) -> Any:
-        """Return the product that is compared; tests override this to change it."""
+        """Return the product to compare: a hook for tests."""
         return product
 
     def compare(self, product: Any) -> None:

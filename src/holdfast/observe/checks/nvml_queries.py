@@ -54,6 +54,7 @@ class Nvml:
         return found.value // 1000, found.value % 1000 // 10
 
     def count(self) -> int:
+        """Return the number of devices."""
         found = ctypes.c_uint()
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(found))
         return found.value

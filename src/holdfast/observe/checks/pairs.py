@@ -150,7 +150,7 @@ class Pairs(BuiltIn):
         return took
 
     def disturb(self, node: int, data: bytes) -> bytes:
-        """Return the data to send; tests override this to change it."""
+        """Return the data to send: a hook for tests."""
         return data
 
 

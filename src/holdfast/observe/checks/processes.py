@@ -1,4 +1,4 @@
-"""Are there heaps of zombies, or processes that nothing can wake?"""
+"""Are there many zombies, or processes that are stuck in the kernel?"""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def kernel_lines(path: str) -> list[tuple[float, str]]:
             try:
                 data = os.read(fd, 8192)
             except BrokenPipeError:
-                continue  # the oldest records were overwritten meanwhile
+                continue  # the oldest records were overwritten
             except OSError:
                 break
             if not data:

@@ -57,6 +57,8 @@ class GrowingFile:
         from_start: bool = False,
         clock: Clock | None = None,
     ) -> None:
+        """Open the file, or watch its folder until it exists. `clock`: for the times of lines and the length of
+        turns."""
         self.path = Path(path)
         self._clock = clock or Clock()
         self.missing = ""

@@ -46,18 +46,23 @@ class Retreat:
     is checked."""
 
     def __init__(self, control: Any, supervisor: int, printed: tuple[int, ...]) -> None:
+        """Create it without spares. `control`: the socket to the supervisor. `supervisor`: its pid. `printed`: the
+        fds of the files to which the nursery's stdout and stderr go."""
         self._control = control
         self._supervisor = supervisor
         self._printed = printed
         self._spares: list[Spare] = []
 
     def pids(self) -> frozenset[int]:
+        """Return the pids of the spares."""
         return frozenset(spare.pid for spare in self._spares)
 
     def fds(self) -> list[int]:
+        """Return the nursery's fds of the pipes to the spares."""
         return [fd for spare in self._spares for fd in (spare.tell, spare.heard)]
 
     def is_open(self) -> bool:
+        """Whether there is a spare that could take over."""
         return bool(self._spares)
 
     def keep(self) -> dict[str, Any] | None:
@@ -94,6 +99,7 @@ class Retreat:
         self._spares.pop(0).dismiss()
 
     def forget(self) -> None:
+        """Dismiss all spares."""
         while self._spares:
             self.forget_first()
 

@@ -243,6 +243,7 @@ Stamp = tuple[str, int, int, int]
 
 
 def stamp(paths: Iterator[str]) -> list[Stamp]:
+    """Return the stamps of the files among these paths that exist."""
     return [(path, *found) for path in paths if (found := _look(path)) is not None]
 
 

@@ -30,6 +30,8 @@ class Imports:
     """Does the steps of a script. It undoes an import that makes forks unsafe, if other imports remain useful."""
 
     def __init__(self, control: Any, config: dict[str, Any], printed: tuple[int, int]) -> None:
+        """Create it. `control`: the socket to the supervisor. `config`: the supervisor's first message. `printed`:
+        the fds of the files to which stdout and stderr go."""
         self._module: str | None = config["module"]
         self._preload: list[str] = config["preload"]
         self._per_worker: frozenset[str] = frozenset(config["per_worker"])
@@ -246,5 +248,6 @@ class Imports:
 
 
 def few(names: list[str]) -> str:
+    """Return the first four top-level packages of these modules as text, with the number of the others."""
     tops = list(dict.fromkeys(name.partition(".")[0] for name in names))
     return ", ".join(tops[:4]) + (f" and {len(tops) - 4} more" if len(tops) > 4 else "") or "nothing"

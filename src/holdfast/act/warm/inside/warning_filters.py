@@ -17,6 +17,7 @@ class Filters:
         self._of_script: list[Any] = []
 
     def do(self, call: str) -> None:
+        """Run one call of `warnings` from the script, and note the filters that it adds."""
         import warnings
 
         if self._module is None:
