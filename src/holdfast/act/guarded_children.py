@@ -105,7 +105,7 @@ class RestartLimit:
 
 
 class ManagedChild:
-    """One child of the guard."""
+    """One child of the guard, which is called a ward."""
 
     def __init__(
         self, name: str, carry: Callable[[ChildContext], int], *, hears: Iterable[int] = (), counts: bool = True

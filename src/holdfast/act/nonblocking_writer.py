@@ -4,11 +4,12 @@ O_NONBLOCK must not be set on the fd itself: the flag belongs to the open file d
 holdfast, and other commands in the pipeline, may share. So:
 
 - terminal, pipe, character device: it is opened again through /proc/self/fd/N, which gives it its own description;
-- socket (it cannot be opened again): MSG_DONTWAIT on every send;
-- regular file: as it is. Opened again it would begin at offset 0, and a write to it never waits for a reader anyway;
-- where opening again fails (a pipe of another user after `sudo`, no /proc): asked with poll before each write, which is
-  then small enough that a pipe which says it is writable has room for it. Should another writer fill the pipe between
-  the two calls, that one write waits; nothing can be done about it there.
+- socket, which cannot be opened again: every send has MSG_DONTWAIT;
+- regular file: the fd is used as it is. Opened again it would begin at offset 0, and a write to it never waits for a
+  reader;
+- if it cannot be opened again (a pipe of another user after `sudo`, no /proc): poll before each write, and write so
+  little that a writable pipe has room for it. If another writer fills the pipe between the two calls, that write
+  blocks; this cannot be avoided.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Outlet:
             self.fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno == errno.ENXIO and stat.S_ISFIFO(os.fstat(fd).st_mode):
-                return  # a pipe without a reader
+                return  # it is a pipe without a reader: the kind stays CLOSED
             self.fd = _duplicate(fd)
             self.kind = OutletKind.PATIENT
         else:

@@ -1,8 +1,8 @@
-"""Rendezvous ports: a new one for each attempt."""
+"""Chooses rendezvous ports, a new one for each attempt, and reserves ports for roles."""
 
 from __future__ import annotations
 
-import _socket  # `socket` itself makes enums of a hundred numbers first
+import _socket  # `_socket` loads faster: `socket` creates enums of a hundred numbers
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing

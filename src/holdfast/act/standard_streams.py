@@ -59,7 +59,7 @@ class Streams:
         return os.pipe() if real is None else self._terminal(number, real)
 
     def _terminal(self, number: int, real: int) -> tuple[int, int]:
-        import termios  # most runs have pipes
+        import termios  # imported late: most runs have pipes
 
         try:
             ours, theirs = os.openpty()

@@ -120,7 +120,7 @@ def _is_helper(pid: int, child: int) -> bool:
     try:
         return b"multiprocessing" in Path(f"/proc/{child}/cmdline").read_bytes()
     except OSError:
-        return True  # gone
+        return True  # it has ended
 
 
 def _in_foreground(pid: int) -> bool:

@@ -111,7 +111,7 @@ class Workers:
                 try:
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
                 except ChildProcessError:
-                    pass  # reaped between the look and now
+                    pass  # it has been reaped already
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Notify every worker of the attempt to save and exit; return the ranks that listen."""

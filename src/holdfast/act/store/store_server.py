@@ -19,7 +19,7 @@ import sys
 import types
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` would be imported for nothing
+if TYPE_CHECKING:  # at run time `typing` is not needed
     from typing import Any
 
 
