@@ -52,7 +52,7 @@ class WarmStartOptions(msgspec.Struct, frozen=True):
 
 
 class Interpreter(msgspec.Struct, frozen=True):
-    """A Python for the workers."""
+    """The workers' Python interpreter."""
 
     path: str
     #: Whether it is the Python that runs holdfast.

@@ -25,7 +25,7 @@ def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -
     traces = bool(settings.flag("traces"))
     if not (summary or notify or traces or any(asked.values())):
         return None
-    from holdfast.model.notice_messages import NoticePlan  # most runs notify no receiver
+    from holdfast.model.notice_messages import NoticePlan  # imported late: most runs notify nobody
 
     limit_s = settings.number("notice-timeout")
     return NoticePlan(

@@ -72,7 +72,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
         role = options.role or "worker"
         # A role may have any name, but a directory's name may not: ROLE_NAME keeps the original.
-        env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # the pattern costs a start 1 ms
+        env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # compiling NAME takes 1 ms
         name_of_role = plain_name(role, "worker") if env else role
         count = workers(options)
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)

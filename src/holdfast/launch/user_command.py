@@ -18,7 +18,7 @@ PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
 #: The shells of images that have no /bin/sh (distroless, `:debug`).
 OTHER_SHELLS = ("/busybox/sh",)
-#: The longest `#!` line in bytes: the kernel reads no more (BINPRM_BUF_SIZE less one).
+#: The longest `#!` line in bytes that the kernel reads (BINPRM_BUF_SIZE - 1).
 LONGEST_FIRST_LINE = 255
 
 
