@@ -143,5 +143,5 @@ SECTIONS: dict[str, str] = {
     "slurm": "Unless a job file says it: what `holdfast submit` asks of Slurm.",
     "kubernetes": "Unless a job file says it: what `holdfast submit` asks of Kubernetes.",
 }
-#: The sections whose keys may hold mappings and lists of any depth.
+#: The sections whose values may be nested mappings and lists.
 DEEP_SECTIONS = frozenset({"kubernetes"})
