@@ -108,7 +108,7 @@ class KernelLog:
 
     def _take(self, row: str, boot: float) -> None:
         if row.startswith(" "):
-            return  # a record's dictionary (SUBSYSTEM=, DEVICE=), not its text
+            return  # the line is part of a record's dictionary (SUBSYSTEM=, DEVICE=)
         at: float | None = None
         if record := _RECORD.match(row):
             at, row = boot + int(record[3]) / 1e6, record[4]

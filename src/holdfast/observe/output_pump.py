@@ -71,7 +71,7 @@ class OutputScreen(Protocol):
 
 
 class Logs(Protocol):
-    """The writer of the workers' files."""
+    """Writes the workers' log files."""
 
     @property
     def pid(self) -> int:

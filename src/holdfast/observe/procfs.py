@@ -20,7 +20,7 @@ MAX_CHILDREN = 12
 
 
 class ProcessLook(Noun, frozen=True, kw_only=True):
-    """One process with its descendants at one moment."""
+    """The state of a process and its descendants at one moment."""
 
     pid: int
     #: The process's own threads, main thread first; then the main threads of its descendants.

@@ -1,7 +1,7 @@
 """Does this machine's clock agree with a reference?
 
 Wrong clocks break certificates, tokens and time-stamped checkpoints. The reference is a time server (SNTP, RFC 4330),
-or the server of a shared directory: the time it gives to a new file.
+or the file server of a shared directory, which sets the time of a new file.
 """
 
 from __future__ import annotations

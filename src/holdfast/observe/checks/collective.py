@@ -1,7 +1,7 @@
-"""Do all groups meet and add up numbers together, correctly and in time?
+"""Do all groups connect and add up numbers together, correctly and in time?
 
-An all-reduce with torch: gloo between processes of this machine, nccl (or the vendor's own) where each group has a
-device. Every element of the sum is known beforehand.
+The check runs an all-reduce with torch: with gloo between processes of this machine, or with nccl (or the vendor's
+library) if each group has a device. Every element of the sum is known beforehand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does the CPU run at its speed: enough cores, no clock held down, nothing too hot?"""
+"""Does the CPU run at full speed: are there enough cores, no limit on the clock, and no overheating?"""
 
 from __future__ import annotations
 

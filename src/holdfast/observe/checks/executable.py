@@ -1,4 +1,4 @@
-"""Any executable as a check: a Slurm prolog, a Nagios plugin, a shell script.
+"""Runs an executable as a check: a Slurm prolog, a Nagios plugin, a shell script.
 
 Exit status 0 is good, 1 and other small numbers are bad; 3 (Nagios: unknown), 126, 127 and a death by signal are
 inconclusive. Standard output may be one JSON object with any of `result`, `message` (or `result_msg`),

@@ -1,4 +1,4 @@
-"""Does another user's program use the cores?"""
+"""Do other programs use the cores?"""
 
 from __future__ import annotations
 

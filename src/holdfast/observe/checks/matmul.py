@@ -1,7 +1,7 @@
 """Does every device (or core) multiply matrices correctly, and as fast as the others?
 
 The factors are small whole numbers in a pattern, so that the exact product is known beforehand and fits every number
-format: a wrong one is found by comparing, a slow one by the median of all.
+format: a wrong product is found by comparison, and a slow group by the median of all groups.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is there host memory left for the workers?"""
+"""Is there enough free host memory for the workers?"""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ _TABLES = (
 
 def _copy(process: int, fd: int) -> int:
     """Return a copy of another process's descriptor; -1 if the kernel refuses."""
-    import ctypes  # only the search for a taken port needs it
+    import ctypes  # imported late: only the search for a port's holder needs it
 
     return int(ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, fd, 0))
 

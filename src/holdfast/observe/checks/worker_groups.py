@@ -18,7 +18,7 @@ from holdfast.untrusted import Malformed, json_leniently
 
 
 class GroupAnswer(Noun, frozen=True, kw_only=True):
-    """The result of one group."""
+    """The result of one worker group."""
 
     index: int
     value: Any = None

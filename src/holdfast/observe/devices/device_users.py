@@ -89,5 +89,5 @@ def _opens(folder: Path, wanted: set[str]) -> bool:
             if os.readlink(f"{folder}/{name}") in wanted:  # noqa: PTH115 - the same
                 return True
         except OSError:
-            continue  # closed meanwhile
+            continue  # the file was closed
     return False
