@@ -1,10 +1,11 @@
 """The terminal that workers and holdfast share: its buffer is bounded, no write blocks, and lines of two writers never
 mix.
 
-Output that a console cannot write at once stays in a buffer. While its reader takes bytes, however slowly, a full
-buffer is `full`, and its writers pause: `holdfast run … | slow-reader` loses no line. If the buffer is full and the
-reader has read no byte for `STALL_S`, training must not wait for the display: the console drops further output and
-counts it. Once the reader reads again, the console reports the dropped bytes and the log files that contain them.
+Output that a console cannot write at once stays in a buffer. If the buffer is full but the reader still reads, however
+slowly, the console is `full`, and its writers pause: `holdfast run … | slow-reader` loses no line. If the buffer is
+full and the reader has read no byte for `STALL_S`, training must not wait for the display: the console drops further
+output and counts it. Once the reader reads again, the console reports the dropped bytes and the log files that contain
+them.
 """
 
 from __future__ import annotations
