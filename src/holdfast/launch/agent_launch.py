@@ -97,7 +97,7 @@ def order_for_agents(
     """Return the order with the values that are the same for all agents of a job. Raises `BadUsage`.
 
     `by`: the name of the platform that starts them. `key`: the job's 32 bytes. `slots`: the number of workers on each
-    node, unless the user's options say it.
+    node; None: as the user's options say.
     """
     addresses, typed_address = owner_addresses(options)
     return AgentOrder(
