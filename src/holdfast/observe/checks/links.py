@@ -1,4 +1,5 @@
-"""Can the nodes of a job exchange data? The owner has them do so, two by two, once all have passed their checks.
+"""Can the nodes of a job exchange data? The owner tests that in pairs of nodes, once all nodes have passed their
+checks.
 
 One machine cannot measure a link between two: this check only provides the name by which users choose the test.
 """
