@@ -87,8 +87,8 @@ class Crowds:
 
     def __init__(self, reactor: Reactor, port: int, nodes: int, processes: int, more: Sequence[str] = ()) -> None:
         self.said: list[dict[str, Any]] = []
+        #: What else is to be said where they do not get so far.
         self.why: Callable[[], str] = lambda: ""
-        """What else is to be said where they do not get so far."""
         self._held = {}
         self._reactor = reactor
         self.processes = []

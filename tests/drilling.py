@@ -86,8 +86,8 @@ class Cluster(Workers):
         self.token = token
         self.python = sys.executable
         super().__init__(place / "out")
+        #: The last `holdfast run` of each node, by its number.
         self.runs: dict[int, Started] = {}
-        """The last `holdfast run` of each node, by its number."""
         self.endpoint = f"{net[1].address}:{PORT}"
         for node in net:
             self.give_key(node)

@@ -70,8 +70,8 @@ class Play:
         self.history: list[tuple[float, ev.Event, list[Action]]] = []
         self.nodes: tuple[str, ...] = NODES
         self.sent: dict[str, float] = {}
+        #: Of every agent.
         self.boot = 1
-        """Of every agent."""
 
     def at(self, phase: Phase) -> bool:
         return self.gang.phase is phase

@@ -309,8 +309,8 @@ class Net:
         self._nodes = {n: Node(self, n, name, place / f"node{n}") for n, name in enumerate(names, 1)}
         self._switch: subprocess.Popen[str] | None = None
         self._switch_pid = 0
+        #: Everything that was started here: what still runs at the end is killed.
         self.left: list[subprocess.Popen[str]] = []
-        """Everything that was started here: what still runs at the end is killed."""
 
     def __enter__(self) -> Net:
         try:

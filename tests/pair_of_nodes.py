@@ -35,8 +35,8 @@ class Pair:
         self.key.write_bytes(os.urandom(32))
         self.key.chmod(0o600)
         self.a, self.b = holdfast.dir / "a", holdfast.dir / "b"
+        #: Options of both about their checks.
         self.checks = ["--no-checks"]
-        """Options of both about their checks."""
         self.runs: list[subprocess.Popen[str]] = []
 
     def start(self, rest: str, *options: str) -> None:

@@ -32,8 +32,8 @@ class ForwardingProxy:
         self.due: list[tuple[float, int, socket.socket, bytes]] = []
         self.numbers = itertools.count()
         self.peer: dict[socket.socket, socket.socket] = {}
+        #: When the last piece that waits for a socket is sent: nothing may overtake it.
         self.latest: dict[socket.socket, float] = {}
-        """When the last piece that waits for a socket is sent: nothing may overtake it."""
 
     def run(self) -> None:
         print("ok", flush=True)

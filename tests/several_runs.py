@@ -50,8 +50,8 @@ class Runs:
         self.trainer = place / "trainer.py"
         self.trainer.write_text(TRAINS_TILL_END)
         self.key = self.new_key("key")
+        #: All runs share a state directory, as on a cluster with shared homes.
         self.one_home = False
-        """All runs share a state directory, as on a cluster with shared homes."""
         self.runs: list[subprocess.Popen[bytes]] = []
 
     def new_key(self, name: str) -> Path:

@@ -53,8 +53,8 @@ class OwnersEnd:
 
     def __init__(self, key: Key = JOB_KEY, waiting: int = WAITING, host: str = "127.0.0.1") -> None:
         clock = Clock()
+        #: The clock of this end can be set forward.
         self.ahead_s = 0.0
-        """The clock of this end can be set forward."""
         self.reactor = Reactor(lambda: clock.now() + self.ahead_s)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)

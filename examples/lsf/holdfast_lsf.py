@@ -136,8 +136,8 @@ class _Agents:
         self._starter = starter
         self._port = port
         self._reactor = reactor
+        #: By rank, with the writing end of its standard input.
         self._children: dict[int, tuple[Child, int]] = {}
-        """By rank, with the writing end of its standard input."""
         self._tries = [0] * len(starter.hosts)
         self._due = 0
         self._over = self._left = False

@@ -182,8 +182,8 @@ class CheckRegistry:
         self._describe = describe_in_child
         self._profiles: dict[str, Profile] = {}
         self._entry_points: dict[str, CheckRef] | None = None
+        #: The names of the checks from `--plugin`, in order.
         self.from_plugins: tuple[str, ...] = ()
-        """The names of the checks from `--plugin`, in order."""
         for given in plugins:
             self._add(Path(given))
 

@@ -13,8 +13,8 @@ class Clock:
     """The time of one process. A run creates one, which dates everything in the run."""
 
     def __init__(self) -> None:
+        #: The time of the boot: the zero of the kernel's own time stamps.
         self.boot = time.time() - time.monotonic()
-        """The time of the boot: the zero of the kernel's own time stamps."""
 
     def not_before(self, moment: float) -> None:
         """Make sure that no later time is earlier than `moment`, a time recorded by another machine."""

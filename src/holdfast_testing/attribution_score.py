@@ -24,8 +24,8 @@ class Score:
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.right: Counter[str] = Counter()
+        #: How often the first failure that the owner learnt of would have been right.
         self.naive: Counter[str] = Counter()
-        """How often the first failure that the owner learnt of would have been right."""
 
     def add(self, witness: Witness) -> None:
         for number, record in witness.records.items():

@@ -38,16 +38,16 @@ class Seating:
         self.joining = bool(world.plan.joins)
         self.slots = {node.name: node.slots for node in world.plan.nodes}
         self.devices = {node.name: frozenset(node.devices) for node in world.plan.nodes}
+        #: The nodes of the attempt before, in the order of their ranks.
         self.line: tuple[str, ...] = ()
-        """The nodes of the attempt before, in the order of their ranks."""
+        #: The time at which the last node joined.
         self.came_at = 0.0
-        """The time at which the last node joined."""
         self.waited_from = 0.0
         self.lost_before: set[str] = set()
+        #: Nodes that do not belong to the present run of the job.
         self.not_ours: set[str] = set()
-        """Nodes that do not belong to the present run of the job."""
+        #: The last checked object: the same one goes to every node, and is checked once.
         self._looked_at: Peers | None = None
-        """The last checked object: the same one goes to every node, and is checked once."""
 
     def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int) -> None:
         """Check the gang after the owner has handled an event."""

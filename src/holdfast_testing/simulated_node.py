@@ -65,20 +65,20 @@ class Machine:
         self.make_agent = make_agent
         self.dial = dial
         self.say_goodbye = leave
+        #: The boot of the agent that the owner has admitted.
         self.welcome = 0
-        """The boot of the agent that the owner has admitted."""
         self.rate = 1.0 + world.plan.drift.get(name, 0.0)
         self.offset = 1000.0 + 7919.0 * (hash_of(name) % 97)
         self.boot = 0
         self.alive = False
+        #: Whether the node belongs to the present run of the job.
         self.ours = True
-        """Whether the node belongs to the present run of the job."""
         self.processes: dict[tuple[int, int], Process] = {}
         self.signalled = -1
+        #: Counts the deaths on this node; the counters of nodes begin at different numbers.
         self.order = hash_of(name) % 50
-        """Counts the deaths on this node; the counters of nodes begin at different numbers."""
+        #: (attempt, kill) pairs, with times of this machine's clock.
         self.memory_kills: list[tuple[int, MemoryKill]] = []
-        """(attempt, kill) pairs, with times of this machine's clock."""
         self._wake: float | None = None
         self.agent: Agent
         if not world.plan.joins:

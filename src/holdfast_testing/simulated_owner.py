@@ -74,8 +74,8 @@ class OwnerHost:
         self.platform = SimulatedPlatform(world, machines, self)
         self.journal: list[tuple[float, ev.Event]] = []
         self.history: list[list[Action]] = []
+        #: The number of events in the journal that survive a power cut.
         self.secured = 1
-        """The number of events in the journal that survive a power cut."""
         self.owner = make_owner(world.plan)
         self.roundup = AnswerCollection()
         self.alive = True

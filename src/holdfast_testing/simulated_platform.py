@@ -46,8 +46,8 @@ class SimulatedPlatform:
         self.run = 0
         self.began_at = 0.0
         self.asked: Requeue | None = None
+        #: Whether a run has ended and the next has not begun.
         self.between = False
-        """Whether a run has ended and the next has not begun."""
 
     def requeue(self, action: Requeue) -> None:
         """Handle the owner's request for another run."""

@@ -88,8 +88,8 @@ class Process:
         self.state = "booting"
         self.cause = ""
         self.termed = False
+        #: Whether it had begun to die by itself when it was signalled.
         self.was_dying = False
-        """Whether it had begun to die by itself when it was signalled."""
         self.started_at = machine.local(world.now)
         self.room = machine.rooms.of(attempt, size)
         if ill is not None and ill.when is When.BOOT:
@@ -342,8 +342,8 @@ class Rooms:
         self._world = world
         self._witness = witness
         self.work = Work()
+        #: Called with (attempt, rank) when a process begins to hang while the gang works.
         self.on_hang: Callable[[int, int], None] | None = None
-        """Called with (attempt, rank) when a process begins to hang while the gang works."""
         self._rooms: dict[int, Room] = {}
 
     def of(self, attempt: int, size: int) -> Room:

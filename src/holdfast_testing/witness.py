@@ -48,14 +48,14 @@ class Witness:
         self.evidences: dict[int, AttemptEvidence] = {}
         self.began: dict[int, float] = {}
         self.ended: dict[int, float] = {}
+        #: Whether the owner's journal has lost its end: later events are forgotten, and may be decided again.
         self.tail_lost = False
-        """Whether the owner's journal has lost its end: later events are forgotten, and may be decided again."""
+        #: The number of runs of the job after the first.
         self.runs = 0
-        """The number of runs of the job after the first."""
+        #: Attempts that ended because their run of the job ended.
         self.cut_short: set[int] = set()
-        """Attempts that ended because their run of the job ended."""
+        #: The highest attempt for which a PREPARE was sent.
         self.used = 0
-        """The highest attempt for which a PREPARE was sent."""
 
     def truth(self, attempt: int) -> Truth:
         if attempt not in self.truths:

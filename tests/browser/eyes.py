@@ -51,10 +51,10 @@ class Eyes:
         self._chromium = chromium
         self._contexts: list[Any] = []
         self._own: set[str] = set()
+        #: Pages without JavaScript, and how their contexts were made.
         self._silent: dict[Any, dict[str, Any]] = {}
-        """Pages without JavaScript, and how their contexts were made."""
+        #: Addresses of other places than those that were opened, which a page has asked for.
         self.asked_elsewhere: list[str] = []
-        """Addresses of other places than those that were opened, which a page has asked for."""
         self.console_errors: list[str] = []
 
     def open(

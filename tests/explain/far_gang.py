@@ -54,13 +54,13 @@ class FarNode:
         self.ahead = ahead
         self.agent = Agent(name, 1, lease_s=timers.lease_s, beat_s=timers.beat_s)
         self.hears, self.speaks = FrameReader(FromOwner), FrameReader(FromAgent)
+        #: Rank → its pid and when it began, on this node's clock.
         self.living: dict[int, tuple[int, float]] = {}
-        """Rank → its pid and when it began, on this node's clock."""
         self.order = order
         self.logs: dict[int, str] = {}
         self.kills: list[MemoryKill] = []
+        #: Its words come so much later than others'.
         self.lag_s = 0.0
-        """Its words come so much later than others'."""
 
 
 class FarGang:
@@ -68,8 +68,8 @@ class FarGang:
 
     def __init__(self, *ahead: float) -> None:
         self.now = FAR_T
+        #: One way, between owner and node.
         self.delay_s = 0.004
-        """One way, between owner and node."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         timers = Timers(lease_s=6.0, beat_s=1.0, grace_s=5.0)

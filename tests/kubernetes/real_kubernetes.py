@@ -102,8 +102,8 @@ class Kubernetes:
         self.place = place
         self.names = [f"k{number}" for number in range(1, nodes + 1)]
         self.images = (pause(), busybox(), empty(), *images)
+        #: HOME and the working directory of commands on the control plane.
         self.home = self.place / "home"
-        """HOME and the working directory of commands on the control plane."""
         env = {
             name: value
             for name, value in os.environ.items()
@@ -119,10 +119,10 @@ class Kubernetes:
             node.env = {"HOME": str(self.home), "HOLDFAST_HOME": str(self.home / "state")}
         self._daemons: dict[str, Started] = {}
         self._stack = ExitStack()
+        #: `line`: this thread's connection to the API server, which closes it after a while.
         self._of_thread = threading.local()
-        """`line`: this thread's connection to the API server, which closes it after a while."""
+        #: The namespaces that were made here.
         self.spaces: list[str] = []
-        """The namespaces that were made here."""
 
     # ------------------------------------------------------------------------------------------------- up and down
 

@@ -103,17 +103,17 @@ class Slurm:
         self.conf, self.main, self.lines = dict(conf or {}), main, list(lines)
         self.files = dict(files or {})
         self.user = USER if flat else 0
+        #: HOME on all nodes, and the directory in which jobs are submitted.
         self.home = self.place / "home"
-        """HOME on all nodes, and the directory in which jobs are submitted."""
         self.token = token
         self.net = self._net()
         self.jobs: list[int] = []
+        #: Whether a test has broken something of the cluster, so that no other test may have it.
         self.spent = False
-        """Whether a test has broken something of the cluster, so that no other test may have it."""
         self._numbers = {name: number for number, name in enumerate([*([] if flat else self.names), CTL], 1)}
         self._daemons: dict[str, Started] = {}
+        #: The files that each node alone has after its start.
         self._files: list[tuple[Node, set[Path]]] = []
-        """The files that each node alone has after its start."""
         self._stack = ExitStack()
 
     def _net(self) -> Net:

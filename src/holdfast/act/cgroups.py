@@ -40,15 +40,15 @@ class ControlGroups:
         self._tracking = tracking
         self._memory = memory
         self._version = version
+        #: The created attempt directories; each contains the directories of its workers.
         self._made: list[Path] = []
-        """The created attempt directories; each contains the directories of its workers."""
         self._watched: dict[tuple[int, int], MemoryGroup] = {}
+        #: The memory groups in which holdfast itself runs: its own group first, then the visible ancestors.
         self.container: tuple[MemoryGroup, ...] = ()
-        """The memory groups in which holdfast itself runs: its own group first, then the visible ancestors."""
+        #: One sentence that says why this machine allows no control groups; empty if it does.
         self.missing = missing
-        """One sentence that says why this machine allows no control groups; empty if it does."""
+        #: One sentence about a requested memory limit that is not enforced, set by `join`; empty if there is none.
         self.unlimited = ""
-        """One sentence about a requested memory limit that is not enforced, set by `join`; empty if there is none."""
 
     @classmethod
     def make(cls, job_id: str, *, proc: Path = Path("/proc/self")) -> ControlGroups:

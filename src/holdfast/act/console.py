@@ -55,12 +55,12 @@ class Console:
         output is dropped. `hold_s`: seconds until an unfinished line is shown.
         """
         self.name = name
+        #: The stream whose unfinished line is on the screen.
         self.owner: ConsoleStream | None = None
-        """The stream whose unfinished line is on the screen."""
+        #: Number of bytes dropped since the reader stopped reading, by the path of the log file that contains them.
         self.left_out: dict[str, int] = {}
-        """Number of bytes dropped since the reader stopped reading, by the path of the log file that contains them."""
+        #: Number of bytes dropped since the start.
         self.dropped_bytes = 0
-        """Number of bytes dropped since the start."""
         self._outlet = outlet
         self._limit_bytes = limit_bytes
         self._stall_s = stall_s
@@ -71,8 +71,8 @@ class Console:
         self._choked = False
         self._silent = False
         self._blocked_since: float | None = None
+        #: The error of the last write, unless the pipe was full or the reader had closed it.
         self._refused = ""
-        """The error of the last write, unless the pipe was full or the reader had closed it."""
         self._held: dict[ConsoleStream, float] = {}
         self._notes: list[str] = []
         self._now = 0.0

@@ -71,13 +71,13 @@ class ChildContext:
         """Create the data. `fd`: the read end of the ward's pipe. `number`: how often the ward was started.
         `settled_fd`: the fd on which the ward reports that it has come up. `promise`: the deadline shared with the
         guard."""
+        #: The read end of the ward's pipe: it has the guard's messages, and the end of file when the guard dies.
         self.fd = fd
-        """The read end of the ward's pipe: it has the guard's messages, and the end of file when the guard dies."""
+        #: 1 for the first process of this ward, one more for each restart.
         self.number = number
-        """1 for the first process of this ward, one more for each restart."""
         self._settled_fd = settled_fd
+        #: The deadline by which the ward must act or set a later deadline; otherwise the guard kills it.
         self.promise = promise
-        """The deadline by which the ward must act or set a later deadline; otherwise the guard kills it."""
 
     def settled(self) -> None:
         """Report that the ward has come up and works: a later kill does not count as a failed start."""
@@ -91,8 +91,8 @@ class RestartLimit:
     """Decides when a killed ward is restarted, and when it is abandoned. Times are seconds on the guard's clock."""
 
     def __init__(self) -> None:
+        #: The time of each recent kill, and whether the ward had come up before it.
         self._killed: list[tuple[float, bool]] = []
-        """The time of each recent kill, and whether the ward had come up before it."""
 
     def next_start(self, now: float, *, settled: bool) -> float | None:
         """Count a kill at `now`; `settled`: the ward had come up. Return the time of its restart; None if it is
@@ -122,10 +122,10 @@ class ManagedChild:
         self.counts = counts
         self.pid = 0
         self.started = 0
+        #: When to restart it, in seconds on the guard's clock; None if no restart is due.
         self.due: float | None = None
-        """When to restart it, in seconds on the guard's clock; None if no restart is due."""
+        #: Its exit status, or minus the signal that ended it; None while it runs or is to be restarted.
         self.status: int | None = None
-        """Its exit status, or minus the signal that ended it; None while it runs or is to be restarted."""
         self._writer = -1
         self._settled = -1
         self._promise = SharedDeadline()

@@ -60,11 +60,11 @@ class Dispositions:
     __slots__ = ("caught", "ignored", "state")
 
     def __init__(self, caught: int = 0, ignored: int = 0, state: str = "") -> None:
+        #: The signals for which the process has a handler.
         self.caught = _numbers(caught)
-        """The signals for which the process has a handler."""
         self.ignored = _numbers(ignored)
+        #: The state letter of proc(5): R, S, D, T, t or Z.
         self.state = state
-        """The state letter of proc(5): R, S, D, T, t or Z."""
 
 
 def _numbers(mask: int) -> frozenset[int]:

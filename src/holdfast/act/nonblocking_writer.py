@@ -56,8 +56,8 @@ class Outlet:
     def __init__(self, fd: int) -> None:
         self.fd = -1
         self.kind = OutletKind.CLOSED
+        #: Equal for two fds of the same file, such as stdout and stderr of one terminal.
         self.identity: tuple[int, int, int] | None = None
-        """Equal for two fds of the same file, such as stdout and stderr of one terminal."""
         self.is_terminal = False
         self._socket: socket.socket | None = None
         try:

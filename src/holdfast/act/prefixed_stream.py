@@ -33,9 +33,9 @@ class PrefixedStream:
         self._prefix = prefix
         self._separator = b"\n" + prefix
         self._held = b""
+        #: Whether the last shown byte was not a newline. Another stream may have ended the line since: see `owner` of
+        #: the console.
         self._open = False
-        """Whether the last shown byte was not a newline. Another stream may have ended the line since: see `owner` of
-        the console."""
         self.path = path
 
     def write(self, block: bytes, now: float) -> None:

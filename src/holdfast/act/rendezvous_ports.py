@@ -32,8 +32,8 @@ class RendezvousPorts:
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
         """Create it. `first`: the port that the user has chosen for attempt 1. `holder`: hosts the store; None if
         rank 0 does."""
+        #: The port that the user has chosen for attempt 1; None if the user has chosen none.
         self._first = first
-        """The port that the user has chosen for attempt 1; None if the user has chosen none."""
         self._holder = holder
         self._taken: dict[int, int] = {}
         self._held: set[int] = set()
@@ -215,8 +215,8 @@ class RolePorts:
         self._setting = setting
         self._ports = ports
         self._reserved: ReservedPorts | None = None
+        #: The peer variables of the present attempt; None if the job does not need them.
         self._told: PeerEnvironment | None = None
-        """The peer variables of the present attempt; None if the job does not need them."""
 
     def hold(self, attempt: int, count: int) -> tuple[int, ...]:
         """Reserve `count` ports for the workers of an attempt; each stays bound until its worker runs.

@@ -38,8 +38,8 @@ class Streams:
         self._reader = reader
         self._screens = tuple(screens)
         self._null = -1
+        #: Stream number → duplicated fd of the latest pseudo-terminal, kept to set its size.
         self._ours: dict[int, int] = {}
-        """Stream number → duplicated fd of the latest pseudo-terminal, kept to set its size."""
         self._modes = modes(self._stdin) if self._stdin is not None else None
 
     def stdin(self, rank: int) -> int:

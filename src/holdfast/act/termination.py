@@ -30,8 +30,8 @@ class Termination:
 
     def __init__(self) -> None:
         self._asked: set[int] = set()
+        #: The pids that were sent SIGTERM: no process gets it twice.
         self._terminated: set[int] = set()
-        """The pids that were sent SIGTERM: no process gets it twice."""
 
     def begin_anew(self) -> None:
         """Forget the signalled pids, because the next attempt's processes begin."""

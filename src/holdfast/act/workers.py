@@ -75,8 +75,8 @@ class Workers:
     def __init__(self) -> None:
         self.alive: dict[int, Worker] = {}
         self.attempt = 0
+        #: Pid → rank of this attempt's workers that have ended.
         self._gone: dict[int, int] = {}
-        """Pid → rank of this attempt's workers that have ended."""
 
     def begin(self, attempt: int) -> None:
         """Begin this attempt: forget the ended workers of an earlier one."""

@@ -142,10 +142,10 @@ class Catalogue:
         further: Any = (),
     ) -> None:
         self.rows = tuple(rows)
+        #: Ids of the user's own wordings, which take precedence over others in the same line.
         self.first = first
-        """Ids of the user's own wordings, which take precedence over others in the same line."""
+        #: Rows of other schemas (`holdfast.explain.openpai_rows.PaiRow`), which are matched by other rules.
         self.further = tuple(further)
-        """Rows of other schemas (`holdfast.explain.openpai_rows.PaiRow`), which are matched by other rules."""
         self.source = source
         self.by_phrase = {row.phrase: row for row in self.rows}
         self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)

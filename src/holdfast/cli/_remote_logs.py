@@ -41,8 +41,8 @@ class RemoteLog:
         self.stream = LogStream(part.stream)
         self.has_times = False
         self.files: tuple[LocalLogFile, ...] = ()
+        #: Whether the log is followed: then only pieces in `arrived` are read.
         self.followed = False
-        """Whether the log is followed: then only pieces in `arrived` are read."""
         self.arrived: deque[LogPiece] = deque()
         self._far = far
 

@@ -59,13 +59,13 @@ class Agent:
         self.node = node
         self.boot = boot
         self.attempt = 0
+        #: All processes of attempts up to this number are reaped.
         self.stopped = 0
-        """All processes of attempts up to this number are reaped."""
         self.floor = 0
+        #: The highest term in a command that this agent received.
         self.term = 0
-        """The highest term in a command that this agent received."""
+        #: The highest attempt for which a stop was recorded; the agent never prepares it again.
         self.remembered = 0
-        """The highest attempt for which a stop was recorded; the agent never prepares it again."""
         self.next_beat = float("-inf")
         self.lease = lease(lease_s)
         self.crew = crew()

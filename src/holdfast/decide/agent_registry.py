@@ -13,17 +13,17 @@ class AgentRegistry:
 
     def __init__(self, course: GangState) -> None:
         self._course = course
+        #: The boot of each node's present agent: the highest one that was received.
         self.boots: dict[str, int] = {}
-        """The boot of each node's present agent: the highest one that was received."""
+        #: For each node: all its processes of attempts up to this number have been reaped.
         self.stopped: dict[str, int] = {}
-        """For each node: all its processes of attempts up to this number have been reaped."""
+        #: Nodes that have not reported since the owner restarted, until `hears_until`.
         self.unheard: set[str] = set()
-        """Nodes that have not reported since the owner restarted, until `hears_until`."""
         self.hears_until = 0.0
+        #: Each node's highest boot in an ended run of the job. Late reports of these agents may still arrive.
         self.dead: dict[str, int] = {}
-        """Each node's highest boot in an ended run of the job. Late reports of these agents may still arrive."""
+        #: The attempt of each node that has a live worker, as its agent reports.
         self.busy: dict[str, int] = {}
-        """The attempt of each node that has a live worker, as its agent reports."""
 
     def is_of_before(self, report: Report) -> bool:
         """Return whether the report comes from an earlier agent of the node, or of an ended run."""

@@ -13,23 +13,23 @@ class AgentStop:
     def __init__(self) -> None:
         self.reason = ""
         self.grace_s = 0.0
+        #: The first signal to the workers.
         self.signal = SIGTERM
-        """The first signal to the workers."""
         self.reset()
 
     def reset(self) -> None:
         """Clear the state, because another attempt begins."""
+        #: The stop is recorded: from now on exits count as stopped, never as failed.
         self.intended = False
-        """The stop is recorded: from now on exits count as stopped, never as failed."""
         self.killed = False
+        #: When SIGKILL follows; None: no SIGKILL is due.
         self.kill_at: float | None = None
-        """When SIGKILL follows; None: no SIGKILL is due."""
+        #: When the first signal follows; until then workers that listen may save. None: no first signal is due.
         self.term_at: float | None = None
-        """When the first signal follows; until then workers that listen may save. None: no first signal is due."""
+        #: The live ranks that listen and may save until `term_at`; None: not known yet.
         self.listening: set[int] | None = None
-        """The live ranks that listen and may save until `term_at`; None: not known yet."""
+        #: When SIGTERM follows, if the first signal was another one; else None.
         self.again_at: float | None = None
-        """When SIGTERM follows, if the first signal was another one; else None."""
 
     def reaped(self) -> None:
         """Clear all times: the last process is gone."""

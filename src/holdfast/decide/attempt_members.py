@@ -63,8 +63,8 @@ class AttemptMembers:
         self.seats = seats
         self.members = {seat.rank: KnownRank(seat=seat) for seat in seats}
         self._on: dict[str, list[KnownRank]] = {}
+        #: For each role the number of members in each state, so that a heartbeat need not count a large gang anew.
         self._count: dict[str, Counter[MemberState | None]] = {}
-        """For each role the number of members in each state, so that a heartbeat need not count a large gang anew."""
         for known in self.members.values():
             self._on.setdefault(known.seat.node, []).append(known)
             self._count.setdefault(known.seat.role, Counter())[known.state] += 1

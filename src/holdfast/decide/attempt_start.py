@@ -29,8 +29,8 @@ class AttemptStart:
         self._orders = orders
         self._ending = ending
         self._draining = draining
+        #: The present nodes of the job; used only if there may be several.
         self.assembly = Assembly(course)
-        """The present nodes of the job; used only if there may be several."""
 
     # ------------------------------------------------------------------------------------------ enough nodes
 

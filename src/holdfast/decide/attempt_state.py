@@ -62,55 +62,55 @@ class AttemptState:
         self.attempt = attempt
         self.started_at = started_at
         self._parts: dict[str, float] = dict(waited or {})
+        #: The seconds that the attempt spent in each phase, by the phase's name in lower case.
         self.parts: Mapping[str, float] = self._parts
-        """The seconds that the attempt spent in each phase, by the phase's name in lower case."""
         self.round = 1
+        #: The nodes that run this round of checks.
         self.asked: frozenset[str] = frozenset()
-        """The nodes that run this round of checks."""
+        #: The node that has rank 0 in this round of checks.
         self.meet_on = ""
-        """The node that has rank 0 in this round of checks."""
+        #: MASTER_ADDR and MASTER_PORT of the workers; None until the checks pass, and for a single node.
         self.meeting: Meeting | None = None
-        """MASTER_ADDR and MASTER_PORT of the workers; None until the checks pass, and for a single node."""
+        #: How many ports each node must reserve in this round.
         self.ports: Mapping[str, int] = {}
-        """How many ports each node must reserve in this round."""
+        #: The addresses of the attempt's tasks; None: the job does not use them.
         self.peers: Peers | None = None
-        """The addresses of the attempt's tasks; None: the job does not use them."""
         self._make_roster = roster
         self.roster = roster(())
+        #: The nodes on which the attempt may have processes: those of its seats, or all if it is forgotten.
         self.nodes: tuple[str, ...] = ()
-        """The nodes on which the attempt may have processes: those of its seats, or all if it is forgotten."""
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
+        #: The journal has lost the attempt's beginning: the owner does not know its nodes.
         self.forgotten = False
-        """The journal has lost the attempt's beginning: the owner does not know its nodes."""
+        #: Every event up to the attempt's placement is safe from a power cut.
         self.secured = False
-        """Every event up to the attempt's placement is safe from a power cut."""
+        #: The owner has sent PREPARE.
         self.sent = False
-        """The owner has sent PREPARE."""
+        #: The phase in which the attempt failed; empty: it has not failed.
         self.failed_in = ""
-        """The phase in which the attempt failed; empty: it has not failed."""
         self.deadline = Deadline.NONE
+        #: The ranks that were not ready at the deadline.
         self.late: tuple[int, ...] = ()
-        """The ranks that were not ready at the deadline."""
+        #: A clause for each of the first late ranks: its name, and its state in the last report of its node.
         self.late_words: tuple[str, ...] = ()
-        """A clause for each of the first late ranks: its name, and its state in the last report of its node."""
+        #: The event of a failure that only blames a peer; the gang waits for that peer's own report.
         self.suspect = ""
-        """The event of a failure that only blames a peer; the gang waits for that peer's own report."""
         self.reason = ""
+        #: The request that ended the attempt; None: its own failure or success ended it.
         self.stop: StopRequest | None = None
-        """The request that ended the attempt; None: its own failure or success ended it."""
         self.stop_asked_at: float | None = None
         self.go_at: float | None = None
+        #: When the last process of the attempt ended.
         self.drained_at: float | None = None
-        """When the last process of the attempt ended."""
+        #: The explained end, once the attempt has drained and its evidence has arrived.
         self.found: Conclusion | None = None
-        """The explained end, once the attempt has drained and its evidence has arrived."""
         self.grace_s = 0.0
         self.save_s = 0.0
+        #: The platform kills all processes at this time, so the agents do it no later.
         self.kill_by: float | None = None
-        """The platform kills all processes at this time, so the agents do it no later."""
+        #: The first signal to the workers; 0: none, because they already got one from outside.
         self.signal = int(Signals.SIGTERM)
-        """The first signal to the workers; 0: none, because they already got one from outside."""
         self.hold_s = 0.0
         self.completed = False
         self.collecting = False
@@ -118,31 +118,31 @@ class AttemptState:
         self._lost: dict[str, LeftBehind] = {}
         self.lost: Mapping[str, LeftBehind] = self._lost
         self._left: set[str] = set()
+        #: The nodes that have left and will not come back.
         self.left: AbstractSet[str] = self._left
-        """The nodes that have left and will not come back."""
+        #: When each silent node last reported.
         self._silent_since: dict[str, float] = {}
-        """When each silent node last reported."""
+        #: The name of the owner's own node, if all others fell silent at once: the owner's link failed.
         self.cut_off = ""
-        """The name of the owner's own node, if all others fell silent at once: the owner's link failed."""
         self._fenced: set[str] = set()
         self.fenced: AbstractSet[str] = self._fenced
         self._spoke: dict[str, float] = {}
+        #: When each node last reported a change to this owner; cleared when the owner restarts.
         self.spoke: Mapping[str, float] = self._spoke
-        """When each node last reported a change to this owner; cleared when the owner restarts."""
+        #: Nodes that may still have to drain. `has_drained` removes them from the end, so it checks each node once.
         self._undrained: list[str] = []
-        """Nodes that may still have to drain. `has_drained` removes them from the end, so it checks each node once."""
         self.hang: HangEvidence | None = None
         self.check: CheckFailure | None = None
         self.checks: ChecksTaken | None = None
         self._faults: list[ActiveFault] = []
         self.faults: Sequence[ActiveFault] = self._faults
         self._said: list[Evidence] = []
+        #: The platform's statements about the attempt's nodes and the job.
         self.said: Sequence[Evidence] = self._said
-        """The platform's statements about the attempt's nodes and the job."""
+        #: The hooks that run after the attempt; None once the nodes have answered.
         self.hooks: RunHooks | None = None
-        """The hooks that run after the attempt; None once the nodes have answered."""
+        #: Why the job continues in another run, if the end of the previous run ended this attempt; else empty.
         self.resumed = ""
-        """Why the job continues in another run, if the end of the previous run ended this attempt; else empty."""
 
     def charge(self, part: str, seconds: float) -> None:
         """Add seconds to a part (a phase) of the attempt's time."""

@@ -128,8 +128,8 @@ class Draining:
         self._orders = orders
         self._ending = ending
         self._judge = judge
+        #: The hooks that run after an attempt.
         self.aftermath = AfterHooks(course, self.understand)
-        """The hooks that run after an attempt."""
 
     # ------------------------------------------------------------------------------------------ the stop
 

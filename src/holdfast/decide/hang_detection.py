@@ -59,8 +59,8 @@ class HangDetection:
         self._watch: HangWatch | None = None
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._asked: _OpenLook | None = None
+        #: The nodes that did not answer the last look, with the seconds that it waited for them.
         self._deaf: dict[str, float] = {}
-        """The nodes that did not answer the last look, with the seconds that it waited for them."""
         self._number = 0
 
     def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:

@@ -43,8 +43,8 @@ class IdleWarning:
         self._attempt = 0
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._began_at = 0.0
+        #: The time of the last activity.
         self._since = 0.0
-        """The time of the last activity."""
         self._next_at: float | None = None
         self._number = 0
         self._asked: _OpenIdleLook | None = None

@@ -58,32 +58,32 @@ class GangState:
         self.catalogue = catalogue
         self.phase: Phase = FIRST
         self.attempt = 0
+        #: The highest attempt that the owner or any node knows: above `attempt` if the journal lost its last events.
         self.highest = 0
-        """The highest attempt that the owner or any node knows: above `attempt` if the journal lost its last events."""
+        #: The owner's term: it rises with each restart of the owner, and every command has it.
         self.term = 1
-        """The owner's term: it rises with each restart of the owner, and every command has it."""
+        #: The number of times that the platform has started the job again.
         self.run = 0
-        """The number of times that the platform has started the job again."""
+        #: The number of the last attempt before this run of the job; 0: there was none.
         self.began_after = 0
-        """The number of the last attempt before this run of the job; 0: there was none."""
+        #: The open request to the platform, while the job is QUEUED.
         self.asked: PendingRequeue | None = None
-        """The open request to the platform, while the job is QUEUED."""
+        #: The number of requeues that are in no attempt's record.
         self.unrecorded = 0
-        """The number of requeues that are in no attempt's record."""
+        #: When the last event was handled.
         self.handled_at = 0.0
-        """When the last event was handled."""
         self.job_id = ""
         self._known: dict[str, NodeInfo] = {}
+        #: All nodes that have joined, by name, including those that are absent now.
         self.known: Mapping[str, NodeInfo] = self._known
-        """All nodes that have joined, by name, including those that are absent now."""
         self._absent: dict[str, str] = {}
+        #: Nodes that cannot be used until their agents report again, with the reason for each.
         self.absent: Mapping[str, str] = self._absent
-        """Nodes that cannot be used until their agents report again, with the reason for each."""
         self._left: set[str] = set()
+        #: The absent nodes whose agent has left: only a new hello brings such a node back.
         self.left: AbstractSet[str] = self._left
-        """The absent nodes whose agent has left: only a new hello brings such a node back."""
+        #: The nodes of the last placed attempt, in the order of their ranks.
         self.line: tuple[str, ...] = ()
-        """The nodes of the last placed attempt, in the order of their ranks."""
         self.seed = 0
         self._records: list[AttemptRecord] = []
         self.records: Sequence[AttemptRecord] = self._records
@@ -92,24 +92,24 @@ class GangState:
         self.kept_out: tuple[DeviceStanding, ...] = ()
         self.utc_offset_s = 0.0
         self.report: JobReport | None = None
+        #: The request that ends the job when its attempt ends.
         self.stop: StopRequest | None = None
-        """The request that ends the job when its attempt ends."""
+        #: When the pause before the next attempt ends.
         self.due = 0.0
-        """When the pause before the next attempt ends."""
+        #: Seconds by which resets may delay the next attempt's checks.
         self.reset_s = 0.0
-        """Seconds by which resets may delay the next attempt's checks."""
+        #: When the present phase began.
         self.entered_at = 0.0
-        """When the present phase began."""
         self.stale_reports = 0
+        #: The event that led to the job's present state, as `agent-reported:17`; see `caused_by_this`.
         self.cause = ""
-        """The event that led to the job's present state, as `agent-reported:17`; see `caused_by_this`."""
+        #: The event that is handled now, or was handled last.
         self.event: ev.Event | None = None
-        """The event that is handled now, or was handled last."""
+        #: The number of handled events, which is the number of the present event in the job's journal.
         self.events = 0
-        """The number of handled events, which is the number of the present event in the job's journal."""
         self.timers = timers()
+        #: The actions that result from the present event, in the order to perform them.
         self._out: list[Action] = []
-        """The actions that result from the present event, in the order to perform them."""
         self._roster = roster
         self._spec: JobSpec | None = None
         self._story: deque[tuple[float, int, Phase, str, str]] = deque(maxlen=STORY)

@@ -12,8 +12,8 @@ class Lease:
         """`length_s`: seconds; None: owner and agent die together, so the lease never ends."""
         self.length_s = length_s
         self.until = float("inf") if length_s is None else float("-inf")
+        #: When this agent sent its first heartbeat.
         self.first_sent: float | None = None
-        """When this agent sent its first heartbeat."""
 
     def spoke(self, now: float) -> None:
         if self.first_sent is None:

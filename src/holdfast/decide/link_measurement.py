@@ -79,8 +79,8 @@ class LinkMeasurement:
         self._search = PairSearch(len(self._nodes), slow_factor=SLOW_FACTOR, slack_s=SLACK_S)
         self._ports: dict[str, int] = {}
         self._why: dict[Pair, str] = {}
+        #: The nodes that could not open a port, with the reason.
         self._closed: dict[str, str] = {}
-        """The nodes that could not open a port, with the reason."""
         self._silent: set[str] = set()
         self._last = now
         self._trips: list[float] = []

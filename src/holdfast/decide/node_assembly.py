@@ -22,13 +22,11 @@ class Assembly:
 
     def __init__(self, course: GangState) -> None:
         self._course = course
+        #: The nodes that can take part.  Thousands may join one by one, and the set saves a scan of all nodes each
+        #: time.
         self._able: set[str] = set()
-        """The nodes that can take part.
-
-        Thousands may join one by one, and the set saves a scan of all nodes each time.
-        """
+        #: (number of avoided names, run) when `_able` was last computed.
         self._judged_by = (-1, 0)
-        """(number of avoided names, run) when `_able` was last computed."""
 
     # ------------------------------------------------------------------------------------------ present nodes
 

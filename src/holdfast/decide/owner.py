@@ -45,10 +45,10 @@ class Owner:
         self.liveness = liveness
         self.clocks = clocks or AgentClocks()
         self._acknowledge = acknowledge
+        #: The last accepted report of each node.
         self.said: dict[str, Report] = {}
-        """The last accepted report of each node."""
+        #: The boot, attempt and phase for which each silence was last reported.
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
-        """The boot, attempt and phase for which each silence was last reported."""
 
     @property
     def term(self) -> int:

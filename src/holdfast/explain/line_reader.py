@@ -110,12 +110,12 @@ class StreamReader:
         self._chains = chains(own)
         self._blocks = self._blocks_of_chains()
         self._hits = [self._hits_in(line, index) for index, line in enumerate(own)]
+        #: For each line: whether the writer continued its work after it.
         self.gone_on = _going_on(own, self._hits)
-        """For each line: whether the writer continued its work after it."""
         self._gone_far = _going_on(own, self._hits, _WENT_FAR)
         self._times = _Times(own)
+        #: By index of a line that belongs to an exception: the chain and the exception.
         self._covered: dict[int, tuple[Chain, Raised]] = {}
-        """By index of a line that belongs to an exception: the chain and the exception."""
 
     def read(self) -> None:
         for chain in self._chains:
@@ -303,15 +303,15 @@ class _Times:
     """The times of a writer's lines, precomputed to check each of its exceptions quickly."""
 
     def __init__(self, own: Sequence[Line]) -> None:
+        #: For each line: the latest time up to and including it.
         self._until: list[float | None] = []
-        """For each line: the latest time up to and including it."""
         last: float | None = None
         for line in own:
             if line.at is not None:
                 last = line.at if last is None else max(last, line.at)
             self._until.append(last)
+        #: For each line: the latest time from it on, of lines that report no trouble.
         self._after: list[float | None] = [None] * (len(own) + 1)
-        """For each line: the latest time from it on, of lines that report no trouble."""
         last = None
         for index in range(len(own) - 1, -1, -1):
             at = own[index].at

@@ -92,8 +92,8 @@ class _WorkerLogReader:
         self._weaker: list[Clue] = []
         self._notes: list[ExitNote] = []
         self._lines: list[Line] = []
+        #: For each line: whether the program continued its work after it.
         self._gone_on: list[bool] = []
-        """For each line: whether the program continued its work after it."""
         self._worker = worker
         self._matcher = matcher
         self._rank = worker.rank if worker.exit is not None else None

@@ -37,9 +37,9 @@ class Scanner:
     def __init__(self, matcher: Matcher, tail_bytes: int) -> None:
         self._matcher = matcher
         self._tail_bytes = tail_bytes
+        #: The last blocks as (offset, number of the first line, block); together at least `tail_bytes`, if the log is
+        #: that long.
         self._tail: deque[tuple[int, int, bytes]] = deque()
-        """The last blocks as (offset, number of the first line, block); together at least `tail_bytes`, if the log is
-        that long."""
         self._held = 0
         self._offset = 0
         self._line = 1

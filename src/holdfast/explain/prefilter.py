@@ -91,13 +91,13 @@ class Prefilter:
         self._grams: dict[str, list[tuple[str, int]]] | None = None
         self._always: list[int] = []
         self._known: dict[str, tuple[int, ...]] = {}
+        #: For the shape of a raw line, the wordings that the line may contain.
         self._judged: dict[bytes, tuple[int, ...]] = {}
-        """For the shape of a raw line, the wordings that the line may contain."""
         self._exacts: dict[int, tuple[Any, bool]] = {}
         self._widened: dict[int, Any] = {}
         self._numbered: dict[int, tuple[bytes, ...]] = {}
+        #: Whether the last block with many stops contained many wordings.
         self._crowded = False
-        """Whether the last block with many stops contained many wordings."""
         self._gate: Any = None
         self._usual: set[str] = set()
         self._learnt = 0

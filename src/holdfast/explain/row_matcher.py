@@ -50,8 +50,8 @@ class Matcher:
         self.broken: list[tuple[str, str]] = []
         self._wordings = catalogue.wordings
         self._compiled: dict[tuple[str, bool], Any] = {}
+        #: The wordings that a line of this shape may contain.
         self._known: dict[str, tuple[int, ...]] = {}
-        """The wordings that a line of this shape may contain."""
         self._blind: dict[str, bool] = {}
         self._sieve = Prefilter([wording for _, wording in self._wordings], self.compiled)
 

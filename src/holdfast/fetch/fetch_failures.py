@@ -46,8 +46,8 @@ class FetchError(Exception):
         self.words = words
         self.solution = solution
         self.here = here
+        #: Seconds that the server asks to wait before the next try (Retry-After); None: it asks for no wait.
         self.wait_s = wait_s
-        """Seconds that the server asks to wait before the next try (Retry-After); None: it asks for no wait."""
 
     @property
     def passes(self) -> bool:

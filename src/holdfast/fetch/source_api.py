@@ -35,8 +35,8 @@ class Opened:
 
     def __init__(self, at: int, size: int | None, mark: str, blocks: Iterator[bytes]) -> None:
         self.at = at
+        #: The size of the whole file in bytes; None: not known.
         self.size = size
-        """The size of the whole file in bytes; None: not known."""
         self.mark = mark
         self.blocks = blocks
 

@@ -69,8 +69,8 @@ class TargetPlace:
         self.record = self._beside / f".{into.name}.holdfast.json"
         self._lock = self._beside / f".{into.name}.holdfast-lock"
         self._state = self.part / "state.json"
+        #: The file or directory that is being fetched, inside the part.
         self.data = self.part / "data"
-        """The file or directory that is being fetched, inside the part."""
 
     # ------------------------------------------------------------------------------------------ what is there
 

@@ -63,13 +63,13 @@ class _Node:
         self._order = order
         self._clock = clock
         self._agent_id = order.agent or os.urandom(8).hex()
+        #: Agents of this node are numbered upwards from this time, so a number is never reused, even after a reboot.
         self._born_ms = int(clock.now() * 1000)
-        """Agents of this node are numbered upwards from this time, so a number is never reused, even after a reboot."""
         self._listener: socket.socket | None = None
         self._place: JobPlace | None = None
         self._memory: MemoryWatch | None = None
+        #: The memory kill that ended the previous agent, if there was one.
         self._memory_kill: MemoryKill | None = None
-        """The memory kill that ended the previous agent, if there was one."""
 
     def guard(self) -> int:
         """Guard the node until its part is over; return the exit status."""

@@ -22,8 +22,8 @@ class Samples:
     """The values of all metrics, by labels. Values of counters and histograms can be added up."""
 
     def __init__(self) -> None:
+        #: Series name → values of its labels → number. A histogram has `…_bucket`, `…_sum` and `…_count`.
         self.numbers: dict[str, dict[Labels, float]] = {}
-        """Series name → values of its labels → number. A histogram has `…_bucket`, `…_sum` and `…_count`."""
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         """Set a gauge and overwrite its earlier number."""

@@ -24,14 +24,14 @@ class PairSearch:
     def __init__(self, count: int, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> None:
         self.count = count
         self.slow_factor = slow_factor
+        #: Seconds that a pair may take in addition, because a busy machine may delay a process that long.
         self.slack_s = slack_s
-        """Seconds that a pair may take in addition, because a busy machine may delay a process that long."""
         self.times: dict[Pair, float | None] = {}
         self.cleared: set[int] = set()
         self.bad: set[int] = set()
         self._wave = 0
+        #: The cached `reference_s` in a tuple; None: it must be computed again.
         self._reference: tuple[float | None] | None = None
-        """The cached `reference_s` in a tuple; None: it must be computed again."""
 
     @property
     def suspects(self) -> list[int]:

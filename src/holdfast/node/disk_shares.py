@@ -60,11 +60,11 @@ class DiskShares:
         self._files: dict[str, int] = {}
         self._path = job_dir / SHARE_NAME
         self._written = b""
+        #: Jobs that ended without the cleaner; they never count again.
         self._over: set[str] = set()
-        """Jobs that ended without the cleaner; they never count again."""
         self._told: set[Path] = set()
+        #: Messages about shares that cannot be used.
         self.news: list[str] = []
-        """Messages about shares that cannot be used."""
 
     @property
     def files(self) -> Mapping[str, int]:

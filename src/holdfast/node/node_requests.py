@@ -128,8 +128,8 @@ class NodeRequests:
         self._launch = launch
         self._logs = logs
         self._groups = groups
+        #: The last printed line about memory limits.
         self._unlimited = ""
-        """The last printed line about memory limits."""
         self._machine = machine
         self._pump, self._taken = output.pump, output.taken_ports
         self._store = store
@@ -144,10 +144,10 @@ class NodeRequests:
         self._peering: LinkProbe | None = None
         self._write_agg = write_agg
         self._say = say
+        #: The gang's state, as the owner last sent it.
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
-        """The gang's state, as the owner last sent it."""
+        #: The evidence, with logs, that explained the last attempt.
         self._last = AttemptEvidence()
-        """The evidence, with logs, that explained the last attempt."""
 
     def take(self, request: Request) -> None:
         """Carry out a request of the owner now."""

@@ -132,14 +132,14 @@ class NodeSide:
             write_agg=write_agg,
             say=say,
         )
+        #: Carries out a request of the owner now.
         self.take = self._duties.take
-        """Carries out a request of the owner now."""
+        #: Holds a port for the workers of an attempt; the address is empty if only the peers know how to reach it.
         self.meet = self._host.meet
-        """Holds a port for the workers of an attempt; the address is empty if only the peers know how to reach it."""
+        #: Looks for faults in short steps while there is nothing else to do.
         self.listen = self._faults.listen
-        """Looks for faults in short steps while there is nothing else to do."""
+        #: The node's parts, in the order in which they are closed.
         self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during)
-        """The node's parts, in the order in which they are closed."""
         timed = (checks, self._faults, during, self._host, self._out.pump, saving)
         for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
             if station is not None:

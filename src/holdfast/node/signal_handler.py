@@ -84,14 +84,13 @@ class SignalHandler:
         self._below = below
         self._say = say
         self._grace_s = grace_s
+        #: Empty if no platform can explain a signal.
         self._node = node if on_platform(os.environ) else ""
-        """Empty if no platform can explain a signal."""
         self._ways = SignalRoutes()
         self._asked = False
+        #: Signals for the workers → time at which each is passed on, unless it proves to have been sent to all
+        #: processes.
         self._held: dict[int, float] = {}
-        """Signals for the workers → time at which each is passed on, unless it proves to have been sent to all
-        processes.
-        """
         self._passed_on: list[tuple[float, int]] = []
         reactor.watch(signals.fileno(), self._ready)
         reactor.deadlines(self._next_wake, self._tick)

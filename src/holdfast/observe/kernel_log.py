@@ -48,8 +48,8 @@ class KernelLog:
     def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", clock: Clock | None = None) -> None:
         self.path = Path(path)
         self._boot = (clock or Clock()).boot
+        #: One sentence about why the log cannot be read and what stays unknown; empty if it can.
         self.missing = ""
-        """One sentence about why the log cannot be read and what stays unknown; empty if it can."""
         self._found: deque[Evidence] = deque(maxlen=KEPT)
         self._rest = b""
         self._fd = -1

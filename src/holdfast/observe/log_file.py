@@ -81,12 +81,12 @@ class LogFile:
         self.path = path
         self._rotation = rotation
         self._size = 0
+        #: Whether the last line in the file has no newline yet.
         self._in_line = False
-        """Whether the last line in the file has no newline yet."""
         self._clock = clock or Clock().now
         self.source = source
+        #: Number of bytes of the worker's output that are not in the file.
         self.lost_bytes = 0
-        """Number of bytes of the worker's output that are not in the file."""
         self._shown = shown
         self._say = say
         self._fd = -1
@@ -94,8 +94,8 @@ class LogFile:
         self._trouble = 0
         self._retry_at = now
         self._slow_said = False
+        #: The file of read times. It is created with the first byte, as most workers write nothing to stderr.
         self._times: LogTimes | None = None
-        """The file of read times. It is created with the first byte, as most workers write nothing to stderr."""
         self._put(b"", now, now)
 
     def write(self, block: bytes, now: float, read_at: float | None = None) -> None:

@@ -30,8 +30,8 @@ class LogTimes:
         self.path = log.with_name(times_name(log.name))
         self._fd = -1
         self._size = 0
+        #: No record is written before this time, in seconds since the epoch.
         self._due = 0.0
-        """No record is written before this time, in seconds since the epoch."""
 
     def note(self, log_fd: int, at: int, now: float) -> None:
         """Record that the log's bytes from offset `at` on were read at `now` (seconds since the epoch)."""

@@ -149,8 +149,8 @@ class OutputPump:
         self._complained: set[object] = set()
         self._not_whole: list[tuple[int, str, Path]] = []
         self._now = 0.0
+        #: The time at which any worker last wrote output.
         self.heard_at = 0.0
-        """The time at which any worker last wrote output."""
 
     def add(
         self,

@@ -54,8 +54,8 @@ class Stream:
         self.source = source
         self.file = file
         self.sink = sink
+        #: Whether the pipe's last writer has closed it and everything has been read.
         self.ended = False
-        """Whether the pipe's last writer has closed it and everything has been read."""
         self.bytes_seen = 0
         self.first_output_at: float | None = None
         self.last_output_at: float | None = None

@@ -75,8 +75,8 @@ class ExternalEvents:
             self._notices = Notices(launch.notices, launch.spec, place, reactor, say)
         self._place = place
         self._say = say
+        #: The action after which the platform starts the job again: this run of the job is over. None before.
         self.asked: do.Requeue | None = None
-        """The action after which the platform starts the job again: this run of the job is over. None before."""
         self._reactor = reactor
         self._avoided: frozenset[str] = frozenset()
         self._held: list[ev.Event] = []

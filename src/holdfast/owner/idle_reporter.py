@@ -47,8 +47,8 @@ class IdleReporter:
         self._view: GangView | None = None
         self._attempt = 0
         self._began_at = 0.0
+        #: The watch over the running attempt; None before its first deadline.
         self._stillness: IdleWarning | None = None
-        """The watch over the running attempt; None before its first deadline."""
         reactor.deadlines(self._next_wake, self._due)
 
     def send(self, node: str, request: Request) -> None:

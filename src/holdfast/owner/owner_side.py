@@ -56,8 +56,8 @@ class OwnerSide:
     ) -> None:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
+        #: Returns the gang now; each call costs time for every rank.
         self.view = self._gang.view
-        """Returns the gang now; each call costs time for every rank."""
         self._reactor = reactor
         self._link = link
         self._say = say

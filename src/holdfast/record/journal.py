@@ -83,8 +83,8 @@ class Journal:
         self._db: sqlite3.Connection | None = None
         self._seqs: dict[str, int] = {}
         self._runs: dict[str, int] = {}
+        #: Unsaved writes: SQL statements with their rows.
         self._unsaved: Backlog[tuple[str, _Row]] = Backlog(KEPT_BYTES, _RETRY_FIRST_S, _RETRY_CAP_S)
-        """Unsaved writes: SQL statements with their rows."""
         self._cut_short: set[str] = set()
         self._kept_late = 0
         self._given_up = False

@@ -114,8 +114,8 @@ class LogCursor:
         self._mark = self._begin()
         self._last = 0.0
         self._over = False
+        #: Whether the last line so far had no line end.
         self.goes_on = False
-        """Whether the last line so far had no line end."""
         self._skip = (
             self._before_the_tail() if wish.tail is not None and (wish.pattern or wish.until is not None) else 0
         )
@@ -210,8 +210,8 @@ class Printer:
         self._timestamps = timestamps
         self._as_json = as_json
         self._attempts = attempts
+        #: The log whose line was written without its line end.
         self._open: LogCursor | None = None
-        """The log whose line was written without its line end."""
         self.wrote = False
 
     def put(self, source: LogCursor, span: Span) -> None:

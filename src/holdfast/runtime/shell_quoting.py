@@ -30,12 +30,11 @@ class _Scan:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        #: The open quotes and brackets, the innermost last, each with the bracket that closes it, or "".
         self._stack: list[tuple[Quote, str]] = [(Quote.PLAIN, "")]
-        """The open quotes and brackets, the innermost last, each with the bracket that closes it, or ""."""
+        #: Here-documents that begin after this line: the end word, whether leading tabs are removed, whether it is
+        #: literal.
         self._documents: list[tuple[str, bool, bool]] = []
-        """Here-documents that begin after this line: the end word, whether leading tabs are removed, whether it is
-        literal.
-        """
 
     def until(self, places: Sequence[int]) -> list[Quote]:
         found = []

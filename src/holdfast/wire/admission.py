@@ -59,8 +59,8 @@ class KnownAgents:
     def __init__(self) -> None:
         self._by_agent: dict[str, KnownAgent] = {}
         self._by_name: dict[str, str] = {}
+        #: Both map to the id of the agent that has the name or the rank now, or had it last.
         self._by_rank: dict[int, str] = {}
-        """Both map to the id of the agent that has the name or the rank now, or had it last."""
 
     def put(self, lodger: KnownAgent) -> None:
         """Admit an agent, for the first time or again."""

@@ -55,8 +55,8 @@ class Control:
         """Listen in `job_dir`; `take` answers each request. Raises OSError if no socket can be bound in `job_dir`."""
         self._reactor = reactor
         self._take = take
+        #: Socket and received bytes of each client by descriptor; the longest-silent client comes first.
         self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
-        """Socket and received bytes of each client by descriptor; the longest-silent client comes first."""
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._path = job_dir / SOCKET_NAME

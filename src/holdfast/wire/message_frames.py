@@ -89,8 +89,8 @@ class FrameReader:
         self._bytes = bytearray()
         self._kind = kind
         self._first = True
+        #: The bodies of the frames so far of a message that is split.
         self._parts = bytearray()
-        """The bodies of the frames so far of a message that is split."""
 
     @property
     def held(self) -> int:

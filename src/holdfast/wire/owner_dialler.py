@@ -101,10 +101,10 @@ class Dialler:
         lease_s: the gang's lease, in seconds.
         """
         self.credentials = Credentials(key, identity)
+        #: The gang's lease, in seconds; a change applies from the next connection on.
         self.lease_s = lease_s
-        """The gang's lease, in seconds; a change applies from the next connection on."""
+        #: Why there is no connection; None while there is one, and before the first failure.
         self.trouble: ChannelEnd | None = None
-        """Why there is no connection; None while there is one, and before the first failure."""
         self._reactor = reactor
         self._host = host
         self._port = port
@@ -113,12 +113,12 @@ class Dialler:
         self._lost = lost
         self._line: _Line | None = None
         self._resolving: Resolving | None = None
+        #: Addresses that are still to be tried in this round.
         self._addresses: list[Address] = []
-        """Addresses that are still to be tried in this round."""
         self._late: DueCall | None = None
         self._again: DueCall | None = None
+        #: Longest delay between two rounds of tries, in seconds; an agent that holds a lease sets it lower.
         self.longest_s = LONGEST_S
-        """Longest delay between two rounds of tries, in seconds; an agent that holds a lease sets it lower."""
         self._delay_s = FIRST_S
         self._closed = False
         self._again = reactor.at(reactor.now(), self._begin)

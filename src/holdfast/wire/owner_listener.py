@@ -63,13 +63,13 @@ class Peer(Channel):
         self.address = plain_address(where[0])
         self.port: int = where[1]
         self.identity: Identity | None = None
+        #: Whether the peer has sent its hello.
         self.greeted = False
-        """Whether the peer has sent its hello."""
         self.accepted_at = self.heard_at = now
+        #: Bytes of the incomplete message, as last reported to the listener's `holding`.
         self.holds = 0
-        """Bytes of the incomplete message, as last reported to the listener's `holding`."""
+        #: Name of this peer's node; set by the owner.
         self.name = ""
-        """Name of this peer's node; set by the owner."""
 
     def send(self, message: Sent) -> bool:
         """Send a message. Return False if the connection has ended. Raises `TooLong`."""
@@ -139,10 +139,10 @@ class OwnerListener:
         self.credentials = Credentials(key, Identity.OWNER)
         self.now = reactor.now
         self.heard = heard
+        #: Number of connections that ended before their hello, by reason.
         self.refused: Counter[ChannelEndKind] = Counter()
-        """Number of connections that ended before their hello, by reason."""
+        #: Refused connections by address, the most recent last; at most `STRANGERS`.
         self.strangers: dict[str, Stranger] = {}
-        """Refused connections by address, the most recent last; at most `STRANGERS`."""
         self.holding = ReceiveLimits()
         self._reactor = reactor
         self._listening = listening
@@ -150,11 +150,11 @@ class OwnerListener:
         self._strange = strange
         self._lease_s = lease_s
         self._most_waiting = waiting
+        #: Peers that have not sent their hello, in the order of their arrival.
         self._waiting: dict[Peer, None] = {}
-        """Peers that have not sent their hello, in the order of their arrival."""
         self._peers: dict[Peer, None] = {}
+        #: Peers that were sent their last message, with the time limit for closing; the earliest first.
         self._leaving: dict[Peer, float] = {}
-        """Peers that were sent their last message, with the time limit for closing; the earliest first."""
         self._open = True
         listening.setblocking(False)
         listening.listen(BACKLOG)

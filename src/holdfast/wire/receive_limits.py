@@ -25,8 +25,8 @@ class ReceiveLimits:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
+        #: Bytes held by connection, in the order in which their messages began.
         self._held: dict[Pausable, int] = {}
-        """Bytes held by connection, in the order in which their messages began."""
         self._paused: dict[Pausable, None] = {}
         self.total = 0
 

@@ -96,8 +96,8 @@ class Channel:
         self._hears = hears
         self._inbox: FrameReader | None = None
         self._out: deque[bytes] = deque()
+        #: Number of bytes of the first queued frame that were sent already.
         self._at = 0
-        """Number of bytes of the first queued frame that were sent already."""
         self._unread = 0
         self._doom: ChannelEnd | None = None
         self._state = _State.SHAKING

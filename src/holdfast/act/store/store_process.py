@@ -56,12 +56,12 @@ class Store:
         self._say = say
         self._torch = _wanted(spec, env, cwd)
         self._off = self._torch is None
+        #: Whether to start the store process with the workers, instead of when the first of them connects.
         self._soon = any(speaks_of_torch(role.command, cwd) for role in spec.roles)
-        """Whether to start the store process with the workers, instead of when the first of them connects."""
         self._attempt = 0
         self._port = 0
+        #: The listening socket of the attempt's port, until the store process reports that it serves the port.
         self._listener: _socket.socket | None = None
-        """The listening socket of the attempt's port, until the store process reports that it serves the port."""
         self._process: Child | None = None
         self._control: _socket.socket | None = None
         self._output = -1

@@ -51,8 +51,8 @@ class Warm:
         self._lessons = Lessons(lessons)
         self._nurseries: dict[tuple[str, ...], Nursery] = {}
         self._said: set[str] = set()
+        #: The number of workers that the present attempt has requested, by command.
         self._wanted: dict[tuple[str, ...], int] = {}
-        """The number of workers that the present attempt has requested, by command."""
         self._attempt = 0
         self._stand_by_at: float | None = None
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None

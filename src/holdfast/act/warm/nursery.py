@@ -75,25 +75,25 @@ class Nursery:
         self._deliver = heard
         self._say = say
         self.state = NurseryState.OFF
+        #: Number of deaths since a worker was last claimed from it.
         self._deaths = 0
-        """Number of deaths since a worker was last claimed from it."""
         self._process: Child | None = None
         self._control: socket.socket | None = None
         self._waiting: deque[Ticket] = deque()
         self._idle: deque[Idle] = deque()
         self._pipe: int | None = None
         self._asked = 0
+        #: How many idle forks to keep ready for later requests.
         self._keep = 0
-        """How many idle forks to keep ready for later requests."""
+        #: How many idle forks have died and were replaced.
         self._replaced = 0
-        """How many idle forks have died and were replaced."""
+        #: The last attempt for which the files on disk were found unchanged.
         self._fresh_for = 0
-        """The last attempt for which the files on disk were found unchanged."""
         self._checking: int | None = None
         self._deadline: float | None = None
         self._answers: list[WarmStart] = []
+        #: Received messages that are not handled yet, each with its fds.
         self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
-        """Received messages that are not handled yet, each with its fds."""
         children.inform(self._take_messages)
 
     # ------------------------------------------------------------------------------------------ asking

@@ -30,12 +30,12 @@ class Code:
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
         """Use these rules from now on."""
         self.judge = judge
+        #: The base level by severity.
         self.bases = judge.bases()
-        """The base level by severity."""
+        #: The code as users write it.
         self.spelled = policy.spell(self.key)
-        """The code as users write it."""
+        #: Whether a momentary event of this code has no effect: it asks for nothing, and no rule counts it.
         self.passing = judge.level == Remedy.NONE and not judge.times and judge.fault < 0
-        """Whether a momentary event of this code has no effect: it asks for nothing, and no rule counts it."""
 
     def see(self, device: str, order: int, until: int) -> None:
         known = self.seen.get(device)

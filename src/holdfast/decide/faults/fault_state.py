@@ -44,36 +44,31 @@ class FaultState:
     ) -> None:
         self.policy = policy
         self.breaker = breaker
+        #: Known devices by name. None: the engine keeps nothing about the device but its name.
         self.devices: dict[str, TrackedDevice | None] = {}
-        """Known devices by name. None: the engine keeps nothing about the device but its name."""
         self.refused: Counter[str] = Counter()
         self.taken = DevicesByRule()
+        #: The latest `now`, in milliseconds.
         self.clock = 0
-        """The latest `now`, in milliseconds."""
+        #: The time of the latest tick (milliseconds): deadlines up to it were passed.  Later ones wait for the next
+        #: tick.
         self.ticked = 0
-        """The time of the latest tick (milliseconds): deadlines up to it were passed.
-
-        Later ones wait for the next tick.
-        """
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
         self._codes: dict[str, Code] = {}
+        #: Codes by the spelling of their sources.
         self._spoken: dict[str, Code] = {}
-        """Codes by the spelling of their sources."""
+        #: The deadlines of tracks, and the times at which momentary events stop counting as active.
         self._alarms = Alarms()
-        """The deadlines of tracks, and the times at which momentary events stop counting as active."""
         self._alarms_most = 1024
+        #: Tracks due for deletion, in buckets by the minute of their `fades`. Each track is in one bucket at most.
         self._fading: dict[int, list[Track]] = {}
-        """Tracks due for deletion, in buckets by the minute of their `fades`. Each track is in one bucket at most."""
+        #: When sightings were last aged, in milliseconds.
         self._aged = 0
-        """When sightings were last aged, in milliseconds."""
+        #: The order of the latest reload or release.
         self._last_deed = -INF
-        """The order of the latest reload or release."""
+        #: Reloads within the lateness: (order, policy before, policy after).  Codes that are first seen late need them.
         self._reloads: list[tuple[int, Policy, Policy]] = []
-        """Reloads within the lateness: (order, policy before, policy after).
-
-        Codes that are first seen late need them.
-        """
         self._releases: list[tuple[int, str]] = []
 
     # ---- what is known without any fault

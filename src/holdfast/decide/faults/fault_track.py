@@ -32,8 +32,8 @@ class TrackedDevice:
         self.name = name
         self.node = node
         self.tracks: dict[str, Track] = {}
+        #: The level last reported. A momentary NONE is not reported.
         self.level = NOTHING
-        """The level last reported. A momentary NONE is not reported."""
         self.in_use = False
 
 
@@ -90,42 +90,42 @@ class Track:
         self.device = device
         self.code = code
         self.active = False
+        #: When the current or latest occurrence of the fault began.
         self.since = 0
-        """When the current or latest occurrence of the fault began."""
         self.severity = 0
         self.counts: tuple[int, ...] = ()
+        #: The remedy of the frequency rule while it is escalated; else `NOTHING`.
         self.escalated = NOTHING
-        """The remedy of the frequency rule while it is escalated; else `NOTHING`."""
         self.escalated_at = 0
         self.last_fault = 0
         self.last_recover = 0
+        #: The fault has recovered since the last counted occurrence; the release window runs from `last_recover`.
         self.quiet = False
-        """The fault has recovered since the last counted occurrence; the release window runs from `last_recover`."""
+        #: When the fault began that has not timed out yet (duration rule); `NOTHING`: there is none.
         self.pending = NOTHING
-        """When the fault began that has not timed out yet (duration rule); `NOTHING`: there is none."""
         self.timed_out = False
         self.timed_at = 0
+        #: When the timed-out fault went away; `NOTHING`: it has not.
         self.recovering = NOTHING
-        """When the timed-out fault went away; `NOTHING`: it has not."""
+        #: The order of the latest change; an event with a smaller order is late.
         self.order = NOTHING
-        """The order of the latest change; an event with a smaller order is late."""
 
+        #: A momentary event counts as active until this time.
         self.seen_until = 0
-        """A momentary event counts as active until this time."""
+        #: Bits for escalations that the circuit breaker suppressed: 1 by frequency, 2 by duration.
         self.suppressed = 0
-        """Bits for escalations that the circuit breaker suppressed: 1 by frequency, 2 by duration."""
         self.level = NOTHING
         self.due = INF
+        #: The time of the alarm that the engine has set; never later than `due`.
         self.wake = INF
-        """The time of the alarm that the engine has set; never later than `due`."""
+        #: When the engine next tries to delete this track; `INF` while a rule needs the track.
         self.fades = INF
-        """When the engine next tries to delete this track; `INF` while a rule needs the track."""
+        #: The entries since the checkpoint, in the order of their times.
         self.log: list[Entry] = []
-        """The entries since the checkpoint, in the order of their times."""
+        #: The snapshot before the first entry of the log; None: a blank track.
         self.checkpoint: tuple[object, ...] | None = None
-        """The snapshot before the first entry of the log; None: a blank track."""
+        #: When the log has more entries than this, `settle` moves old ones into the checkpoint.
         self.full = SHORT
-        """When the log has more entries than this, `settle` moves old ones into the checkpoint."""
 
     def snapshot(self) -> tuple[object, ...]:
         return _folded(self)

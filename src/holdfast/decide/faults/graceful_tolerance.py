@@ -146,8 +146,8 @@ class Tolerance:
     ) -> None:
         self.devices = devices
         self.resettable = resettable
+        #: A restart did not end a RESTART_WORKERS fault, so the fault asks for a reset.
         self.escalated = False
-        """A restart did not end a RESTART_WORKERS fault, so the fault asks for a reset."""
         self.grace = grace
         self.attempts = attempts
         self.phase = TolerancePhase.IDLE

@@ -37,12 +37,12 @@ class Alarms:
 
     def clear(self) -> None:
         self.size = 0
+        #: A heap of the alarms before `_edge` (milliseconds).
         self._near: list[Alarm] = []
-        """A heap of the alarms before `_edge` (milliseconds)."""
         self._edge = -(1 << 62)
         self._buckets: dict[int, list[Alarm]] = {}
+        #: A heap of the numbers of the buckets.
         self._order: list[int] = []
-        """A heap of the numbers of the buckets."""
 
     def put(self, moment: int, track: Track) -> None:
         self.size += 1

@@ -110,12 +110,12 @@ class _AgentProcess:
             quiet=owners_place is not None or order.quiet,
         )
         self._part: AdmittedNode | None = None
+        #: None until the owner has admitted this agent.
         self._news: FaultNews | None = None
-        """None until the owner has admitted this agent."""
         self._stops = 0
         self._platform = on_platform(os.environ)
+        #: True once no owner is left and the platform decides about the job.
         self._orphaned = False
-        """True once no owner is left and the platform decides about the job."""
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
 

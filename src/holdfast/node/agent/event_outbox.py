@@ -22,10 +22,10 @@ class Outbox:
     """The unacknowledged events of one node. Times are seconds on the node's clock."""
 
     def __init__(self) -> None:
+        #: Each event, with the time of the first report sent after it on the present connection.
         self._kept: deque[tuple[Event, float | None]] = deque()
-        """Each event, with the time of the first report sent after it on the present connection."""
+        #: The number of events, from the oldest on, that have such a report.
         self._after: int = 0
-        """The number of events, from the oldest on, that have such a report."""
         self.left_out = 0
 
     def put(self, event: Event) -> None:

@@ -35,10 +35,10 @@ class NodeLink:
         self._node = node
         self._outbox = Outbox()
         self._checks: RunChecks | None = None
+        #: Holds a port for the workers of an attempt; None until the node can.
         self.meet: Callable[[int], Meeting] | None = None
-        """Holds a port for the workers of an attempt; None until the node can."""
+        #: Send time of the last report that the owner acknowledged, in seconds on this node's clock.
         self.acknowledged_at: float | None = None
-        """Send time of the last report that the owner acknowledged, in seconds on this node's clock."""
 
     def asked(self, request: Request) -> Request:
         """Handle a request of the owner; return the request as the node carries it out."""

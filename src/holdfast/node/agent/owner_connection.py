@@ -81,12 +81,12 @@ class OwnerConnection:
         memory_kill: MemoryKill | None = None,
     ) -> None:
         self.node = node_here(launch, order)
+        #: The owner's address as the user typed it.
         self.place = written(order.host, port)
-        """The owner's address as the user typed it."""
+        #: Why there is no connection; empty before the first failure.
         self.trouble = ""
-        """Why there is no connection; empty before the first failure."""
+        #: What the user can do about `trouble`.
         self.hint = ""
-        """What the user can do about `trouble`."""
         self._launch = launch
         self._order = order
         self._reactor = reactor
@@ -97,8 +97,8 @@ class OwnerConnection:
         self._host, self._port = host, port
         self._key = Key(order.key, Path(order.key_from))
         self._in = False
+        #: The highest attempt number that this agent knows of.
         self.attempt = 0
-        """The highest attempt number that this agent knows of."""
         self._dialler = Dialler(
             reactor,
             host,

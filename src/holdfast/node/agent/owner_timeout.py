@@ -26,8 +26,8 @@ class OwnerTimeout:
     def __init__(
         self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
     ) -> None:
+        #: True once the starter of this node is gone: the node then does not wait for a silent owner.
         self.starter_gone = False
-        """True once the starter of this node is gone: the node then does not wait for a silent owner."""
         self._dialling = dialling
         self._say = say
         self._join_by = now + join_s

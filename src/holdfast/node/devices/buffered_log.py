@@ -51,15 +51,15 @@ class BufferedFaultLog:
         self.news: list[str] = []
         self.overlaps = Overlaps()
         self._reopen = reopen
+        #: Judges in memory while the log cannot be written; None while it can.
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
-        """Judges in memory while the log cannot be written; None while it can."""
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
             self._unwritten.failed(0.0)  # the opening was the first try
+        #: New rules that are not in the log yet.
         self._rules: Policy | None = None
-        """New rules that are not in the log yet."""
+        #: True if the log can never be written in this run.
         self._hopeless = log is None and reopen is None
-        """True if the log can never be written in this run."""
 
     @property
     def engine(self) -> FaultEngine:

@@ -114,13 +114,13 @@ class DeviceFaults:
         self._rules = RuleFiles(options.codes, options.rules, reactor=reactor, say=say)
         self._judge: JobFaults | None = None
         self._broken = False
+        #: Retries of opening the fault log while there is no fault to judge.
         self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        """Retries of opening the fault log while there is no fault to judge."""
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(home, node.name, say)
+        #: Set while another job resets a device that this job is to use.
         self._others: LockWaiter | None = None
-        """Set while another job resets a device that this job is to use."""
 
     # ------------------------------------------------------------------------------------------ the run's life
 

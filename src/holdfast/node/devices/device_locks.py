@@ -56,8 +56,8 @@ class DeviceLocks:
         self._node = _plain(node)
         self._say = say
         self._machine = machine
+        #: Open lock files by (device, place).
         self._fds: dict[tuple[str, str], int] = {}
-        """Open lock files by (device, place)."""
         self._asked: set[str] = set()
         self._broken = False
 

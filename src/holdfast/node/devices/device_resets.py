@@ -109,8 +109,8 @@ class Resets:
         self._count = count
         self._groups: dict[tuple[str, ...], Tolerance] = {}
         self._tries: list[_ResetTry] = []
+        #: Killed commands that are not reaped yet, by pidfd.
         self._overdue: dict[int, Child] = {}
-        """Killed commands that are not reaped yet, by pidfd."""
         self._busy = False
 
     # ------------------------------------------------------------------------------------------ queries

@@ -67,10 +67,10 @@ class JobFaults:
         self._spare = spare
         self._stand = stand
         self._node = node
+        #: The newest event of each device.
         self._latest: dict[str, FaultEvent] = {}
-        """The newest event of each device."""
+        #: Device → time at which to check whether its fault is still active (until then, a request may be retried).
         self._waiting: dict[str, float] = {}
-        """Device → time at which to check whether its fault is still active (until then, a request may be retried)."""
         self._said_no_reset = False
 
     # ------------------------------------------------------------------------------------------ events

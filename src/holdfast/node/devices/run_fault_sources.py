@@ -81,15 +81,15 @@ class FaultSources:
         self._known = known
         self._say = say
         self._since = 0.0
+        #: Files that are open but not read yet: the kind, and the open file.
         self._lines: list[tuple[str, GrowingFile]] = []
-        """Files that are open but not read yet: the kind, and the open file."""
+        #: Sources by descriptor, each with the path that other runs may read too; "" if none do.
         self._sources: dict[int, tuple[str, RunFaultSource]] = {}
-        """Sources by descriptor, each with the path that other runs may read too; "" if none do."""
         self._nvml: NvmlWatch | None = None
         self._locks: dict[str, int] = {}
         self._folder = -1
+        #: `gpu@0000:3b:00` → `gpu1`, learnt from faults that name a worker's process.
         self._addresses: dict[str, str] = {}
-        """`gpu@0000:3b:00` → `gpu1`, learnt from faults that name a worker's process."""
 
     def open(self, now: float) -> None:
         """Open the files, so that no later report is missed."""

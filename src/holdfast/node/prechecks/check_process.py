@@ -34,11 +34,11 @@ class CheckProcess:
 
     def __init__(self, body: Callable[[int], None], poller: Poller) -> None:
         self._answer = bytearray()
+        #: The end of the process's output.
         self.tail = bytearray()
-        """The end of the process's output."""
         self.over = False
+        #: The exit status, or minus the signal; None if something else reaped the process.
         self.status: int | None = None
-        """The exit status, or minus the signal; None if something else reaped the process."""
         pipes: list[int] = []
         try:
             pipes += os.pipe()

@@ -46,8 +46,8 @@ class Prerequisites:
         self._run: FetchRun | None = None
         self._passed: ChecksFinished | None = None
         self._said_at = self._moved_at = 0.0
+        #: True once all prerequisites are complete on this node.
         self.there = False
-        """True once all prerequisites are complete on this node."""
 
     def begin(self, passed: ChecksFinished, limit_s: float, now: float) -> list[Event]:
         """Start the fetch after the checks have passed. Their answer, with the result, comes as an event at its end."""

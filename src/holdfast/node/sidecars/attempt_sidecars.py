@@ -68,13 +68,13 @@ class SidecarContext:
         self.logs = logs
         self.environment = environment
         self.open_log = open_log
+        #: The job's parameters; commands may use them.
         self.parameters = parameters
-        """The job's parameters; commands may use them."""
+        #: Removes secrets from messages about a failure.
         self.mask = mask
-        """Removes secrets from messages about a failure."""
         self.door = door
+        #: Gives up reserved ports.
         self.let_go = let_go
-        """Gives up reserved ports."""
 
 
 class AttemptSidecars:
@@ -99,16 +99,16 @@ class AttemptSidecars:
         self._opened = opened
         self._failed = failed
         self._ended = ended
+        #: One start command for each worker of this node.
         self.orders: list[StartWorker] = []
-        """One start command for each worker of this node."""
+        #: Facts about workers that are ready, but must not count as prepared before the sidecars are up.
         self.held: list[Fact] = []
-        """Facts about workers that are ready, but must not count as prepared before the sidecars are up."""
         self.open = self.stopping = self.leaving = self.over = False
         self.failures: list[SideFailure] = []
         self._before: HookRun | None = None
         self._daemons: list[DaemonRun] = []
+        #: Pids of the workers that have a process, by ROLE-INDEX.
         self._pids: dict[str, int] = {}
-        """Pids of the workers that have a process, by ROLE-INDEX."""
         self._door_is_open = False
 
     @property

@@ -58,11 +58,11 @@ class NodeSidecars:
         self._learn = learn
         self._tell = tell
         self._flush = flush
+        #: The latest attempt on this node.
         self._one: AttemptSidecars | None = None
-        """The latest attempt on this node."""
         self._after: HookRun | None = None
+        #: The result of the hooks after the latest attempt.
         self._answer: ev.HooksFinished | None = None
-        """The result of the hooks after the latest attempt."""
 
     # ------------------------------------------------------------------------------------------ the host's methods
 

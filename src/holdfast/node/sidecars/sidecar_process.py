@@ -36,8 +36,8 @@ class SidecarEnd:
     def __init__(self, status: int | None, trouble: str, last_words: str) -> None:
         self.exit_code = status if status is not None and status >= 0 else None
         self.signal = -status if status is not None and status < 0 else None
+        #: Why the program was never started, or "".
         self.trouble = trouble
-        """Why the program was never started, or ""."""
         self.last_words = last_words
 
     @property

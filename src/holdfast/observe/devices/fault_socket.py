@@ -42,8 +42,8 @@ class FaultSocket:
         self.missing = ""
         self.refused: Counter[str] = Counter()
         self._known = known
+        #: Fd → peer; the peer that was read longest ago is first.
         self._peers: dict[int, _Peer] = {}
-        """Fd → peer; the peer that was read longest ago is first."""
         self._selector = selectors.EpollSelector()
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -55,9 +55,9 @@ class FaultSocket:
             os.umask(before)
         self._listener.listen(_WAITING_MOST)
         self._selector.register(self._listener, selectors.EVENT_READ)
+        #: A spare descriptor, which is closed briefly to accept and refuse a peer if this process has too many open
+        #: files.
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        """A spare descriptor, which is closed briefly to accept and refuse a peer if this process has too many open
-        files."""
 
     def fileno(self) -> int:
         return self._selector.fileno()
@@ -194,8 +194,8 @@ class _Peer:
         self.connection = connection
         self._rest = b""
         self._skipping = False
+        #: The rest of an answer that was sent in part.
         self._owed = b""
-        """The rest of an answer that was sent in part."""
 
     @property
     def unfinished(self) -> bool:

@@ -71,13 +71,13 @@ class KernelFaults:
         self._node = node
         self._names = gpu_addresses(root) if names is None else names
         self._root = root
+        #: Sentences to print about times when the log cannot be read.
         self.news = self._lines.news
-        """Sentences to print about times when the log cannot be read."""
         self._said: dict[tuple[str, str], float] = {}
+        #: The interfaces that have lost their link. The node's fault ends when all of them have it again.
         self._down: set[str] = set()
-        """The interfaces that have lost their link. The node's fault ends when all of them have it again."""
+        #: (device, code) → the PCI functions that a fatal PCIe error has cut off.
         self._pcie: dict[tuple[str, str], set[str]] = {}
-        """(device, code) → the PCI functions that a fatal PCIe error has cut off."""
         self._begun = ""
 
     def fileno(self) -> int:
@@ -175,8 +175,8 @@ class FileFaults:
         self.missing = self._lines.missing
         self.path = Path(path)
         self.refused: Counter[str] = Counter()
+        #: Sentences to print, one per refused line. After `TOLD_MOST` lines, further ones are only counted.
         self.news = self._lines.news
-        """Sentences to print, one per refused line. After `TOLD_MOST` lines, further ones are only counted."""
         self._node = node
         self._ascend = ascend_events
         self._known = known

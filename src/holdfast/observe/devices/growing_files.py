@@ -63,16 +63,16 @@ class GrowingFile:
         self._clock = clock or Clock()
         self.missing = ""
         self.news: list[str] = []
+        #: The number of skipped lines, which were longer than 64 KiB.
         self.too_long = 0
-        """The number of skipped lines, which were longer than 64 KiB."""
         self._fd = -1
         self._wake = -1
         self._more = -1
+        #: Waits for events of the folder, and for `_more`, which tells that a turn ended early.
         self._both: select.epoll | None = None
-        """Waits for events of the folder, and for `_more`, which tells that a turn ended early."""
         self._rest = b""
+        #: The last, unfinished line of a replaced file.
         self._rest_of_old: list[bytes] = []
-        """The last, unfinished line of a replaced file."""
         self._skipping = False
         self._device = False
         self._trouble = ""

@@ -52,8 +52,8 @@ class AgentAdmission:
             settings=launch.settings.of_job(),
         )
         self._lodgers = KnownAgents()
+        #: The neighbourhood of each admitted node; it never changes.
         self._labels: dict[str, tuple[str, ...]] = {}
-        """The neighbourhood of each admitted node; it never changes."""
 
     def remember(self, history: Iterable[ev.Event]) -> None:
         """Keep the names of the agents that an earlier owner admitted."""

@@ -61,8 +61,8 @@ class FailedLogTails:
         self._ask = ask
         self._queues: dict[str, deque[_Tail]] = {}
         self._attempt = 0
+        #: The failed ranks of that attempt.
         self._failed: list[_Failed] = []
-        """The failed ranks of that attempt."""
 
     @property
     def busy(self) -> bool:

@@ -63,8 +63,8 @@ class OperatorClient:
         self._question: Asked | None = None
         self._answers: deque[Answered] = deque()
         self._end: ChannelEnd | None = None
+        #: If the connection closes before this time, it is made anew.
         self._patient_until = 0.0
-        """If the connection closes before this time, it is made anew."""
         self._dialler: Dialler | None = None
 
     def ask(self, line: OperatorLine, *, waits: bool = False, again: bool = False) -> Answered:

@@ -89,8 +89,8 @@ class OperatorService:
         self._held: list[HeldQuestion] = []
         self._followers = LogFollowers()
         self._attempt = 0
+        #: Attempt → rank → its role and node.
         self._places: dict[int, dict[int, RankAt]] = {}
-        """Attempt → rank → its role and node."""
         self._tails = FailedLogTails(place.logs, self._ask_for_tail)
 
     def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:

@@ -42,8 +42,8 @@ class LogFollowers:
     """The logs that users follow and have not read to their ends."""
 
     def __init__(self) -> None:
+        #: Pairs of user and tag; tag 0: the user is about to ask for the logs of an attempt.
         self._reading: set[tuple[int, int]] = set()
-        """Pairs of user and tag; tag 0: the user is about to ask for the logs of an attempt."""
 
     @property
     def some(self) -> bool:

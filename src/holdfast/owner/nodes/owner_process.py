@@ -113,8 +113,8 @@ class _OwnerProcess:
         self._place = place
         self._birth = birth
         self._agent_id = agent_id
+        #: Why the agent on this node was refused, if it was.
         self._refused_here: Refused | None = None
-        """Why the agent on this node was refused, if it was."""
         self._stdout = stdout
         self._stderr = stderr
         self._reactor = reactor = Reactor(clock.now)
@@ -150,8 +150,8 @@ class _OwnerProcess:
         )
         self._letting_in = AgentAdmission(launch, order, place, os.uname().nodename)
         self._key = Key(order.key, Path(order.key_from))
+        #: The number of reported strangers.
         self._strangers = 0
-        """The number of reported strangers."""
         self._listener = OwnerListener(
             reactor,
             listening,

@@ -69,19 +69,19 @@ class AgentStep:
         all.
         """
         self.steps = steps
+        #: Nodes of the job to start agents on; empty: all.
         self.only = only
-        """Nodes of the job to start agents on; empty: all."""
+        #: srun has printed a message about tasks.
         self.told_of_tasks = False
-        """srun has printed a message about tasks."""
+        #: The last lines that srun itself printed.
         self.lines: list[str] = []
-        """The last lines that srun itself printed."""
         self._reactor = reactor
         self._hears = hears
         self._line = bytearray()
+        #: The current line is not srun's own: pass its rest on unread.
         self._passing = False
-        """The current line is not srun's own: pass its rest on unread."""
+        #: Lines of srun's to be shown after `HOLD_S`.
         self._held = bytearray()
-        """Lines of srun's to be shown after `HOLD_S`."""
         self._flush: DueCall | None = None
         self._child: Child | None = None
         self._writer = -1

@@ -59,24 +59,24 @@ class _Keeper:
         self.news = news
         self.reactor = Reactor(Clock().now)
         self._asking = SlurmCommands(self.reactor)
+        #: Number of Slurm commands whose answer is pending.
         self._waiting = 0
-        """Number of Slurm commands whose answer is pending."""
         self._running: list[AgentStep] = []
         self._again: DueCall | None = None
+        #: Nodes whose agent is to be started again.
         self._lacking: set[str] = set()
-        """Nodes whose agent is to be started again."""
+        #: Nodes that get no further agent.
         self._out: set[str] = set()
-        """Nodes that get no further agent."""
+        #: Number of failures in a row.
         self._failed = 0
-        """Number of failures in a row."""
         self._failed_at = self._failing_since = 0.0
         self._last_words = ""
+        #: The last message of slurmstepd about the task on each node.
         self._stepd: dict[str, str] = {}
-        """The last message of slurmstepd about the task on each node."""
+        #: Number of agents whose exit is yet to be reported.
         self._telling = 0
-        """Number of agents whose exit is yet to be reported."""
+        #: `_over`: the job is over. `_left`: this process must exit now.
         self._over = self._left = False
-        """`_over`: the job is over. `_left`: this process must exit now."""
 
     def keep(self, guard_fd: int) -> int:
         """Run until every step has ended and no retry is due, or until `guard_fd` reports the end of the job."""

@@ -233,16 +233,16 @@ class _Hosts:
         self.sent = sent
         self.reactor = Reactor(Clock().now)
         self.place = place
+        #: The job is over: do not restart a host whose ssh exits.
         self.over = False
-        """The job is over: do not restart a host whose ssh exits."""
         self._left = False
         self._hosts = [
             _Host(self, listed, rank, sent.order(listed, rank, address, port)) for rank, listed in sent.listed
         ]
+        #: Hosts that wait for their first connection, the last one first.
         self._queue: list[_Host] = list(reversed(self._hosts))
-        """Hosts that wait for their first connection, the last one first."""
+        #: Hosts whose ssh has not read its order yet.
         self._beginning: set[_Host] = set()
-        """Hosts whose ssh has not read its order yet."""
 
     def keep(self, guard_fd: int) -> int:
         """Run until every host has ended, or `guard_fd` has."""
@@ -298,12 +298,12 @@ class _Host:
         self._unsent = b""
         self._watch: DescriptorWatch | None = None
         self._again: DueCall | None = None
+        #: Number of failed connections in a row.
         self._failed = 0
-        """Number of failed connections in a row."""
+        #: Start of the current connection, in seconds on the reactor's clock.
         self._since = 0.0
-        """Start of the current connection, in seconds on the reactor's clock."""
+        #: The host has an agent, or will have one.
         self.open = True
-        """The host has an agent, or will have one."""
 
     def begin(self, now: float) -> None:
         """Start ssh and send it the order."""

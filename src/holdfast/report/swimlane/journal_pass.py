@@ -53,8 +53,8 @@ class AttemptHistory:
         self.number = number
         self.began = self.last = at
         self.ranks: dict[int, RankHistory] = {}
+        #: Ranks that are not up yet. The set spares a look at all of ten thousand ranks for each report.
         self.behind: set[int] = set()
-        """Ranks that are not up yet. The set spares a look at all of ten thousand ranks for each report."""
         self.checked: float | None = None
         self.going: float | None = None
         self.up: float | None = None

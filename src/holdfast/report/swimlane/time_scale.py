@@ -33,11 +33,11 @@ class Scale:
         places = [left]
         for each in widths:
             places.append(places[-1] + each)
+        #: Pairs of (time, x position), both rising; the scale is linear between two of them.
         self.knots: tuple[tuple[float, float], ...] = tuple(zip(times, places, strict=True))
-        """Pairs of (time, x position), both rising; the scale is linear between two of them."""
         self._times, self._places = times, places
+        #: Whether some part is drawn more than twice as wide as it was.
         self.stretched = min(spans) / total * width < least / 2
-        """Whether some part is drawn more than twice as wide as it was."""
 
     def place(self, at: float) -> float:
         """Return the x position of a time; a time outside is drawn at the edge."""

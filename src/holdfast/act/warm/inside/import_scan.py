@@ -51,20 +51,20 @@ class Finder:
 
     def __init__(self, first_path: str | None) -> None:
         self.steps: list[Step] = []
+        #: The place of each step, in the order of `steps`.
         self.places: list[Place] = []
-        """The place of each step, in the order of `steps`."""
+        #: The file that will run as `__main__`.
         self.main = ""
-        """The file that will run as `__main__`."""
         self._here: Place = ("", 0, "", "")
+        #: The user's files that were parsed: a change in them may change the steps.
         self.files: list[str] = []
-        """The user's files that were parsed: a change in them may change the steps."""
         self.note = ""
+        #: Packages that the main file imports after the stop: each worker imports them itself.
         self.left: list[str] = []
-        """Packages that the main file imports after the stop: each worker imports them itself."""
         self._path = [*([first_path] if first_path is not None else []), *sys.path]
         self._seen: set[str] = set()
+        #: The line of the main file that is being parsed.
         self._at = 0
-        """The line of the main file that is being parsed."""
 
     def script(self, file: str) -> None:
         self.main = file

@@ -38,14 +38,14 @@ class Imports:
         self._ours: str = config["ours"]
         self._lesson: dict[str, Any] | None = config["lesson"]
         self._retreat = Retreat(control, config["supervisor"], printed)
+        #: The modules imported so far.
         self._names: list[str] = []
-        """The modules imported so far."""
+        #: The module names in `sys.modules` before the last import that can be undone.
         self._known: frozenset[str] = frozenset()
-        """The module names in `sys.modules` before the last import that can be undone."""
+        #: The number of imports done before the last import that can be undone.
         self._kept = 0
-        """The number of imports done before the last import that can be undone."""
+        #: The index of the last import that can be undone among the script's steps.
         self._doing = 0
-        """The index of the last import that can be undone among the script's steps."""
         self.learned: dict[str, Any] | None = None
 
     def settle(self) -> None:

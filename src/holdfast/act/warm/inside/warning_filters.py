@@ -12,8 +12,8 @@ class Filters:
 
     def __init__(self) -> None:
         self._module: Any = None
+        #: The filters that were set before the script's first one.
         self._before: list[Any] = []
-        """The filters that were set before the script's first one."""
         self._of_script: list[Any] = []
 
     def do(self, call: str) -> None:

@@ -34,10 +34,10 @@ class BlockingClient:
     def __init__(self, client: Any, server: str, namespace: str) -> None:
         """`client`: a lightkube client. `server`: its address, for messages. `namespace`: the default for requests."""
         self._client = client
+        #: Address of the server, for messages.
         self.server = server
-        """Address of the server, for messages."""
+        #: Namespace of the kubeconfig's context, or of the pod.
         self.namespace = namespace
-        """Namespace of the kubeconfig's context, or of the pod."""
 
     @classmethod
     @contextmanager

@@ -51,11 +51,11 @@ class ObjectWatch:
         self._client = client
         self._follow = follow
         self._say = say
+        #: Resource version to watch from; empty: list first.
         self._version = ""
-        """Resource version to watch from; empty: list first."""
         self._pause_s = FIRST_PAUSE_S
+        #: The last reported trouble.
         self._told = ""
-        """The last reported trouble."""
 
     async def run(self) -> None:
         """Follow for ever."""

@@ -62,18 +62,18 @@ class Tail:
         self._since = since
         self._lines = lines
         self._fits = fits
+        #: Reading tasks by the pod's uid.
         self._read: dict[str, asyncio.Task[None]] = {}
-        """Reading tasks by the pod's uid."""
+        #: Pods whose containers have not started, as far as their kubelets have reported.
         self._awaited: set[str] = set()
-        """Pods whose containers have not started, as far as their kubelets have reported."""
+        #: A complete list of pods has come.
         self._listed = False
-        """A complete list of pods has come."""
+        #: Set while no pod is awaited.
         self._settled = asyncio.Event()
-        """Set while no pod is awaited."""
+        #: Set when the job is over.
         self._over = asyncio.Event()
-        """Set when the job is over."""
+        #: The user knows that the job has more than `MOST_PODS` pods.
         self._many = False
-        """The user knows that the job has more than `MOST_PODS` pods."""
 
     async def run(self) -> None:
         """Follow until the job is over and its logs are read. Raises `NoClient`."""

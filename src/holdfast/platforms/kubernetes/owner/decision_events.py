@@ -41,10 +41,10 @@ class DecisionEvents:
         self._say = say
         self._namespace = namespace
         self._name = name
+        #: Uid of the Job.
         self._uid = ""
-        """Uid of the Job."""
+        #: Whether the Job has a failure policy that knows the final exit codes.
         self._policy = False
-        """Whether the Job has a failure policy that knows the final exit codes."""
         self._open = 0
 
     @property

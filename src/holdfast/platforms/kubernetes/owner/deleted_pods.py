@@ -25,8 +25,8 @@ SOON_S = 1.0
 class _Doubt:
     def __init__(self, since: float) -> None:
         self.since = since
+        #: The timer for the next look at the pod.
         self.moment: DueCall | None = None
-        """The timer for the next look at the pod."""
 
 
 class DeletedPods:

@@ -93,19 +93,19 @@ class JobPods:
         self._pods: dict[str, api_records.Pod] = {}
         self._listed: dict[str, api_records.Pod] | None = None
         self._events: dict[str, list[api_records.Event]] = {}
+        #: Names of pods whose end was reported. True: the report said that their processes have ended, too.
         self._told_of: dict[str, bool] = {}
-        """Names of pods whose end was reported. True: the report said that their processes have ended, too."""
+        #: When each pod's agent was admitted, by the pod's name.
         self._joined: dict[str, float] = {}
-        """When each pod's agent was admitted, by the pod's name."""
         self._doubts = DeletedPods(self._reactor, heard_at, silent_s, self._look_again)
+        #: Nodes on which no pod of the job may run.
         self._avoid: list[str] = []
-        """Nodes on which no pod of the job may run."""
+        #: A complete list of pods has come.
         self._seen = False
-        """A complete list of pods has come."""
+        #: Number of deletions without an answer yet.
         self.deleting = 0
-        """Number of deletions without an answer yet."""
+        #: The job is over: create no more pods.
         self.over = False
-        """The job is over: create no more pods."""
 
     # ------------------------------------------------------------------------------------------ requests of the owner
 

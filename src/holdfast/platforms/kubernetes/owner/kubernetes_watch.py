@@ -71,17 +71,17 @@ class KubernetesWatch(JobWatch):
         self._plan = plan_here(environment)
         self._pod = environment.get(known_names.POD, "")
         self._attempt = 0
+        #: Nodes with workers of the current attempt.
         self._seated: set[str] = set()
-        """Nodes with workers of the current attempt."""
+        #: When each silent node was lost.
         self._silent: dict[str, float] = {}
-        """When each silent node was lost."""
         self._heard_at: Callable[[str], float | None] = lambda node: None
+        #: Time at which each node's agent reported a signal.
         self._signalled: dict[str, float] = {}
-        """Time at which each node's agent reported a signal."""
+        #: Pods to delete when the attempt is recorded, with the reasons.
         self._held: dict[str, str] = {}
-        """Pods to delete when the attempt is recorded, with the reasons."""
+        #: Number of pending requests about the meaning of a signal.
         self._questions = 0
-        """Number of pending requests about the meaning of a signal."""
         self._pods = JobPods(
             asking,
             self._plan,
@@ -97,16 +97,16 @@ class KubernetesWatch(JobWatch):
         self._verdict = DecisionEvents(asking, self._plan.namespace, self._plan.name, say)
         self._wishes = StopRequests(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
         self._tainting = NodeTainting(asking, self._plan.name, self._plan.namespace, say)
+        #: Topology labels of each Kubernetes node; empty while they are being read.
         self._near: dict[str, tuple[str, ...]] = {}
-        """Topology labels of each Kubernetes node; empty while they are being read."""
+        #: This process must exit, and another owner takes the job over.
         self._ending = False
-        """This process must exit, and another owner takes the job over."""
         self._least = self._plan.least or self._plan.nodes
+        #: Indices of nodes that get no more pods.
         self._without: set[int] = set()
-        """Indices of nodes that get no more pods."""
         self._token = environment.get(OWNER_TOKEN, "")
+        #: None: the API server has not sent the Job's uid yet.
         self._mirror: StateMirror | None = None
-        """None: the API server has not sent the Job's uid yet."""
 
     # ------------------------------------------------------------------------------------------ methods of JobWatch
 

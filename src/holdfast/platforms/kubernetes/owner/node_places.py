@@ -20,8 +20,8 @@ class PodLost:
         """`why`: the reason. `over`: whether all processes of the pod have ended."""
         self.pod = pod
         self.why = why
+        #: Whether all processes of the pod have ended.
         self.over = over
-        """Whether all processes of the pod have ended."""
 
     @property
     def node(self) -> str:
@@ -41,8 +41,8 @@ class PodPending:
     """Report: a pod has not started yet."""
 
     def __init__(self, pod: api_records.Pod, words: str) -> None:
+        #: The reason from the scheduler or the node.
         self.pod, self.words = pod, words
-        """The reason from the scheduler or the node."""
 
 
 Told = Callable[["PodLost | PodsImpossible | PodPending", float], "News"]
@@ -53,24 +53,24 @@ class NodePlace:
 
     def __init__(self, index: int) -> None:
         self.index = index
+        #: Generation of the last pod; negative: none has been created.
         self.generation = -1
-        """Generation of the last pod; negative: none has been created."""
+        #: Number of failed pods in a row.
         self.failures = 0
-        """Number of failed pods in a row."""
+        #: The timer for the creation of the next pod.
         self.next: DueCall | None = None
-        """The timer for the creation of the next pod."""
+        #: A request to create a pod is pending.
         self.asked = False
-        """A request to create a pod is pending."""
         self.began_at = 0.0
+        #: When the last pod, or its creation, began to wait, in seconds on the owner's clock.
         self.waiting_since: float | None = None
-        """When the last pod, or its creation, began to wait, in seconds on the owner's clock."""
+        #: The last message about the wait, and `said_at` its time.
         self.said = ""
-        """The last message about the wait, and `said_at` its time."""
         self.said_at = 0.0
+        #: Why the node's last pod was lost.
         self.last: PodEndReason | None = None
-        """Why the node's last pod was lost."""
+        #: Nodes that the next pod should rather not run on.
         self.shun: tuple[str, ...] = ()
-        """Nodes that the next pod should rather not run on."""
 
 
 def generation_of(found: api_records.Pod) -> int:

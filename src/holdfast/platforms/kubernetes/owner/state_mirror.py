@@ -54,16 +54,16 @@ class StateMirror:
         self._say = say
         self._taken = taken
         self._events = Events()
+        #: Resource version of the ConfigMap as last read or written; empty: it must be read.
         self._version = ""
-        """Resource version of the ConfigMap as last read or written; empty: it must be read."""
+        #: A request is pending.
         self._busy = False
-        """A request is pending."""
+        #: Something is to be written.
         self._wanted = False
-        """Something is to be written."""
+        #: Nothing is written any more: the API server refuses it, or another owner has the job.
         self._lost = False
-        """Nothing is written any more: the API server refuses it, or another owner has the job."""
+        #: The user knows that writing fails, or that the history is cut.
         self._told = self._told_cut = False
-        """The user knows that writing fails, or that the history is cut."""
         self._again: DueCall | None = None
         self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []
 

@@ -52,8 +52,8 @@ class StopRequests:
         self._name = name
         self._say = say
         self._job_is = job_is
+        #: Id of the last request that was handled.
         self._done = ""
-        """Id of the last request that was handled."""
 
     def begin(self) -> Callable[[], None]:
         """Start to watch. Return a function that ends it."""

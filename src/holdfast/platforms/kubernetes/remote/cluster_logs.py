@@ -30,8 +30,8 @@ class PodLogFilter:
         """Raises `BadUsage` if the job has no such rank."""
         self.wanted = wanted
         self.index: int | None = None
+        #: The pod has one worker, so all lines without a prefix are this worker's.
         self.alone = False
-        """The pod has one worker, so all lines without a prefix are this worker's."""
         if wanted.rank is not None:
             place = rank_at(_plan(found), wanted.rank)
             if place is None:

@@ -24,12 +24,12 @@ class BatchScript:
         self._ids = ids
         self._say = say
         self._many = many
+        #: The batch shell would die of SIGTERM before holdfast has acted.
         self._shell = False
-        """The batch shell would die of SIGTERM before holdfast has acted."""
         self._wrong: list[str] = []
         self._hints: list[str] = []
+        #: Number of queries to accounting without a result.
         self._looks = 0
-        """Number of queries to accounting without a result."""
         self._again: DueCall | None = None
 
     def begin(self) -> None:

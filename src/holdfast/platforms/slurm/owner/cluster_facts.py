@@ -40,11 +40,11 @@ class SlurmFacts:
         self._say = say
         self._accounts: DueCall | None = None
         self.config = Config()
+        #: Whether `config` was read from Slurm. Otherwise it has the usual values.
         self.configured = False
-        """Whether `config` was read from Slurm. Otherwise it has the usual values."""
         self.partition: Partition | None = None
+        #: The signal before the time limit that the user's `--signal` requests.
         self.warned: WarningSignal | None = None
-        """The signal before the time limit that the user's `--signal` requests."""
 
     @property
     def preemptable(self) -> bool:

@@ -30,13 +30,13 @@ class JobComment:
         self._asking = asking
         self._job = job
         self._say = say
+        #: The line that the comment should have.
         self._wanted = ""
-        """The line that the comment should have."""
+        #: The line that was last written, or is being written.
         self._written = ""
-        """The line that was last written, or is being written."""
         self._told = False
+        #: An answer from Slurm is pending.
         self.busy = False
-        """An answer from Slurm is pending."""
 
     def attempt(self, record: AttemptRecord) -> None:
         """An attempt has ended: write its cause if it failed."""

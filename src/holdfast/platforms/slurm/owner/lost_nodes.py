@@ -39,8 +39,8 @@ class LostNodes:
         self._attempt = 0
         self._asked: set[str] = set()
         self._of_attempt = 0
+        #: Whether the report must wait for an answer, which may explain why agents and owner lost contact.
         self.asking = False
-        """Whether the report must wait for an answer, which may explain why agents and owner lost contact."""
 
     def ask(self, node: str, attempt: int) -> None:
         """Ask about a node that attempt `attempt` has lost."""

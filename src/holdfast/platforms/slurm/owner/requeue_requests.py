@@ -58,10 +58,10 @@ class RequeueRequests:
         self._ids = ids
         self._say = say
         self._kill_s = kill_s
+        #: Slurm has been asked to restart the job, or has agreed to.
         self.asked = False
-        """Slurm has been asked to restart the job, or has agreed to."""
+        #: Slurm has agreed to the restart, and has yet to accept the nodes to exclude.
         self.busy = False
-        """Slurm has agreed to the restart, and has yet to accept the nodes to exclude."""
 
     def ask(self, reason: str, without: Sequence[str], done: Done) -> None:
         """Ask once. `done` gets the reason for a refusal, or an empty string, once. Later calls change nothing."""
@@ -102,8 +102,8 @@ class _Requeue:
         self._without = without
         self._done = done
         self._record: JobRecord | None = None
+        #: Number of tries to exclude nodes.
         self._tries = 0
-        """Number of tries to exclude nodes."""
 
     @property
     def _id(self) -> str:

@@ -75,14 +75,14 @@ class SlurmSignals:
         self._say = say
         self._leaving = leaving
         self._at_limit = at_limit
+        #: Why Slurm will not requeue the job at its time limit; the user has been warned of this reason.
         self._refused = ""
-        """Why Slurm will not requeue the job at its time limit; the user has been warned of this reason."""
         self._known = SlurmFacts(asking, ids, self._listen, say)
+        #: The last record read.
         self._record: JobRecord | None = None
-        """The last record read."""
         self._open: _OpenSignal | None = None
+        #: The last meaning reported to the owner.
         self._said: SignalMeaning | None = None
-        """The last meaning reported to the owner."""
         self._look: DueCall | None = None
         self._listener: SignalStep | None = None
         if ids.ends_at is not None and ids.started_at is not None:
@@ -368,8 +368,8 @@ class _OpenSignal:
         """`number`: of the signal. `at`: when it came, in seconds since the epoch. `came`: see the attribute."""
         self.number = number
         self.at = at
+        #: holdfast received the signal. Otherwise it only killed workers, and may still reach holdfast.
         self.came = came
-        """holdfast received the signal. Otherwise it only killed workers, and may still reach holdfast."""
         self.record: JobRecord | None = None
         self.trouble = ""
         self.accounted = ""
