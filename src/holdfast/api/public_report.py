@@ -9,6 +9,9 @@ from typing import Any
 from holdfast.model.decisions import JobReport
 from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
 from holdfast.model.lost_steps import lost_steps
+from holdfast.report.brief_report import render_brief, render_exit
+from holdfast.report.failure_place import scene_of
+from holdfast.report.report_json import exit_report_object, to_json_object
 from holdfast.safe_text import harmless
 
 _WIDTH = 100
@@ -73,9 +76,6 @@ class Report:
 
     def text(self, width: int = _WIDTH) -> str:
         """Return the text of `holdfast show` or `holdfast explain`, without colours. `width`: columns."""
-        from holdfast.report.brief_report import render_brief, render_exit
-        from holdfast.report.failure_place import scene_of
-
         if isinstance(self._of, JobReport):
             return render_brief(self._of, scene_of(self._of.report, None), width=width, colour=False)
         return render_exit(self._of, scene_of(self._of, None), width=width, colour=False)
@@ -83,8 +83,6 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `--json` (`holdfast schema report`) as plain lists, strings and numbers."""
         import msgspec
-
-        from holdfast.report.report_json import exit_report_object, to_json_object
 
         whole = to_json_object(self._of) if isinstance(self._of, JobReport) else exit_report_object(self._of)
         plain: dict[str, Any] = msgspec.to_builtins(whole)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from holdfast.catalogue.exit_rows import ExitRow, load
 from holdfast.model.exit_report import Blame, Rerun, signal_name
 from holdfast.model.phrases import Phrase
-
-if TYPE_CHECKING:
-    from holdfast.catalogue.exit_rows import ExitRow
 
 #: Codes that a worker may choose itself: 200 to 209 mean that another attempt may help, 210 to 219 that it cannot.
 CONTRACT = range(200, 220)
@@ -65,8 +61,6 @@ def _misplaced(row: ExitRow) -> str:
 def special(code: int) -> ExitRow | None:
     """Return a row that explains a code of no phrase: holdfast's own codes, signals, the workers' contract; else
     None."""
-    from holdfast.catalogue.exit_rows import ExitRow, load
-
     if code == 1:
         return ExitRow(
             phrase="HoldfastBug",
@@ -143,6 +137,4 @@ _OF_BLAME = {
 def code_of(blame: Blame) -> int:
     """Return the final code for another system's phrase: the code of the most general built-in phrase with this
     blame."""
-    from holdfast.catalogue.exit_rows import load
-
     return load().row(_OF_BLAME[blame]).code

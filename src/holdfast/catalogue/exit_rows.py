@@ -72,6 +72,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.catalogue.pattern_atoms import atoms
 from holdfast.model.exit_report import Blame, Rerun
 from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_file
@@ -239,8 +240,6 @@ def _read_stored(place: Path, key: str) -> tuple[ExitRow, ...]:
 
 def stored(row: ExitRow) -> ExitRow:
     """Return the row as it is stored: without samples, with the atoms of its patterns."""
-    from holdfast.catalogue.pattern_atoms import atoms
-
     wordings = tuple(msgspec.structs.replace(w, samples=(), atoms=atoms(w.pattern)) for w in row.wordings)
     return msgspec.structs.replace(row, wordings=wordings)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.catalogue.exit_codes import BLOCKS, CONTRACT, in_words
+from holdfast.catalogue.exit_rows import ExitRow, load
 from holdfast.model.exit_report import Blame, Rerun
 from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
-    from holdfast.catalogue.exit_rows import Catalogue, ExitRow
+    from holdfast.catalogue.exit_rows import Catalogue
 
 BY_OPERATOR = Phrase.STOPPED_BY_OPERATOR
 BY_CLEANER = Phrase.KILLED_BY_DISK_CLEANER
@@ -74,15 +75,11 @@ def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tup
 
 def known(catalogue: Catalogue) -> dict[str, ExitRow]:
     """Return all rows by phrase; a row of `catalogue` replaces the built-in row of the same phrase."""
-    from holdfast.catalogue.exit_rows import load
-
     return {**load().by_phrase, **catalogue.by_phrase}
 
 
 def own_row(phrase: str, code: int, solution: str = "") -> ExitRow:
     """Make a row for a component's own phrase; the block of its code determines the blame."""
-    from holdfast.catalogue.exit_rows import ExitRow
-
     blame = next((blame for blame in _BLAMES if any(code in block for block in BLOCKS[blame])), Blame.UNKNOWN)
     return ExitRow(
         phrase=phrase,

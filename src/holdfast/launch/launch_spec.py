@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.launch.fault_options import FaultOptions
 from holdfast.launch.stream_choice import StdChoice
+from holdfast.model.check_results import Site
 from holdfast.model.job_spec import JobSpec
 from holdfast.settings.resolved_settings import DEFAULTS, Settings
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
     from holdfast.launch.check_plan import CheckPlan
     from holdfast.launch.disk_limit import Limit
-    from holdfast.model.check_results import Site
     from holdfast.model.decisions import JobReport
     from holdfast.model.notice_messages import NoticePlan
     from holdfast.observe.log_file import Rotation
@@ -221,6 +221,4 @@ class LaunchSpec(msgspec.Struct, frozen=True):
 
     def site(self, node: str, home: Path) -> Site:
         """Return the names, directories and port that this run's checks need."""
-        from holdfast.model.check_results import Site
-
         return Site(node=node, cwd=str(self.cwd), home=str(home), workers=self.spec.world_size, port=self.master_port)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadUsage
+from holdfast.observe.log_file import Rotation
 
 if TYPE_CHECKING:
-    from holdfast.observe.log_file import Rotation
     from holdfast.settings.resolved_settings import Settings
 
 #: The smallest size in bytes at which a log is rotated.
@@ -24,6 +24,4 @@ def rotation_of(settings: Settings) -> Rotation | None:
             f"{settings.origin('log-size')} {settings.value('log-size')}: expected a size, as in 100M",
             hint="holdfast run --log-size 100M …",
         )
-    from holdfast.observe.log_file import Rotation
-
     return Rotation(most_bytes=max(limit.size_bytes, LEAST_LOG_BYTES), kept=settings.count("log-kept") or 0)

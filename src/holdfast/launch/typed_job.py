@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
+from holdfast.launch.torchrun_options import workers
+from holdfast.launch.worker_program import command_of, plain_name
+from holdfast.model.job_spec import NAME, JobSpec, RestartPolicy, Role, Timers
 from holdfast.model.noun_base import Noun
+from holdfast.settings.resolved_settings import SettingSource
 
 if TYPE_CHECKING:
-    from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
@@ -34,9 +37,6 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
     `python`: the workers' interpreter. `over_many`: the job may run on several machines.
     """
     from msgspec.structs import replace
-
-    from holdfast.model.job_spec import NAME, JobSpec, RestartPolicy, Role, Timers
-    from holdfast.settings.resolved_settings import SettingSource
 
     words = options.words
     name = settings.text("name")
@@ -65,9 +65,6 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
 
         job = JobFile(job_of_variable(options, os.environ), None, (), secrets_in(os.environ))
     else:
-        from holdfast.launch.torchrun_options import workers
-        from holdfast.launch.worker_program import command_of, plain_name
-
         own = not options.run_path  # as in torchrun, `run_path` overrides the other two
         command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
         role = options.role or "worker"

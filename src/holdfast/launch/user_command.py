@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.errors import BadUsage
+from holdfast.launch.torchrun_options import workers
 from holdfast.launch.worker_program import plain_name
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.runtime.name_expansion import NameValues, parameters_in
@@ -35,8 +36,6 @@ def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobS
             f"--command-from {variable} with -m, --no-python or --run-path: the text says by itself what runs it",
             hint=f"holdfast run --command-from {variable}",
         )
-    from holdfast.launch.torchrun_options import workers
-
     text = environment.get(variable, "")
     if not text.strip():
         state = "is empty" if variable in environment else "is not set"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.launch.torchrun_options import alone, node_range
+from holdfast.launch.typed_job import RunPlace, typed_job
 from holdfast.platforms.platform import LaunchRequest
 from holdfast.platforms.platform_registry import platform_around, platforms_to_start_with, runs_images
 from holdfast.settings.resolved_settings import Settings, SettingSource
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 def job_here(options: RunOptions, settings: Settings, python: str, over_many: bool) -> JobFile:
     """Build the job from the command line and the platform around this process. Raises `BadUsage`."""
-    from holdfast.launch.typed_job import RunPlace, typed_job
-
     platform = platform_around(os.environ)
     place = RunPlace(
         images=runs_images(os.environ),

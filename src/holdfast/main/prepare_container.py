@@ -15,6 +15,7 @@ from holdfast.bundle.tree_choice import find_tree
 from holdfast.bundle.tree_copy import InstalledTree, lay_down
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.jobfile.job_file_reader import parsed, text_of
+from holdfast.runtime.name_expansion import secret_variable
 from holdfast.safe_files import replace_file
 
 EXCHANGE = Path("/usr/local/pai")
@@ -49,7 +50,6 @@ def prepare(
         _lay_job(job, text, into / JOB)
         if things := found.spec.runtime.prerequisites:
             from holdfast.node.fetching.blocking_fetch import fetch_here  # few jobs have prerequisites
-            from holdfast.runtime.name_expansion import secret_variable
 
             # The secrets are looked up only if an address uses one.
             asks = any("$secrets." in thing.uri for thing in things)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.restart_budgets import failures_in_row, spent_restarts
 from holdfast.errors import HoldfastError
 from holdfast.metrics import metric_table as m
@@ -139,7 +140,6 @@ def checks_now(jobs: Iterable[PastJob], into: Samples) -> None:
 
 def devices_now(home: Path, now: float, into: Samples) -> None:
     """Set the gauges of each device that was ever reported on this machine. `now`: seconds since the epoch."""
-    from holdfast.decide.faults.fault_policy import Policy
     from holdfast.node.devices.fault_log import FaultLog
 
     try:

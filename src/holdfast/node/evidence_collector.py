@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from holdfast.act.worker_environment import read_error_file
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exit_report import Evidence, EvidenceKind
 from holdfast.model.job_spec import JobSpec
@@ -118,8 +119,6 @@ class Collector:
         ended = worker.exit
         if ended is None or ended.ok:
             return worker
-        from holdfast.act.worker_environment import read_error_file
-
         said, stream = self._last_words(worker.rank)
         if said:
             ended = replace(ended, last_words=said, last_words_stream=stream)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import ExitReport
 from holdfast.safe_files import read_file, write_given
 
@@ -47,7 +48,6 @@ def for_engine(place: Path, report: ExitReport, logs: Path) -> None:
             data = read_file(logs / f"attempt-{report.attempt}" / AGG, _MOST)
         except OSError:
             from holdfast.explain.openpai_exit_file import agg_error_file
-            from holdfast.model.evidence import AttemptEvidence
 
             data = agg_error_file(report, AttemptEvidence())
     write_given(place, data)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
 
-from holdfast.catalogue.exit_rows import Catalogue
+from holdfast.catalogue.exit_rows import Catalogue, load
 from holdfast.errors import BadUsage
 from holdfast.explain import explain
 from holdfast.explain.launcher_notes import number_of
@@ -148,7 +148,6 @@ def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
 
     Raises `BadUsage` for a file that cannot be read or has no rows.
     """
-    from holdfast.catalogue.exit_rows import load
     from holdfast.explain.row_lint import usable
 
     ours, theirs, said = [], [], []

@@ -11,6 +11,10 @@ import gc
 import importlib
 from collections.abc import Callable, Iterator
 
+from holdfast.explain import explain, first_hand, read_workers
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.exit_report import WorkerExit
+
 #: Seconds that a gang must have run before the first step: its own start comes first.
 AFTER_S = 0.5
 
@@ -96,11 +100,8 @@ class ExplainWarmup:
 def _steps() -> Iterator[object]:
     for part in _PARTS:
         yield importlib.import_module(part)
-    from holdfast.explain import explain, first_hand, read_workers
     from holdfast.explain.openpai_exit_file import agg_error_file
     from holdfast.explain.row_matcher import built_in
-    from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-    from holdfast.model.exit_report import WorkerExit
     from holdfast.observe.step_counter import counts_in
 
     yield counts_in(

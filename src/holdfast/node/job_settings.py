@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.launch.launch_spec import WarmStartOptions
 from holdfast.launch.log_limits import rotation_of
+from holdfast.settings.resolved_settings import SettingSource
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
     from holdfast.launch.check_plan import CheckPlan
-    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder, WarmStartOptions
+    from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
 
@@ -50,7 +52,6 @@ def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
 
 def _nodes(order: NodesOrder, settings: Settings) -> NodesOrder:
     from holdfast.launch.multi_node import port_range
-    from holdfast.settings.resolved_settings import SettingSource
 
     wait_s = settings.number("owner-wait") if settings.source("owner-wait") is not SettingSource.DEFAULT else None
     return replace(
@@ -91,9 +92,6 @@ def _warm(launch: LaunchSpec, settings: Settings) -> WarmStartOptions | None:
     """Return the options of warm starts, or None for cold starts. The user's options and variables beat the
     job file.
     """
-    from holdfast.launch.launch_spec import WarmStartOptions
-    from holdfast.settings.resolved_settings import SettingSource
-
     asked = settings.flag("warm")
     if asked is None:
         asked = launch.warm_in_file
@@ -108,8 +106,6 @@ def _warm(launch: LaunchSpec, settings: Settings) -> WarmStartOptions | None:
 
 
 def _cold(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
-    from holdfast.settings.resolved_settings import SettingSource
-
     if not settings.flag("standby") or settings.source("standby") is not SettingSource.OPTION:
         return launch
     note = "--standby: nothing is kept waiting, for workers start cold; it goes with --warm"

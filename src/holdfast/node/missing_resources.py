@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from holdfast.act.time_limited import within
 from holdfast.launch.interpreter import environments, has_module, python_of, same_place
 from holdfast.model.evidence import AttemptEvidence, HostFacts
 
@@ -121,8 +122,6 @@ def _shared_memory() -> tuple[str, ...]:
 
 def _answers(path: str) -> bool:
     """Return whether a path's file system responds; a lost server blocks its callers for ever."""
-    from holdfast.act.time_limited import within  # imported late, because a start does not need it
-
     try:
         within(lambda: os.path.realpath(path), seconds=_ANSWER_S)
     except OSError:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.decide.gang_view import GangView
 from holdfast.decide.phases import Phase
+from holdfast.explain import read_workers
 from holdfast.explain.secret_filter import without_secrets
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
@@ -235,8 +236,6 @@ class NodeRequests:
             found, evidence = [], order.evidence
         self._last = evidence
         if not view.completed:
-            from holdfast.explain import read_workers  # imported late, because a start does not need it
-
             # Logs stay on their node; only findings from them are sent and journaled.
             evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]

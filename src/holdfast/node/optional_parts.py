@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.explain.secret_filter import without_secrets
 from holdfast.launch.launch_spec import LaunchSpec
+from holdfast.observe.log_file import LogFile
+from holdfast.record.job_directory import DOOR
 
 if TYPE_CHECKING:
     from holdfast.act.host import LocalHost
@@ -66,10 +69,8 @@ def sides_of(
     plan = launch.spec.runtime
     if not (plan.hooks or plan.daemons or plan.ssh):
         return None
-    from holdfast.explain.secret_filter import without_secrets
     from holdfast.node.sidecars.attempt_sidecars import SidecarContext
     from holdfast.node.sidecars.node_sidecars import NodeSidecars
-    from holdfast.observe.log_file import LogFile
 
     def open_log(path: Path, source: str) -> StreamLog:
         if logs is not None:
@@ -104,7 +105,6 @@ def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
     if ssh is None:
         return None
     from holdfast.node.sidecars.ssh_server import SshServer
-    from holdfast.record.job_directory import DOOR
 
     # Nodes of one job derive the same ssh keys from the job's key. A single node has its own.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from holdfast.act.linux import descendants
+
 _SIGN = "ddress already in use"
 #: The bytes of a dead worker's last output that are searched.
 TAIL_BYTES = 4096
@@ -22,7 +24,6 @@ class TakenPorts:
         """
         if _SIGN not in words or self._held is not None:
             return
-        from holdfast.act.linux import descendants
         from holdfast.node.missing_resources import port_in  # imported late, because few deaths need it
         from holdfast.observe.checks import proc_files
         from holdfast.observe.checks.port_holder import about, find

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.act.console import Console
+from holdfast.act.time_limited import descriptor_of, within
+from holdfast.explain.secret_filter import without_secrets
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import ExitReport
+from holdfast.node.exit_status import for_engine, status_of
+from holdfast.record import report_file
 from holdfast.record.job_directory import NOWHERE, JobPlace
 from holdfast.safe_files import write_file
 from holdfast.safe_text import json_text
@@ -43,7 +47,6 @@ class ReportWriter:
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
         """Write `runtime.pai.agg.error`, for readers of OpenPAI's exit files."""
         from holdfast.explain.openpai_exit_file import agg_error_file  # imported late, because only a failure needs it
-        from holdfast.explain.secret_filter import without_secrets
 
         path = self._place.logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
         try:
@@ -56,13 +59,9 @@ class ReportWriter:
     def tell_engine(self, report: ExitReport) -> None:
         """Write the message that the container engine reads if the container ends now."""
         if (place := self._order.termination_log) is not None:
-            from holdfast.node.exit_status import for_engine
-
             self._hand_over(place, str(place), lambda: for_engine(place, report, self._place.logs))
 
     def finished(self, report: JobReport) -> None:
-        from holdfast.record import report_file  # imported late, because a start does not need it
-
         try:
             report_file.write(self._place.home, report)
         except OSError as error:
@@ -71,8 +70,6 @@ class ReportWriter:
 
     def hand_over(self, report: JobReport) -> None:
         """Write the report to the places that the user has named."""
-        from holdfast.record import report_file  # imported late, because a start does not need it
-
         if (given := self._order.report_path) is not None:
             self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
         self.tell_engine(report.report)
@@ -88,8 +85,6 @@ class ReportWriter:
         """Write to a path of the user's, with a time limit: a pipe's reader or a dead mount must not delay the job's
         end.
         """
-        from holdfast.act.time_limited import descriptor_of, within  # imported late, because a start does not need it
-
         try:
             within(write, keep=descriptor_of(path))
         except OSError as error:
@@ -97,8 +92,6 @@ class ReportWriter:
 
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
         """Save the report in another directory if the job's directory cannot hold it (usually a full disk)."""
-        from holdfast.record import report_file
-
         path = Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"holdfast-{report.job_id}-report.json"
         try:
             report_file.write_to(path, report)
@@ -112,11 +105,7 @@ class ReportWriter:
 
     def show(self, report: JobReport) -> int:
         """Print the report; return the exit status of the run."""
-        from holdfast.node.exit_status import status_of  # imported late, because a start does not need it
-
         if self._order.as_json and not self._order.as_events:
-            from holdfast.record import report_file
-
             text = json_text(encode(report_file.to_json_object(report)).decode())
             self._stdout.say(text, self._now())
         else:

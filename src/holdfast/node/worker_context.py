@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 from holdfast.act.standard_streams import Streams
 from holdfast.act.worker_config import WorkerConfig
 from holdfast.errors import HoldfastError
+from holdfast.explain.secret_filter import without_secrets
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.stream_choice import shown
+from holdfast.model.codec import encode
 from holdfast.model.evidence import AttemptEvidence, HostFacts
 from holdfast.node.devices.visible_devices import devices_here, kept_out_here
+from holdfast.record.job_directory import DOOR
 
 if TYPE_CHECKING:
     from holdfast.act.warm.nurseries import Warm
@@ -68,9 +71,6 @@ def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerC
 
 
 def _config(launch: LaunchSpec) -> bytes:
-    from holdfast.explain.secret_filter import without_secrets
-    from holdfast.model.codec import encode
-
     return encode(without_secrets(launch.spec))
 
 
@@ -128,8 +128,6 @@ def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, st
     """Add the path of the configuration for `ssh -F`, if the job has an ssh server for debugging."""
     if launch.spec.runtime.ssh is None:
         return environment
-    from holdfast.record.job_directory import DOOR
-
     return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / DOOR / "config")}
 
 

@@ -10,6 +10,7 @@ from holdfast.model import events as ev
 from holdfast.model.codec import encode
 from holdfast.model.event_lines import SCHEMA, EventKind, EventLine
 from holdfast.model.faults import Remedy
+from holdfast.record.report_file import exit_report_object, to_json_object
 from holdfast.safe_text import json_text
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ class EventLines:
 
     def recorded(self, record: AttemptRecord) -> None:
         """Print the end of an attempt, which now has its record."""
-        from holdfast.record.report_file import exit_report_object  # imported late, because a start does not need it
-
         report, decision = record.report, record.decision
         made = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
         text = f"attempt {record.attempt} ended: {report.phrase}: {report.reason}"
@@ -92,8 +91,6 @@ class EventLines:
 
     def finish(self, report: JobReport) -> None:
         """Print the end of the job, which now has its report."""
-        from holdfast.record.report_file import to_json_object  # imported late, because a start does not need it
-
         last = report.report
         text = f"the job {report.outcome.value}: {last.phrase}: {last.reason}"
         self._tell(EventKind.JOB_ENDED, text, outcome=report.outcome, code=last.code, report=to_json_object(report))

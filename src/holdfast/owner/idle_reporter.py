@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
 from holdfast.model.hang_messages import LookAtRanks, RanksSeen
+from holdfast.model.human_format import duration
+from holdfast.safe_files import replace_file
 from holdfast.wire.node_messages import Moved
 
 if TYPE_CHECKING:
@@ -103,8 +105,6 @@ class IdleReporter:
 
     def _warn(self, found: HangEvidence) -> None:
         from holdfast.explain.system_cause import stacks  # imported late, because few jobs are ever this still
-        from holdfast.model.human_format import duration
-        from holdfast.safe_files import replace_file
 
         path = self._folder / f"attempt-{found.attempt}-stacks.txt"
         text = "\n\n".join(f"{item.text}\n({item.source or 'stack'})" for item in stacks(found))

@@ -13,9 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast import children
+from holdfast.act.linux import descendants
+from holdfast.act.termination import kill
+from holdfast.decide.restart_budgets import restarted, spent_restarts
 from holdfast.explain.secret_filter import hide, without_secrets
 from holdfast.model.codec import encode
+from holdfast.model.exit_report import Outcome
 from holdfast.model.notice_messages import Beginning, Notice, NoticeKind, NoticePlan
+from holdfast.record.report_file import exit_report_object, to_json_object
 from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
@@ -79,9 +84,6 @@ class Notices:
 
     def attempt(self, record: AttemptRecord) -> None:
         """Send the notice of an attempt that has its record."""
-        from holdfast.decide.restart_budgets import restarted, spent_restarts
-        from holdfast.record.report_file import exit_report_object
-
         self._attempts.append(record)
         report, decision = record.report, record.decision
         body = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
@@ -116,9 +118,6 @@ class Notices:
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
         """Send the job's end, or (None) nothing if the job goes on in another run; give the helper a bounded time."""
         if report is not None:
-            from holdfast.model.exit_report import Outcome
-            from holdfast.record.report_file import to_json_object
-
             last = report.report
             text = f"{self._job} {report.outcome.value.upper()}: {last.phrase}: {last.reason}"
             body = {"report": to_json_object(report)}
@@ -136,9 +135,6 @@ class Notices:
     def close(self) -> None:
         """Kill the helper and its processes."""
         if self._child is not None:
-            from holdfast.act.linux import descendants
-            from holdfast.act.termination import kill
-
             kill(descendants(self._child.pid))
             self._release().end()
 

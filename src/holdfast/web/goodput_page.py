@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from urllib.parse import urlencode
 
 from holdfast.model.decisions import AttemptRecord
+from holdfast.model.human_format import duration
 from holdfast.model.lost_steps import lost_steps
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_history import PastJob
@@ -147,8 +148,6 @@ def _row(label: str, jobs: int, attempts: Iterable[AttemptRecord], steps: int, h
 
 
 def _pieces(found: Goodput) -> Iterable[Piece]:
-    from holdfast.model.human_format import duration
-
     at = 0.0
     for kind, seconds in found.seconds.items():
         width = 1000.0 * seconds / found.wall_s if found.wall_s > 0 else 0.0

@@ -26,6 +26,7 @@ from holdfast.model.job_spec import JobSpec, NodeInfo, Seat
 from holdfast.node.devices.device_locks import DeviceLocks, LockWaiter
 from holdfast.node.devices.policy_reload import RuleFiles
 from holdfast.node.devices.run_fault_sources import FaultSources
+from holdfast.record.local_time import local
 from holdfast.record.write_backlog import Retries
 
 if TYPE_CHECKING:
@@ -342,7 +343,6 @@ class DeviceFaults:
         from holdfast.node.devices.fault_log import FaultLog
         from holdfast.node.devices.job_faults import JobFaults as Judge
         from holdfast.record.held_devices import publish
-        from holdfast.record.local_time import local
 
         options = self._options
         try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast.model.faults import DeviceStanding, Standing, is_verdict_of_a_check
 from holdfast.record.database import FILE_NAME
+from holdfast.record.device_standings import RowKind, Standings
 from holdfast.untrusted import Malformed, json_as
 
 
@@ -16,8 +17,6 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     """
     if not home or not (Path(home) / FILE_NAME).exists():
         return ()
-    from holdfast.record.device_standings import RowKind, Standings
-
     store = Standings.for_reading(Path(home))
     try:
         rows = list(store.after(0))

@@ -20,6 +20,7 @@ from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
 from holdfast.model.faults import FaultEvent
 from holdfast.model.job_spec import NodeInfo
 from holdfast.node.devices.device_locks import DeviceLocks
+from holdfast.observe.devices.device_discovery import local_devices
 from holdfast.observe.devices.growing_files import GrowingFile
 from holdfast.safe_files import open_file
 
@@ -198,7 +199,6 @@ class FaultSources:
 
     def _watch_nvml(self, why: str) -> None:
         from holdfast.node.devices.nvml_watch import NvmlWatch as Watch
-        from holdfast.observe.devices.device_discovery import local_devices
 
         home, node = self._home, self._node
         gpus = [name for name in {*node.devices, *local_devices()} if name.startswith("gpu")]

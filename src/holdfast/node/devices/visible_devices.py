@@ -8,6 +8,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from holdfast.decide.device_binding import lack
+from holdfast.decide.placement import place
 from holdfast.errors import BadUsage
 from holdfast.model.device_shares import asked_cpus, binds
 from holdfast.model.faults import DeviceStanding
@@ -51,9 +53,6 @@ def must_fit(spec: JobSpec, job_file: str) -> None:
     """Raise `BadUsage` if this machine could not satisfy its workers even with every device healthy."""
     if not binds(spec):
         return
-    from holdfast.decide.device_binding import lack
-    from holdfast.decide.placement import place
-
     node = node_info("this machine", spec, devices_here(os.environ))
     if place(spec, (node,), ()) is None:
         raise BadUsage(

@@ -24,6 +24,7 @@ from holdfast.model.check_results import ActionKind, CheckOutcome, FailedAction,
 from holdfast.model.codec import encode
 from holdfast.model.exit_report import Blame
 from holdfast.model.job_spec import JobSpec
+from holdfast.node.devices.excluded_devices import kept_out
 from holdfast.untrusted import json_as
 
 _MESSAGE_CHARS = 2000
@@ -101,8 +102,6 @@ def _finding(
 ) -> Finding:
     operator: PreCheckOperator = load_check(ref)()
     if getattr(operator, "wants_standings", False) and ref.kind is CheckKind.BUILT_IN and site.kept_out is None:
-        from holdfast.node.devices.excluded_devices import kept_out
-
         site = msgspec.structs.replace(site, kept_out=kept_out(site.home, site.node, time.time()))
     objects = [Node("worker", number, name=name) for number, name in enumerate(nodes)]
     context: dict[str, Any] = {"job": job, "nodes": objects, "attempt": attempt, "now": time.time(), "site": site}

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from holdfast.act.isolated_fork import forked
 from holdfast.check_registry import CheckRef, Profile
+from holdfast.errors import BadUsage
 from holdfast.model.check_results import CheckOutcome, Finding, Site
 from holdfast.model.job_spec import JobSpec
 from holdfast.node.prechecks import check_child
@@ -175,8 +176,6 @@ def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
     Raises BadUsage if the load fails or takes longer than `limit_s`.
     """
     import time
-
-    from holdfast.errors import BadUsage
 
     poll = select.poll()
     process = CheckProcess(lambda fd: check_child.describe_in_child(ref, fd), poll)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.launch.check_plan import during_job
 from holdfast.model import events as ev
 from holdfast.model.check_results import Site
 from holdfast.model.job_spec import JobSpec
+from holdfast.node.prechecks.check_scheduler import CheckWatch
 
 if TYPE_CHECKING:
     from holdfast.launch.check_plan import CheckPlan
-    from holdfast.node.prechecks.check_scheduler import CheckWatch
     from holdfast.reactor import Reactor
 
 
@@ -43,9 +44,7 @@ class DuringChecks:
     def begin(self, now: float) -> None:
         """Start the schedule once all workers are up. The first check of each kind runs one interval later."""
         if self._watch is None:
-            from holdfast.node.prechecks.check_scheduler import CheckWatch as Watch
-
-            self._watch = Watch(self._plan, site=self._site, now=now, job=self._spec)
+            self._watch = CheckWatch(self._plan, site=self._site, now=now, job=self._spec)
             self._reactor.watch(self._watch.fileno(), self._ready)
 
     def next_wake(self) -> float | None:
@@ -84,6 +83,4 @@ def during(plan: CheckPlan | None) -> CheckPlan | None:
     """Return the plan if any of its checks also runs during a job, else None."""
     if plan is None or plan.disabled:
         return None
-    from holdfast.launch.check_plan import during_job
-
     return plan if during_job(plan) else None

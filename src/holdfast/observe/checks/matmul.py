@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from holdfast.observe.checks.group_comparison import GangCheck, GangParams
-from holdfast.observe.checks.worker_groups import cores
+from holdfast.observe.checks.worker_groups import cores, run_groups
 
 #: Periods of the pattern: the product's rows repeat after P, its columns after Q, the terms of the sums after R.
 _P, _Q, _R = 5, 7, 35
@@ -159,7 +159,6 @@ def accelerators() -> bool:
 def devices_of_torch() -> int:
     """Return how many accelerators torch can use. A child finds out, because a driver must not be used
     before a fork."""
-    from holdfast.observe.checks.worker_groups import run_groups
 
     def ask(_: int) -> int:
         import torch

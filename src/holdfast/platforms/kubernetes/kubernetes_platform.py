@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.submit.section_options import SUBMIT_OPTIONS
 from holdfast.platforms.platform import JobAlreadyOver, LaunchRequest, Platform
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ class KubernetesPlatform(Platform):
         return object_names.DO_NOT_RETRY
 
     def submit_options(self) -> tuple[SubmitOption, ...]:
-        from holdfast.platforms.kubernetes.submit.section_options import SUBMIT_OPTIONS
-
         return SUBMIT_OPTIONS
 
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:

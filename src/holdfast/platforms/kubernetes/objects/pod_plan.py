@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.pod_template import merged
 
 #: Memory for a pod's agent, in addition to its workers' memory.
 FOR_HOLDFAST_BYTES = 256 << 20
@@ -160,8 +161,6 @@ def _by_role(spec: JobSpec, asked: PodSizes) -> tuple[PodShape, ...]:
 
 
 def _both(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    from holdfast.platforms.kubernetes.objects.pod_template import merged
-
     return merged(common, own)
 
 

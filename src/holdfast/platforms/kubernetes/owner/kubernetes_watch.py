@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.exit_report import Rerun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.job_watch import JobWatch
 from holdfast.platforms.kubernetes.objects import api_records
@@ -381,6 +382,5 @@ class KubernetesWatch(JobWatch):
 def _may_do_better(phrase: str) -> bool:
     """Whether a new pod may succeed after one failed for this reason."""
     from holdfast.catalogue.exit_rows import load  # slow, and needed only if a pod fails
-    from holdfast.model.exit_report import Rerun
 
     return load().row(phrase).rerun is not Rerun.NEVER

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.model.job_spec import Requeuing
 from holdfast.platforms.platform import EndOfRun, LaunchRequest, Platform
 from holdfast.platforms.slurm import job_identity
+from holdfast.platforms.slurm.submit.sbatch_options import SUBMIT_OPTIONS
 
 if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
@@ -36,8 +38,6 @@ class SlurmPlatform(Platform):
         return job_identity.platform_job(environment)
 
     def described(self, spec: JobSpec, environment: Mapping[str, str], *, at_time_limit: bool) -> JobSpec:
-        from holdfast.model.job_spec import Requeuing
-
         found = self.job(environment)
         # Slurm is asked at the requeue itself whether it allows one: that can change while the job runs.
         return replace(spec, platform=found, requeue=Requeuing(possible=found is not None, at_time_limit=at_time_limit))
@@ -72,8 +72,6 @@ class SlurmPlatform(Platform):
         return orphan(reactor, say, environment, done) is not None
 
     def submit_options(self) -> tuple[SubmitOption, ...]:
-        from holdfast.platforms.slurm.submit.sbatch_options import SUBMIT_OPTIONS
-
         return SUBMIT_OPTIONS
 
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:

@@ -12,14 +12,17 @@ from holdfast.launch.jobfile.job_file_mistakes import malformed
 from holdfast.launch.jobfile.job_file_reader import parsed
 from holdfast.model.job_spec import JobSpec, PlatformJob
 from holdfast.model.noun_base import Noun
+from holdfast.platforms.slurm.blocking_query import query, run_to_end, trouble_of
 from holdfast.platforms.slurm.job_identity import NAME as SLURM
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble
 from holdfast.platforms.slurm.submit.sbatch_refusals import NEVER, SbatchRefusal, sbatch_refusal
+from holdfast.platforms.slurm.submit.slurm_queue import cluster
 from holdfast.platforms.slurm.text.sbatch_script import SbatchScriptSpec, directives, script
 from holdfast.platforms.slurm.text.slurm_options import BY_KEY, SlurmOptions, SlurmValue, nearest, slurm_options
 from holdfast.platforms.submission import SubmitRequest
 from holdfast.platforms.submitting.submit_request import must_know_its_names
 from holdfast.record.submitted_jobs import SubmissionRecord, job_file_place, keep_job_file, write_submission
+from holdfast.safe_files import replace_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import defaults, section
 from holdfast.untrusted import Malformed, yaml_value
@@ -171,9 +174,6 @@ def submit(
     """
     from msgspec.structs import replace
 
-    from holdfast.platforms.slurm.blocking_query import query, run_to_end, trouble_of
-    from holdfast.platforms.slurm.submit.slurm_queue import cluster
-
     home, order = prepared.home, prepared.order
     try:
         keep_job_file(home, Path(order.job_file).name.rpartition("-")[0], prepared.text)
@@ -212,8 +212,6 @@ def submit(
 
 def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
     """Return what to change if Slurm says at once that the job can never start; otherwise an empty string."""
-    from holdfast.platforms.slurm.blocking_query import query
-
     answer = query(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=LOOK_S)
     reason = answer.out.split("\n")[0].strip().strip("()") if answer.ok else ""
     if reason not in NEVER:
@@ -228,8 +226,6 @@ def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
 def _keep_script(prepared: PreparedScript) -> Path:
     """Store the script in the state directory. Slurm runs a copy of its own, but its records name this file."""
     import hashlib
-
-    from holdfast.safe_files import replace_file
 
     text = prepared.script.encode("utf-8", "surrogateescape")
     place = Path(prepared.order.job_file)
@@ -296,8 +292,6 @@ def _refused(prepared: PreparedScript, why: SbatchRefusal, answer: CommandOutput
 
 def _nearest_partition(text: str | None) -> str:
     """Return the known partitions for the message, if Slurm answers in time."""
-    from holdfast.platforms.slurm.blocking_query import query
-
     answer = query(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)
     names = sorted(set(answer.out.split())) if answer.ok else []
     if not names:
