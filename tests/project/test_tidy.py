@@ -260,7 +260,7 @@ def test_files_stand_in_an_order() -> None:
     assert _circles(_graph(_name)) == []
 
 
-#: Rooms whose files import each other at the top. All of `decide` costs 2 ms; `explain/__init__.py` is a lazy door.
+#: Rooms whose files import each other at the top. All of `decide` costs 2 ms; the doors of `explain` are lazy.
 EAGER_ROOMS = ("decide", "explain")
 
 
@@ -272,7 +272,8 @@ def _late_imports(path: Path) -> Iterator[str]:
 
 
 def test_files_of_an_eager_room_import_each_other_at_the_top() -> None:
-    doors = {SRC / "explain" / "__init__.py"}
+    # Most events have no secret: what masks them compiles patterns, for which no start waits.
+    doors = {SRC / "explain" / "__init__.py", SRC / "explain" / "secret_filter.py"}
     _all_keep(_late_imports, [path for path in FILES if _station(path) in EAGER_ROOMS and path not in doors])
 
 
