@@ -14,9 +14,6 @@ from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home as default_home
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
-from holdfast.web.page_parts import home_of
-from holdfast.web.server_process import serve
-from holdfast.web.token_access import is_loopback
 
 PORT = 8417
 _EXTRA = ("starlette", "uvicorn", "jinja2")
@@ -33,6 +30,10 @@ def command(homes: tuple[str, ...], port: int, host: str, insist: bool) -> None:
     It is a process of its own and only reads: it cannot slow or endanger a job. Ctrl-C ends it.
     """
     _must_be_installed()
+    from holdfast.web.page_parts import home_of
+    from holdfast.web.server_process import serve
+    from holdfast.web.token_access import is_loopback
+
     if not is_loopback(host) and not insist:
         raise BadUsage(
             f"--host {host} lets other machines reach these pages, and what they send is not encrypted; "

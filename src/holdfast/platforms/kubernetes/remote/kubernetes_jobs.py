@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJob, ClusterJobView, jobs, look, with_server
-from holdfast.platforms.kubernetes.remote.cluster_logs import logs
-from holdfast.platforms.kubernetes.remote.cluster_stop import stop
-from holdfast.platforms.kubernetes.remote.held_nodes import held_nodes, release
 from holdfast.platforms.remote_jobs import HeldRemoteNode, RemoteLine, RemoteLineFilter
 
 
@@ -30,17 +27,25 @@ class KubernetesJobs:
         say: Callable[[str], None],
         following: bool,
     ) -> None:
+        from holdfast.platforms.kubernetes.remote.cluster_logs import logs
+
         with_server(lambda api: logs(api, namespace, name, wanted, out=out, say=say, following=following))
 
     def stop(
         self, namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
     ) -> str:
+        from holdfast.platforms.kubernetes.remote.cluster_stop import stop
+
         return with_server(
             lambda api: stop(api, namespace, name, reason=reason, solution=solution, phrase=phrase, code=code, who=who)
         )
 
     def held_nodes(self) -> Sequence[HeldRemoteNode]:
+        from holdfast.platforms.kubernetes.remote.held_nodes import held_nodes
+
         return with_server(held_nodes)
 
     def release(self, node: str) -> HeldRemoteNode | None:
+        from holdfast.platforms.kubernetes.remote.held_nodes import release
+
         return with_server(lambda api: release(api, node))
