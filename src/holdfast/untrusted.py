@@ -99,7 +99,7 @@ def json_leniently(
     `Malformed`.
     """
     _fits(data, most_bytes)
-    import json  # imported late: a run reads such documents only after a failure
+    import json  # imported late: most runs read no such document before a failure
 
     try:
         _not_too_deep(data)

@@ -50,8 +50,11 @@ class Ticket(msgspec.Struct, frozen=True):
 def ticket_of(
     order: StartWorker, setting: WorkerConfig, groups: Groups | None, env: Mapping[str, str], directory: Path
 ) -> Ticket:
-    """Make a ticket with new pipes and control groups. Raises OSError if they cannot be created, and `BadUsage` if the
-    command has an unknown name."""
+    """Make a ticket with new pipes and control groups. A control group that cannot be made is left out.
+
+    Raises OSError if a pipe or the command's script cannot be created, and `BadUsage` if the command has an unknown
+    name.
+    """
     seat = order.seat
     role = next(role for role in setting.spec.roles if role.name == seat.role)
     command = expanded_command(role, env, setting.spec.parameters, directory)

@@ -162,6 +162,6 @@ class AttemptMembers:
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
         if not self.all_ended():
-            # A stopped rank means that the job is not complete, whatever the others did.
+            # Not decided: a rank still runs, or was stopped. A stopped rank never counts as ended.
             return None
         return self._in((MemberState.DONE,)) > 0

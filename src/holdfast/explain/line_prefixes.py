@@ -14,8 +14,8 @@ _HEADER = "Traceback (most recent call last):"
 _FRAME = '  File "'
 #: The last line of a traceback. It is needed because a shortened log may lack the frames.
 _LAST = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
-#: Number of lines after a header in which a frame with the same prefix is searched: other ranks' lines may come
-#: between.
+#: Number of lines after a header in which a frame or an exception's line with the same prefix is searched: other
+#: ranks' lines may come between.
 _NEAR = 40
 _LONGEST = 120
 _MOST_FORMS = 16

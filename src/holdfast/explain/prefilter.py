@@ -30,7 +30,7 @@ MOST_STOPS = 32
 #: Number of wordings in one block above which the block counts as crowded.
 _FEW = 24
 _PIECE_BYTES = 8 << 10
-#: A wording that more lines than this may contain is searched in all of them at once, not line by line.
+#: If more lines than this may contain a wording, the whole text is searched for it, not those lines one by one.
 _SCANNED = 64
 MOST_COUNTED = 4096
 #: Number of stops of the gate in one block at which a word counts as common in that log.

@@ -54,7 +54,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     """Call `part` for this machine. Raises `BadUsage` if the decision needs the endpoint's address and its name cannot
     be resolved.
 
-    `must_resolve` false: a name that cannot be resolved is not this machine.
+    `must_resolve` false: never raise; if the name cannot be resolved, decide without its addresses.
     """
     machine = os.uname().nodename
     try:

@@ -127,7 +127,7 @@ class NodePlan(Noun, frozen=True, kw_only=True):
     most: int = 1
     #: The number of spares for which the owner waits during the last call, and which it keeps ready.
     spares: int = 0
-    #: Seconds that the owner waits for further nodes once `least` nodes have joined.
+    #: With `least` nodes there, the first start waits until no further node has joined for this many seconds.
     last_call_s: float = 30.0
     #: Seconds within which `least` nodes must join; otherwise the start fails.
     join_s: float = 600.0
@@ -187,7 +187,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     #: The pre-checks in order, with their parameters; None: the default set; (): none (DISABLED).
     checks: tuple[CheckChoice, ...] | None = None
     hang_timeout_s: float | None = None
-    #: Without a hang time-out: holdfast prints one warning after this many seconds without any sign of life; 0: never.
+    #: Without a hang time-out: warn once an attempt, after this many seconds without any sign of life; 0: never.
     hang_warning_s: float = 600.0
     time_limit_s: float | None = None
     on_subhealth: str = "ignore"

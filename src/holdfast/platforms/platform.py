@@ -1,7 +1,8 @@
 """The interface of a platform. A platform is where jobs run: ssh, Slurm, Kubernetes, or an installed package's own.
 
-The rest of holdfast knows platforms by this class alone (`platform_registry.py` finds them). Every method but `job` and
-`launch` has a default; docs/internals/platforms.md shows how to write one.
+The rest of holdfast knows platforms by this class alone (`platform_registry.py` finds them). `job` and `launch` have no
+default; nor have `submission`, `agent_join` and `end_of_run`, which are needed only if the platform takes submissions,
+passes an agent's order in the environment, or restarts jobs. docs/internals/platforms.md shows how to write one.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class AdmittedNode:
                 self._rehearsal.begin(now)
 
     def signalled(self, number: int, typed: bool) -> None:
-        """Pass on a signal that the node's `holdfast run` received."""
+        """Pass on to the workers a signal that this node's guard received: SIGUSR1, SIGUSR2 or SIGWINCH."""
         os.write(self._to_node, bytes((number, typed)))
 
     @property

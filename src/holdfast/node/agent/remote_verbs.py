@@ -47,7 +47,7 @@ class VerbRunner:
         self._running: dict[int, _Running] = {}
 
     def run(self, verb: Verb, words: Sequence[str], done: Done) -> None:
-        """Run the command as soon as there is room. `done` is called once; at once if the command cannot run."""
+        """Run the command as soon as there is room. `done` is called once, even if it cannot run; not after `close`."""
         if len(self._waiting) >= MOST_WAITING:
             done(False, f"{MOST_WAITING} commands wait already on {os.uname().nodename}: try again")
             return

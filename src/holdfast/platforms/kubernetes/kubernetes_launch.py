@@ -87,7 +87,7 @@ def _order(options: RunOptions, job: JobFile, plan: Any, pods: PodPlan) -> str:
 def mounted_key(environment: Mapping[str, str]) -> bytes:
     """Read the job's key from its mounted Secret.
 
-    All users of this pod can read it, and nobody else. Raises `BadUsage`.
+    Every user of the job's pods, the owner's and the agents', can read it. Raises `BadUsage`.
     """
     path = environment.get(object_names.KEY_FILE, "")
     name, namespace = environment.get(object_names.JOB_NAME, "JOB"), environment.get(object_names.NAMESPACE, "default")

@@ -19,9 +19,9 @@ class MarkKind(enum.StrEnum):
     FAULT = "device fault"
     MEMORY_KILL = "memory kill"
     PROGRESS = "progress"
-    #: A person requested a stop.
+    #: A person, or a signal, requested a stop.
     OPERATOR = "operator"
-    #: A program, a limit or the platform requested a stop.
+    #: Something other than a person requested a stop: the platform, a limit, a fault, a hang, holdfast itself.
     STOP_ASKED = "stop asked"
     LOST = "node lost"
     CHECK = "check failed"

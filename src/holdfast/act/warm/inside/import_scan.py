@@ -244,7 +244,7 @@ def _absolute(module: str, package: str, level: int) -> str:
 
 
 def _main_guard(node: ast.If) -> bool:
-    """Whether this is `if __name__ == "__main__":`, after which imports are not considered."""
+    """Whether the test mentions `__name__`, as in `if __name__ == "__main__":`. Its body is not scanned."""
     return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
 
 
