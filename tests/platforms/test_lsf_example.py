@@ -102,7 +102,7 @@ rank, again = os.environ["RANK"], os.path.exists("killed")
 if rank == "0" and not again:
     open("killed", "w").close()
     above = [p for p in psutil.Process().parents() if "agent" in p.cmdline()]
-    for process in above:
+    for process in reversed(above):  # the guard first: it would end this worker when the agent is gone
         process.kill()
 """
     done = bsub(holdfast, lsf, "--max-restarts", "2", holdfast.script(text))
