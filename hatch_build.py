@@ -17,7 +17,10 @@ class StoreExitRows(BuildHookInterface[Any]):
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        sys.path.insert(0, str(Path(self.root) / "src"))
+        source = Path(self.root) / "src"
+        if not (source / "holdfast" / "catalogue").is_dir():
+            return  # the first layer of an image installs the dependencies alone
+        sys.path.insert(0, str(source))
         from holdfast.catalogue.exit_rows import write_snapshot
 
         write_snapshot()
