@@ -20,7 +20,7 @@ DELICATE = (
     "main/test_run_leaving.py::test_a_rank_that_catches_sigterm_saves_with_its_helpers",
     "main/test_run_signals.py::test_a_stop_that_only_seemed_to_come_to_all_reaches_the_workers_at_half_of_the_grace",
     "observe/test_hang_real.py::test_silent_work_is_not_a_hang[child]",
-    "platforms/test_ssh_run.py::test_a_host_that_never_says_hello_is_named",
+    "platforms/ssh/test_ssh_run.py::test_a_host_that_never_says_hello_is_named",
     "report/test_terminal.py::test_ctrl_c_at_a_prompt_stops_the_job_and_leaves_the_terminal_as_it_was",
 )
 
