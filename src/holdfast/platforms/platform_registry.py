@@ -66,7 +66,7 @@ BUILT_IN: tuple[BuiltIn, ...] = (
     BuiltIn(name="ssh", target=f"{_HERE}.ssh.ssh_platform:SshPlatform", settings=("hosts", "hostfile")),
     BuiltIn(
         name="slurm",
-        target=f"{_HERE}.slurm.door.slurm_platform:SlurmPlatform",
+        target=f"{_HERE}.slurm.interface.slurm_platform:SlurmPlatform",
         variables=("SLURM_JOB_ID",),
         node="SLURMD_NODENAME",
     ),
