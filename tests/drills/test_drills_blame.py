@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drilling import ClusterOf, culprits, phrases
+from drilling import Cluster, ClusterOf, culprits, phrases
 
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
@@ -37,17 +37,36 @@ def test_of_twelve_deaths_that_the_others_follow_twelve_are_named(cluster: Clust
 def test_of_two_ranks_that_die_within_fifty_milliseconds_the_first_is_named(cluster: ClusterOf) -> None:
     job = cluster(3)
     job.run_all("--nnodes", "3", "--max-restarts", "20")
-    died = []
-    for attempt, (first, second) in enumerate([(1, 2), (2, 1), (0, 2), (2, 0)], 1):
-        job.common_step(attempt, more=1)
+    ways = [(1, 2), (2, 1), (0, 2), (2, 0)]
+    deaths: list[list[int]] = []
+    # On a busy machine a rank or its agent may come late: such an attempt is judged too, and the order tried again.
+    while ways and len(deaths) < 20:
+        first, second = ways[0]
+        job.common_step(len(deaths) + 1, more=1)
         at = time.time() + 0.5
         job.order(first, f"kill@{at}")
-        job.order(second, f"kill@{at + 0.05}")
-        died.append((first, f"node{first + 1}"))
-    job.common_step(5, more=1)
+        job.order(second, f"kill@{at + 0.03}")
+        job.wait(lambda: len(job.attempts()) > len(deaths) + 1, "the next attempt has begun")
+        deaths.append(ranks_by_death(job, len(deaths) + 1))
+        if deaths[-1][:1] == [first]:
+            del ways[0]
+    job.common_step(len(deaths) + 1, more=1)
     job.finish()
     assert job.end() == {1: 0, 2: 0, 3: 0}
-    assert culprits(job.report())[:-1] == died
+    assert not ways, f"these were never seen to die in this order: {ways}; seen: {deaths}"
+    assert culprits(job.report())[:-1] == [(ranks[0], f"node{ranks[0] + 1}") for ranks in deaths]
+
+
+def ranks_by_death(job: Cluster, attempt: int) -> list[int]:
+    """The ranks that SIGKILL ended, by the times at which their agents saw it, on the owner's clock."""
+    exits = {
+        exit["rank"]: exit["ended_at"]
+        for _, event in job.journal()
+        if event["type"] == "agent_reported"
+        for member in event["report"]["members"]
+        if (exit := member["exit"]) and exit["attempt"] == attempt and exit["signal"] == 9
+    }
+    return sorted(exits, key=exits.__getitem__)
 
 
 def test_a_hang_is_shown_with_the_stacks_of_all_nodes(cluster: ClusterOf) -> None:

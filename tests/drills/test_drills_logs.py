@@ -16,13 +16,15 @@ pytestmark = [pytest.mark.real, pytest.mark.drill]
 TURNS = """
 import os, pathlib, sys, time
 rank, ranks, attempt = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["HOLDFAST_ATTEMPT"]
-out = pathlib.Path(sys.argv[1])
+out, log = pathlib.Path(sys.argv[1]), pathlib.Path(os.environ["HOLDFAST_LOGS"], "stdout.log")
 for turn in range(4):
     before = (rank - 1) % ranks
     while (rank or turn) and not (out / f"{attempt}-{turn if rank else turn - 1}-{before}").exists():
         time.sleep(0.005)
-    print(f"attempt {attempt} turn {turn} of rank {rank}", flush=True)
-    time.sleep(0.1)  # a line has the time at which its agent read it
+    line = f"attempt {attempt} turn {turn} of rank {rank}"
+    print(line, flush=True)
+    while line not in log.read_text():  # a line has the time at which its agent read it
+        time.sleep(0.005)
     (out / f"{attempt}-{turn}-{rank}").write_text("")
 while not (out / f"end-{attempt}").exists():
     time.sleep(0.01)
