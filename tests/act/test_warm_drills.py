@@ -324,7 +324,7 @@ def test_other_values_than_the_imports_had_mean_a_cold_start() -> None:
     ticket = Ticket(
         seat=seat, attempt=2, command=command, written=command,
         env={**env, "CUDA_VISIBLE_DEVICES": "1"}, cwd=Path.cwd(), stdin_fd=0,
-        out=(0, 1), err=(0, 2), directory=Path.cwd(), groups=(),
+        out=(0, 1), err=(0, 2), directory=Path.cwd(), groups=(), check=True,
     )  # fmt: skip
     reactor = Reactor(lambda: 0.0)
     warm = Warm(reactor, said.append)

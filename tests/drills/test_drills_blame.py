@@ -60,11 +60,11 @@ def test_of_two_ranks_that_die_within_fifty_milliseconds_the_first_is_named(clus
 def ranks_by_death(job: Cluster, attempt: int) -> list[int]:
     """The ranks that SIGKILL ended, by the times at which their agents saw it, on the owner's clock."""
     exits = {
-        exit["rank"]: exit["ended_at"]
+        end["rank"]: end["ended_at"]
         for _, event in job.journal()
         if event["type"] == "agent_reported"
         for member in event["report"]["members"]
-        if (exit := member["exit"]) and exit["attempt"] == attempt and exit["signal"] == 9
+        if (end := member["exit"]) and end["attempt"] == attempt and end["signal"] == 9
     }
     return sorted(exits, key=exits.__getitem__)
 

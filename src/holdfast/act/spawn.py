@@ -16,6 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.act.linux import close_others, die_with_parent, let_trace
+from holdfast.act.program_check import InterpreterError, check_program
 from holdfast.file_modes import users_umask
 
 READY = b"+"
@@ -55,12 +56,14 @@ def spawn(
     keep: Sequence[int] = (),
     deaf: bool = False,
     cpus: Collection[int] = (),
+    check: bool = False,
 ) -> Spawned:
     """Fork a worker that waits for its go. Raises OSError if fork fails.
 
     `groups`: cgroup.procs files to join. `keep`: fds that stay open in it besides its streams; all others are closed.
     `deaf`: block the signals that a scheduler sends to every process of a job; used for holdfast's own helpers. `cpus`:
-    the CPUs to which it is bound; empty means holdfast's own.
+    the CPUs to which it is bound; empty means holdfast's own. `check`: report a missing working directory or program in
+    place of `READY`, and not only after the go.
     """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -74,7 +77,7 @@ def spawn(
     if pid == 0:
         os.close(go_write)
         streams, blocked = (stdin_fd, stdout_fd, stderr_fd), _FOR_WORKERS if deaf else ()
-        _become(command, env, cwd, streams, groups, go_read, status_write, parent, keep, blocked, cpus)
+        _become(command, env, cwd, streams, groups, go_read, status_write, parent, keep, blocked, cpus, check)
     os.close(go_read)
     os.close(status_write)
     os.set_blocking(status_read, False)
@@ -93,6 +96,7 @@ def _become(
     keep: Sequence[int],
     blocked: Sequence[int],
     cpus: Collection[int],
+    check: bool,
 ) -> NoReturn:
     """Prepare, wait for the go and exec, in the child. It must not return, and must not run the
     supervisor's handlers."""
@@ -121,6 +125,11 @@ def _become(
         # Close these now, since this process may wait for long: a port that the supervisor releases for rank 0 is then
         # free.
         close_others((go_fd, status_fd, *keep))
+        if check:
+            what = f"working directory {cwd}"
+            os.chdir(cwd)
+            what = f"exec {command[0]}"
+            check_program(command[0], env)
         try:
             os.write(status_fd, READY)
         except BrokenPipeError:
@@ -134,6 +143,8 @@ def _become(
         os.execvpe(command[0], list(command), dict(env))
     except OSError as error:
         code = 126 if isinstance(error, PermissionError) or error.errno == 8 else 127
+        if isinstance(error, InterpreterError):
+            what = f"{what}: its interpreter {error.filename!r}"
         os.write(status_fd, f"{what}: {error.strerror} (status {code})".encode(errors="replace"))
     finally:
         os._exit(code)

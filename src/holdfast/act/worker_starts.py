@@ -35,6 +35,8 @@ class Ticket(msgspec.Struct, frozen=True):
     err: tuple[int, int]
     directory: Path
     groups: tuple[Path, ...]
+    #: Report a missing program before the go. Hooks run until then, and may make the program.
+    check: bool
 
     @property
     def streams(self) -> tuple[int, int, int]:
@@ -80,6 +82,7 @@ def ticket_of(
         err=(pipes[2], pipes[3]),
         directory=directory,
         groups=tuple(joined),
+        check=not (setting.spec.runtime.hooks or setting.spec.runtime.daemons),
     )
 
 
@@ -247,6 +250,7 @@ def _cold(ticket: Ticket) -> Started:
             stderr_fd=stderr_fd,
             groups=ticket.groups,
             cpus=cpus_of(ticket.seat.cpus),
+            check=ticket.check,
         )
     except OSError as error:
         return Started(ticket, None, f"no process could be made: {error}")
