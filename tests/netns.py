@@ -110,7 +110,7 @@ class Started:
     def send(self, number: int) -> None:
         os.kill(self.pid, number)
 
-    def wait(self, timeout_s: float = 60) -> int:
+    def wait(self, timeout_s: float = 120) -> int:
         """The exit status; of a command that a signal ended the number with a minus."""
         try:
             return self.outside.wait(timeout_s)

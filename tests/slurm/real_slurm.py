@@ -521,7 +521,7 @@ class Slurm:
 
     def nothing_left(self) -> None:
         """No process of any job lives on any node, once all of them are over."""
-        self.wait(lambda: not self.left(), "no process outlives its job", 20)
+        self.wait(lambda: not self.left(), "no process outlives its job")
 
     def reusable(self) -> bool:
         """Make the cluster as it was at its start, once its jobs are over; False: that is not possible."""
