@@ -210,7 +210,10 @@ def test_the_round_of_checks_has_what_was_found_of_the_links() -> None:
 def test_only_fresh_passes_of_several_nodes_are_followed_by_exchanges() -> None:
     assert worth_measuring(checks_passed(), order(2))
     assert not worth_measuring(checks_passed(), order(1))
-    assert not worth_measuring(checks_passed(reused=True), order(2))
+    assert worth_measuring(checks_passed(reused=True), order(2)), "no round has measured them"
+    assert not worth_measuring(checks_passed(reused=True), order(2), order(3).nodes)
+    assert worth_measuring(checks_passed(reused=True), order(3), order(2).nodes), "a spare has come"
+    assert worth_measuring(checks_passed(), order(2), order(2).nodes)
     assert not worth_measuring(checks_passed(CheckState.FAIL), order(2))
     assert not worth_measuring(checks_passed(CheckState.DISABLED), order(2))
 

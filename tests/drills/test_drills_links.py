@@ -36,3 +36,32 @@ def test_where_all_links_work_the_report_has_their_figures(cluster: ClusterOf) -
     assert job.end() == {1: 0, 2: 0, 3: 0}
     [line] = [line for line in job.report()["attempts"][0]["checks"]["checks"] if line["name"] == "links"]
     assert line["state"] == "passed" and line["message"].startswith("3 nodes, 3 exchanges: at most ")
+
+
+RACK = """
+import socket
+from holdfast.checks import PreCheckOperator, PreCheckResult, ReplaceNode
+
+class Rack(PreCheckOperator):
+    def check(self, **context):
+        bad = socket.gethostname() == "node2"
+        return PreCheckResult(int(bad), "its switch port flaps" if bad else "", ["node2"] if bad else [])
+    def failed_actions(self, **context):
+        return [ReplaceNode("rack")]
+"""
+
+
+def test_the_links_of_a_spare_are_measured_too(cluster: ClusterOf) -> None:
+    job = cluster(3)
+    plugin = job.out / "rack.py"
+    plugin.write_text(RACK)
+    for number in (1, 2, 3):
+        words = ("--nnodes", "2", "--spares", "1", "--plugin", plugin, "--checks", "disk,rack,links")
+        job.run(number, *words, checks=True)
+    job.common_step(1)
+    job.finish()
+    job.end()
+    rounds = [event["taken"] for _, event in job.journal() if event["type"] == "checks_finished"]
+    assert [taken["state"] for taken in rounds] == ["FAIL", "PASS"]
+    [line] = [line for line in rounds[-1]["checks"] if line["name"] == "links"]
+    assert line["state"] == "passed" and line["message"].startswith("2 nodes, 1 exchange")

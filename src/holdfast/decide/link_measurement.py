@@ -11,7 +11,7 @@ fails is tried once more in the other direction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -298,11 +298,13 @@ class LinkMeasurement:
         )
 
 
-def worth_measuring(checked: ChecksFinished, order: RunChecks) -> bool:
-    """Return whether to measure links: several nodes have passed checks, and these checks ran now."""
+def worth_measuring(checked: ChecksFinished, order: RunChecks, linked: Collection[str] = ()) -> bool:
+    """Return whether to measure links: several nodes have passed their checks, and these checks ran now, or not all of
+    the nodes are among those whose links were good in the last round (`linked`)."""
     mine = (checked.attempt, checked.round) == (order.attempt, order.round)
-    passed = checked.state is CheckState.PASS and checked.taken is not None and not checked.taken.reused
-    return mine and passed and len(order.nodes) > 1
+    passed = checked.state is CheckState.PASS and checked.taken is not None
+    known = checked.taken is not None and checked.taken.reused and set(order.nodes) <= set(linked)
+    return mine and passed and not known and len(order.nodes) > 1
 
 
 def with_links(checked: ChecksFinished, verdict: LinkVerdict) -> ChecksFinished:

@@ -59,6 +59,8 @@ class NodeQueries:
         self._round: RunChecks | None = None
         self._links: LinkMeasurement | None = None
         self._checked: ChecksFinished | None = None
+        #: The nodes whose links were good in the last measurement.
+        self._linked: tuple[str, ...] = ()
         self._reactor = reactor
         self._answer = answer
         self._roundup: AnswerCollection | None = None
@@ -125,7 +127,9 @@ class NodeQueries:
     def _whole(self, event: Event) -> None:
         """Handle the merged answer of all nodes. If they passed their checks, measure the links between them next."""
         order = self._round
-        if self._measures and order is not None and isinstance(event, ChecksFinished) and worth_measuring(event, order):
+        passed = isinstance(event, ChecksFinished) and order is not None and worth_measuring(event, order, self._linked)
+        if self._measures and passed:
+            assert order is not None and isinstance(event, ChecksFinished)
             addresses = {node: self._address_of(node) for node in order.nodes}
             self._checked = event
             self._links = LinkMeasurement(order, addresses, os.urandom(TOKEN_BYTES).hex(), self._reactor.now())
@@ -138,6 +142,7 @@ class NodeQueries:
             self._link.send(node, order)
         if links.verdict is not None and links is self._links and self._checked is not None:
             self._links = None
+            self._linked = self._round.nodes if self._round is not None and links.verdict.failure is None else ()
             self._answer(with_links(self._checked, links.verdict))
 
     def _links_wake(self) -> float | None:
