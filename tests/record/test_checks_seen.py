@@ -68,6 +68,31 @@ def test_a_check_that_fails_during_a_job_stops_that_job_alone_and_locks_nobody_o
     assert json.loads(holdfast("devices", "--json").out)["devices"] == []
 
 
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        ('StopJob("call the technician")', "the fan stands still; call the technician"),
+        ('JobAbortionAction("HOT", "look at rack 9")', "the fan stands still; HOT: look at rack 9"),
+        ('Retry(3), StopJob("call the technician")', "the fan stands still; call the technician"),
+        ('Note("seen"), StopJob()', "the fan stands still"),
+    ],
+)
+def test_a_check_during_a_job_that_asks_to_stop_it_is_obeyed(holdfast: Holdfast, actions: str, words: str) -> None:
+    names = "JobAbortionAction, Note, PreCheckOperator, PreCheckResult, Retry, StopJob"
+    text = FAN.replace("PreCheckOperator, PreCheckResult, StopJob", names)
+    plugin = holdfast.script(text.replace('StopJob("call the technician")', actions), "fan.py")
+    job = holdfast.start(
+        *("run", "--checks", "fan", "--plugin", plugin, "--max-restarts", "3", "--grace", "2"),
+        *("--same-failure", "off", holdfast.script(UP_UNTIL_GO), "one"),
+    )
+    wait_for(holdfast.dir / "up-one")
+    (holdfast.dir / "hot").touch()
+    ran = holdfast.finish(job)
+    assert (ran.status, len(ran.report["attempts"])) == (252, 1)
+    assert words in ran.report["reason"]
+    assert ran.report["attempts"][0]["decision"]["reason"] == "the check asks to stop the job"
+
+
 def test_what_an_earlier_release_kept_of_a_check_locks_nobody_out(holdfast: Holdfast) -> None:
     import socket
 

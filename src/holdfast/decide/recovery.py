@@ -120,6 +120,8 @@ def _refusal(
 ) -> str:
     """Return why there is no next attempt; empty if there may be one."""
     if report.rerun is Rerun.NEVER:
+        if report.phrase == Phrase.CHECK_FAILED:
+            return "the check asks to stop the job"
         return f"{report.phrase} would fail again"
     if policy.max_restarts == 0:
         return "restarts are switched off (--max-restarts 0)"

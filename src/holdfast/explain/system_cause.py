@@ -58,8 +58,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Report
         row,
         Trigger.CHECK,
         blame=blame,
-        # Unless the check blames the machine, another machine may not help.
-        rerun=None if check.elsewhere or blame in _ELSEWHERE_HELPS else Rerun.UNKNOWN,
+        rerun=_rerun_of(check, blame),
         reason=f"{'check' if check.running else 'pre-check'} {check.check} {how}{during}{where}: {check.message}",
         solution=check.solution
         or row.solution
@@ -85,6 +84,14 @@ def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> ReportDraft
         hint=f"holdfast show {job}" if job else "",
         devices=check.devices or check.nodes,
     )
+
+
+def _rerun_of(check: CheckFailure, blame: Blame) -> Rerun | None:
+    """Return whether another try helps; None: the row of the catalogue decides."""
+    if check.ends_job:
+        return Rerun.NEVER
+    # Unless the check blames the machine, another machine may not help.
+    return None if check.elsewhere or blame in _ELSEWHERE_HELPS else Rerun.UNKNOWN
 
 
 _ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blame.PLATFORM})

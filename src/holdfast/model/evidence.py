@@ -209,6 +209,8 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     #: The check asks to leave nodes or devices out, so the job may work elsewhere.
     elsewhere: bool = False
+    #: The check asks to stop the job: no other attempt may start, wherever it runs.
+    ends_job: bool = False
     #: The phrase of the exit, if it is a special one (a prerequisite that could not be fetched); empty: CheckFailed.
     phrase: str = ""
 

@@ -23,6 +23,7 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Blame
 from holdfast.model.hang_messages import LookAtRanks, WantLastWords
 from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort
+from holdfast.model.phrases import Phrase
 from holdfast.model.process_messages import Fact, Instruction, SendReport
 from holdfast.node.optional_parts import forget_logs, hang_looks, peering, word_of_container
 from holdfast.node.worker_context import surroundings_of
@@ -194,7 +195,8 @@ class NodeRequests:
         return hang_looks(self.view, self._logs, self._reactor, self._host, self._pump, self._link.report)
 
     def _recorded(self, record: AttemptRecord) -> None:
-        if record.report.blame in _OF_A_MACHINE:
+        # A check that failed during the job passed before: that pass no longer counts.
+        if record.report.blame in _OF_A_MACHINE or record.report.phrase == Phrase.CHECK_FAILED:
             self._checking.distrust()
         if record.report.code != 0:
             self._write_agg(record, self._last)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import select
 
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.decide.check_wording import failure_of
 from holdfast.launch.check_plan import CheckPlan, DuringJob, during_job
 from holdfast.model.check_results import ActionKind, CheckOutcome, Finding, Site
 from holdfast.model.evidence import CheckFailure
@@ -88,21 +90,19 @@ class CheckWatch:
                 return []
             self._failing.discard(name)
             return [CheckChange(text=f"check {name} passes again: {finding.message}")]
-        harsh = not item.check.step.only_warn and any(action.kind >= ActionKind.AVOID for action in finding.actions)
-        if not harsh:
+        harsh = [action for action in finding.actions if action.kind >= ActionKind.AVOID]
+        if item.check.step.only_warn or not harsh:
             return self._say_once(name, f"check {name} during the job: {finding.message}")
         if name in self._failing:
             return []
         self._failing.add(name)
-        failure = CheckFailure(
-            check=name,
-            message=finding.message,
-            solution=finding.solution,
+        # The mildest action is enough, as before the start.
+        action = min(harsh, key=lambda action: action.kind)
+        failure = replace(
+            failure_of(name, finding, action),
             nodes=finding.nodes or (self._site.node,),
-            blame=finding.blame,
             running=True,
-            devices=finding.devices,
-            elsewhere=any(action.kind in (ActionKind.AVOID, ActionKind.REPLACE) for action in finding.actions),
+            ends_job=action.kind is ActionKind.STOP,
         )
         return [CheckChange(text=f"check {name} failed during the job: {finding.message}", failure=failure)]
 
