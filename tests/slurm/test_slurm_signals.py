@@ -169,6 +169,21 @@ def test_a_preemption_with_a_grace(patient: Slurm) -> None:
         assert job.report["phrase"] == "Preempted"
 
 
+def test_a_preemption_of_a_job_without_a_time_limit_gives_the_partitions_grace(slurm_of: SlurmOf) -> None:
+    """Its record has no EndTime: Slurm moves that of a job with a limit only."""
+    lines = [line.replace("GraceTime=15 MaxTime=1-0", "GraceTime=90 MaxTime=INFINITE") for line in PREEMPTION]
+    slurm = slurm_of(lines=lines, kill_wait_s=10)
+    job = Listening(slurm, 1, "-p", "low", "--no-requeue", "--time=UNLIMITED").up()
+    slurm.wait(lambda: "holdfast-listens" in slurm("squeue", "-h", "-s", "-o", "%j"), "a step listens")
+    assert "TimeLimit=UNLIMITED" in slurm("scontrol", "show", "job", str(job.id))
+    preempt(slurm)
+    for notice in job.told():
+        assert notice["reason"].startswith(f"Slurm preempts job {job.id}: another job gets the nodes at ")
+        assert 10 < notice["seconds"] < 90, "more than KillWait alone would give"
+    job.ended()
+    assert job.report["phrase"] == "Preempted"
+
+
 def test_a_checkpoint_in_the_last_seconds_before_a_time_limit(patient: Slurm) -> None:
     jobs = on_one_and_two_nodes(patient, "--time=1")
     for job in jobs:

@@ -85,6 +85,20 @@ def test_the_grace_of_a_preemption_ends_when_the_record_says() -> None:
     assert found.reason.startswith("Slurm preempts job 12: another job gets the nodes at 2026-11-22 ")
 
 
+def test_the_grace_of_a_job_without_a_time_limit_is_that_of_its_partition() -> None:
+    _, record = recorded("preempted_grace")
+    endless = replace(record, ends_at=None, limit_s=None)
+    assert endless.preempted_at is not None
+    for now in (endless, None):
+        _, found = meaning_of("preempted_grace", grace_s=120.0, now=now, before=endless)
+        assert (found.meaning, found.ends_at) == (Meaning.PREEMPTING, endless.preempted_at + 120.0)
+        assert "another job gets the nodes at 2026-11-22 " in found.reason
+        _, unknown = meaning_of("preempted_grace", now=now, before=endless)
+        assert unknown.ends_at is None and "another job gets the nodes soon" in unknown.reason
+    _, limited = meaning_of("preempted_grace", before=None, grace_s=1.0)
+    assert limited.ends_at == record.ends_at, "Slurm has moved it"
+
+
 def test_a_job_of_salloc_has_no_script_to_start_again() -> None:
     at, record = recorded("preempted_grace")
     asked = SignalFacts(job="12", number=signal.SIGTERM, at=at, now=replace(record, batch=False))

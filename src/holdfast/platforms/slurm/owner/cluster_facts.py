@@ -53,9 +53,9 @@ class SlurmFacts:
         return found is not None and found.preempt_mode not in ("", "OFF") and self.config.preempts
 
     @property
-    def has_grace(self) -> bool:
-        """Whether a preemption of the job begins with a grace period."""
-        return self.preemptable and self.partition is not None and self.partition.grace_s > 0
+    def grace_s(self) -> float:
+        """The seconds of grace with which a preemption of the job begins; 0: none."""
+        return self.partition.grace_s if self.preemptable and self.partition is not None else 0.0
 
     def begin(self) -> None:
         self._ask(_CONFIG, self._config)

@@ -201,6 +201,7 @@ class SlurmSignals:
                 warned=self._known.warned,
                 accounted=opened.accounted,
                 line=opened.line,
+                grace_s=self._known.grace_s,
                 preemptable=self._known.preemptable,
                 trouble=opened.trouble,
                 utc_offset_s=local(opened.at),
@@ -324,6 +325,7 @@ class SlurmSignals:
             now=record,
             before=record,
             config=self._known.config,
+            grace_s=self._known.grace_s,
             utc_offset_s=local(now),
         )
         return self._tell(signal_meaning(asked), None, now, now, everywhere=False)
@@ -345,7 +347,7 @@ class SlurmSignals:
 
     def _listen(self) -> None:
         """Create the step that detects preemption, if the job has a grace period and no step of its own."""
-        if self._known.has_grace and not self._ids.in_step and self._listener is None:
+        if self._known.grace_s and not self._ids.in_step and self._listener is None:
             self._listener = SignalStep(self._asking, self._ids, self._listens, self._heard_by_step, self._say)
 
     def _listens(self, now: float) -> News:

@@ -4,7 +4,7 @@ Slurm does not say why it sends a signal. Nearly always `scontrol show job` at t
 
 | the record | means |
 |---|---|
-| RUNNING, PreemptTime set | a preemption in its grace period, which ends at EndTime |
+| RUNNING, PreemptTime set | a preemption in its grace period, which ends at EndTime, or GraceTime after PreemptTime |
 | COMPLETING, Reason TimeLimit | the time limit |
 | COMPLETING, PreemptTime set | a preemption that ends the job |
 | COMPLETING or PENDING, Restarts is higher | Slurm requeues it: preemption, `scontrol requeue`, a lost node |
@@ -91,6 +91,8 @@ class SignalFacts(Noun, frozen=True, kw_only=True):
     accounted: str = ""
     #: The reason in slurmstepd's line about the cancelled script: `PREEMPTION`, `JOB REQUEUE`; empty: unknown.
     line: str = ""
+    #: Seconds of grace that the job's partition gives before it preempts; 0: none, or unknown.
+    grace_s: float = 0.0
     #: Other jobs can preempt this job, by its partition or QOS.
     preemptable: bool = False
     #: Why there is no record.
@@ -150,7 +152,7 @@ def signal_meaning(asked: SignalFacts) -> SignalMeaning:
             meaning=Meaning.PREEMPTING,
             phrase=Phrase.PREEMPTED,
             reason=preempting_words(asked, record),
-            ends_at=record.ends_at,
+            ends_at=grace_ends_at(asked, record),
             may_requeue=requeue,
         )
     if is_warning(asked.number, asked.at, record, asked.warned):
@@ -175,8 +177,19 @@ def limit_words(asked: SignalFacts, how: str, *, ends_at: float | None = None) -
     return f"Slurm's time limit{limit} (job {asked.job}) {how}{at}"
 
 
+def grace_ends_at(asked: SignalFacts, record: JobRecord) -> float | None:
+    """Return when Slurm takes the nodes of a job that it preempts, in seconds since the epoch; None: unknown.
+
+    Slurm moves EndTime there, but not for a job without a time limit.
+    """
+    if record.ends_at is None and record.preempted_at is not None and asked.grace_s > 0:
+        return record.preempted_at + asked.grace_s
+    return record.ends_at
+
+
 def preempting_words(asked: SignalFacts, record: JobRecord) -> str:
-    at = f" at {clock(record.ends_at, lambda _: asked.utc_offset_s)}" if record.ends_at is not None else " soon"
+    ends_at = grace_ends_at(asked, record)
+    at = f" at {clock(ends_at, lambda _: asked.utc_offset_s)}" if ends_at is not None else " soon"
     return f"Slurm preempts job {asked.job}: another job gets the nodes{at}"
 
 
@@ -299,7 +312,10 @@ def _unanswered(asked: SignalFacts) -> SignalMeaning:
         if before.preempted_at is not None:
             reason = f"{preempting_words(asked, before)}{cannot}"
             return SignalMeaning(
-                meaning=Meaning.PREEMPTING, phrase=Phrase.PREEMPTED, reason=reason, ends_at=before.ends_at
+                meaning=Meaning.PREEMPTING,
+                phrase=Phrase.PREEMPTED,
+                reason=reason,
+                ends_at=grace_ends_at(asked, before),
             )
         if before.ends_at is not None and before.limit_s is not None and asked.at >= before.ends_at:
             kill_at = asked.at + asked.config.kill_wait_s
