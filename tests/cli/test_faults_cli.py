@@ -75,7 +75,7 @@ def test_the_release_of_what_was_not_held_says_what_it_does(tool: Tool) -> None:
     tool("faults", "report", "--device", "gpu0", "--code", "48", "--at", str(now - 60))
     tool("faults", "report", "--device", "gpu0", "--code", "48", "--recover", "--at", str(now - 30))
     result = tool("release", "gpu0", "--reason", "looked at")
-    assert "was not held; its counting begins again from zero" in result.stdout
+    assert "was not HELD; its counting begins again from zero" in result.stdout
     tool("faults", "report", "--device", "gpu1", "--code", "79")
     result = tool("release", "gpu1", "--reason", "hope")
     assert "gpu1: ISOLATED → ISOLATED" in result.stdout
@@ -107,7 +107,7 @@ def test_occur_and_recover(tool: Tool) -> None:
     assert (entry["standing"], entry["codes"]) == ("ISOLATED", ["79"])
     assert "fallen off the bus" in str(entry["reason"])
     assert "gpu3: ISOLATED → ISOLATED" in tool("release", "gpu3", "--reason", "x").stdout, "the fault itself goes on"
-    assert "gpu3 is not held; it is ISOLATED" in tool("release", "gpu3", "--reason", "x").stdout
+    assert "gpu3 is ISOLATED, not HELD: " in tool("release", "gpu3", "--reason", "x").stdout
     tool("faults", "report", "--device", "gpu3", "--code", "79", "--recover")
     entry = tool.devices()["gpu3"]
     assert (entry["standing"], entry["codes"], entry["since"]) == ("HEALTHY", [], None)
@@ -252,10 +252,48 @@ def test_words_that_say_what_to_type(tool: Tool) -> None:
     assert "a reset clears" in tool("faults", "report", "--device", "gpu1", "--code", "48").stdout
     over = tool("faults", "report", "--device", "gpu3", "--code", "79", "--recover").stdout
     assert "Xid 79 (GPU has fallen off the bus) is over" in over
-    typo = tool("faults", "report", "--device", "gpu3", "--code", "7P").stdout
+    typo = tool("faults", "report", "--device", "gpu3", "--code", "7P", "--yes").stdout
     assert "7P is in no list of codes: by its severity (major) it asks for ISOLATE" in typo
     counted = tool("devices").stdout
     assert "counted so far: 79: 1 of " in counted
     tool("faults", "report", "--device", "gpu 3", "--code", "79")
     assert "1 event was refused so far: 1 malformed" in tool("devices").stderr
-    assert "it was not held" in tool("release", "gpu3", "--reason", "x").stdout
+    assert "it was not HELD" in tool("release", "gpu3", "--reason", "x").stdout
+
+
+def test_a_code_that_no_list_names_is_refused_with_the_nearest(tool: Tool) -> None:
+    refused = tool("faults", "report", "--device", "npu0", "--code", "80E1800S")
+    assert isinstance(refused.exception, BadUsage)
+    assert refused.exception.message.startswith("--code 80E1800S: no list names this fault code")
+    assert "did you mean 80E18" in refused.exception.message
+    assert "holdfast faults report --device npu0 --code 80E18" in refused.exception.hint
+    assert "--code 80E1800S --severity major --yes" in refused.exception.hint
+    assert "npu0" not in tool.devices(), "nothing was noted"
+
+
+@pytest.mark.parametrize("insists", [("--severity", "minor"), ("--yes",), ("--recover",), ("--dry-run",)])
+def test_a_code_that_no_list_names_is_taken_from_one_who_insists(tool: Tool, insists: tuple[str, ...]) -> None:
+    result = tool("faults", "report", "--device", "npu0", "--code", "RACK-9", *insists)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("code", ["0x80E18005", "80e18005", "XID79", "xid-79", "79"])
+def test_a_listed_code_is_known_in_any_spelling(tool: Tool, code: str) -> None:
+    assert tool("faults", "report", "--device", "npu0", "--code", code, "--once").exit_code == 0
+
+
+def test_a_code_of_the_users_own_list_is_known(tool: Tool, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text('codes: {"RACK-9": WATCH}\n')
+    result = tool("faults", "report", "--device", "npu0", "--code", "RACK-9", "--codes", str(rules))
+    assert result.exit_code == 0, result.output
+
+
+def test_one_vocabulary_says_how_a_device_is_kept_out(tool: Tool) -> None:
+    tool("faults", "report", "--device", "npu0", "--code", "80E1800S", "--severity", "major")
+    assert tool.devices()["npu0"]["standing"] == "ISOLATED"
+    said = tool("release", "npu0", "--reason", "looked at it").stdout
+    assert said.startswith("npu0 is ISOLATED, not HELD: only a person's release ends HELD")
+    assert "holdfast faults report --device npu0 --code 80E1800S --recover" in said
+    tool("faults", "report", "--device", "npu0", "--code", "80E1800S", "--recover")
+    assert tool.devices()["npu0"]["standing"] == "HEALTHY"

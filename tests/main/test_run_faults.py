@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import socket
 import subprocess
 import sys
@@ -403,6 +405,30 @@ def test_one_kernel_line_counts_once_whoever_reads_it(holdfast: Holdfast) -> Non
         [(count,)] = db.execute("SELECT count(*) FROM fault_log WHERE kind = 'event'")
     db.close()
     assert count == 1
+
+
+def test_a_person_who_would_stop_a_job_is_asked_first(holdfast: Holdfast) -> None:
+    process = holdfast.start("run", "--no-checks", holdfast.script(STAYS_UP_ONCE), CUDA_VISIBLE_DEVICES="0")
+    wait_for(holdfast.dir / "up-1-0")
+    words = ("faults", "report", "--device", "gpu0", "--code", "79")
+    ours, theirs = pty.openpty()
+    asked = subprocess.Popen(
+        [holdfast.python, "-m", "holdfast", *words],
+        env=holdfast.env, cwd=holdfast.dir, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    os.write(ours, b"n\n")
+    out, err = asked.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    [job] = json.loads(holdfast("jobs", "--json").out)["jobs"]
+    assert asked.returncode != 0 and out == ""
+    assert f"it stops workers that use gpu0, of job ({job['id']})" in err and "Report it?" in err
+    assert json.loads(holdfast("devices", "--json").out)["devices"] == [], "nothing was noted"
+    assert job["state"] == "running"
+    told = holdfast(*words)
+    assert (told.status, "it stops workers that use gpu0" in told.err) == (0, True), "a script is not asked"
+    report = holdfast.finish(process).report
+    assert report["attempts"][0]["report"]["phrase"].startswith("Accelerator")
 
 
 def test_what_a_check_finds_during_the_job_is_reported_as_that_check(holdfast: Holdfast) -> None:

@@ -129,7 +129,10 @@ wait_for("never")
 def test_faults_and_devices_of_a_node_are_reached_from_another(pair: Pair) -> None:
     pair.start('wait_for("go")\n', "--max-restarts", "0")
     here, there = pair.nodes
-    known = pair.on(pair.a, "faults", "report", "--device", "gpu77", "--code", "NODE-X", "--job", "pair", "--on", there)
+    on_b = ("--job", "pair", "--on", there)
+    refused = pair.on(pair.a, "faults", "report", "--device", "gpu77", "--code", "NODE-X", *on_b)
+    assert "--code NODE-X: no list names this fault code" in refused.err
+    known = pair.on(pair.a, "faults", "report", "--device", "gpu77", "--code", "79", "--once", *on_b)
     assert (known.status, "gpu77: " in known.out) == (0, True), known.err
     assert "gpu77" not in pair.on(pair.a, "devices").out
     assert "gpu77" in pair.on(pair.b, "devices").out

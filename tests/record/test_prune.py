@@ -134,7 +134,7 @@ def test_the_evidence_of_a_held_device_stays(cli: Cli, home: Path) -> None:
     )
     if "HELD" not in (devices := cli("devices")[1]) and "ISOLATED" not in devices:
         pytest.fail(f"no device is held: {devices}")
-    assert "evidence of gpu7, which is held" in cli("prune", "--keep-jobs", "1")[2]
+    assert "evidence of gpu7, which is ISOLATED" in cli("prune", "--keep-jobs", "1")[2]
     assert job_names(cli) == ["third", "first"]
 
 

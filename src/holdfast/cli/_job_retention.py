@@ -44,8 +44,8 @@ def prunable_jobs(found: Survey, keep: RetentionLimits) -> list[PrunableJob]:
     return beyond(found.home, found.jobs, keep, time.time())
 
 
-def held() -> frozenset[str]:
-    """Return the devices that this machine's fault log has as HELD or ISOLATED."""
+def kept_out() -> dict[str, str]:
+    """Return the devices that this machine's fault log has as HELD or ISOLATED, each with its standing."""
     import time
 
     from holdfast.cli._fault_options import open_fault_log, policy_from
@@ -56,8 +56,8 @@ def held() -> frozenset[str]:
         with open_fault_log(policy_from(None, None), time.time(), writable=False, keep=True) as log:
             rows = list_devices(log)
     except HoldfastError:
-        return frozenset()  # without a fault log no device is held
-    return frozenset(str(row["device"]) for row in rows if row["standing"] in ("HELD", "ISOLATED"))
+        return {}  # without a fault log no device is held
+    return {str(row["device"]): str(row["standing"]) for row in rows if row["standing"] in ("HELD", "ISOLATED")}
 
 
 def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
@@ -107,7 +107,7 @@ def _prune(options: RunOptions, env: Mapping[str, str], home: Path) -> None:
     settings = resolve(typed, env, home)
     keep = keep_of(settings)
     old = [each for each in prunable_jobs(survey(), keep) if of_this_machine(each.view)][:_AT_MOST]
-    done = prune(home, old, evidence_of=held() if old else ())
+    done = prune(home, old, evidence_of=kept_out() if old else {})
     if not done.gone:
         return
     limits = [

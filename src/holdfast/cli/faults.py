@@ -29,14 +29,13 @@ def command() -> None:
 @click.option(
     "--severity",
     type=click.Choice(["info", "minor", "major", "critical"], case_sensitive=False),
-    default="major",
-    show_default=True,
-    help="Judges codes that no list names.",
+    help="Judges a code that no list names; such a code is refused without it.",
 )
 @click.option("--node", default="", metavar="NAME", help="The node of the device, where it is not this machine.")
 @click.option("--text", default="", metavar="TEXT", help="The message it was read from.")
 @click.option("--at", type=float, metavar="SECONDS", help="When it happened, in seconds since 1970; now if not given.")
 @click.option("--dry-run", is_flag=True, help="Judge, and say what would follow, without noting the fault.")
+@click.option("--yes", is_flag=True, help="Ask no question, and take a code that no list names for a major fault.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --job, one for each node.")
 @job_options
 @policy_options
@@ -46,11 +45,12 @@ def report(
     occur: bool,
     recover: bool,
     once: bool,
-    severity: str,
+    severity: str | None,
     node: str,
     text: str,
     at: float | None,
     dry_run: bool,
+    yes: bool,
     as_json: bool,
     job: str | None,
     on_node: str,
@@ -64,7 +64,7 @@ def report(
     import time
 
     from holdfast.errors import BadUsage
-    from holdfast.model.faults import Assertion, FaultEvent, Severity
+    from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
     from holdfast.node.devices.fault_commands import event_refusal, explain_event, notify_all, publish
     from holdfast.platforms.platform_registry import node_called
 
@@ -77,7 +77,8 @@ def report(
         from holdfast.owner.nodes.operator_client import Verb
 
         words = ["--device", device, "--code", code, *(f"--{assertion}" for assertion in given)]
-        words += ["--severity", severity, "--text", text, *(["--dry-run"] if dry_run else [])]
+        words += ["--severity", severity] if severity else []
+        words += ["--text", text, *(["--dry-run"] if dry_run else []), *(["--yes"] if yes else [])]
         words += ["--json"] if as_json else []
         words += [] if at is None else ["--at", str(at)]
         note, where = node_of_job(job)
@@ -88,7 +89,7 @@ def report(
         device=device,
         code=code,
         assertion=given[0] if given else Assertion.OCCUR,
-        severity=Severity(severity.lower()),
+        severity=Severity((severity or "major").lower()),
         at=now if at is None else at,
         node=node or node_called(os.environ) or socket.gethostname(),
         text=text,
@@ -97,7 +98,16 @@ def report(
     policy = policy_from(fault_codes, fault_rules)
     if dry_run and (why := event_refusal(event, now)):
         raise BadUsage(f"the event would be refused: {why}")
-    with open_fault_log(policy, now, writable=not dry_run, keep=not named(fault_codes, fault_rules)) as log:
+    keep = not named(fault_codes, fault_rules)
+    if not dry_run and not yes and event.assertion is not Assertion.RECOVER:
+        with open_fault_log(policy, now, writable=False, keep=keep) as log:
+            if severity is None:
+                _known_code(device, code, log.policy)
+            log.engine.handle(event, now)
+            level = log.engine.level(device) or Remedy.NONE
+        if level >= Remedy.RESTART_WORKERS and event.node in ("", socket.gethostname(), node_called(os.environ)):
+            _ask_to_stop(device, level.name)
+    with open_fault_log(policy, now, writable=not dry_run, keep=keep) as log:
         policy = log.policy
         if dry_run:
             changes = log.engine.handle(event, now) + log.engine.tick(now)
@@ -125,6 +135,42 @@ def report(
     print_line(("would be: " if dry_run else "") + explain_event(event, policy))
     _tell([change for change in changes if change.kind != "level"], policy)
     print_line(f"{device}: {stands.standing}" + (f"; {stands.reason}" if stands.reason else ""))
+
+
+def _known_code(device: str, code: str, policy: Policy) -> None:
+    """Raise `BadUsage` unless a list names this fault code: one misspelt letter would isolate the device."""
+    import difflib
+
+    from holdfast.catalogue.fault_codes import canonical
+    from holdfast.errors import BadUsage
+    from holdfast.node.devices.fault_commands import list_codes
+
+    known = [row["code"] for row in list_codes(policy)]
+    if canonical(code) in {canonical(each) for each in known}:
+        return
+    near = difflib.get_close_matches(canonical(code), known, n=3, cutoff=0.6)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    report = f"holdfast faults report --device {device} --code"
+    insist = f"{report} {code} --severity major --yes"
+    raise BadUsage(
+        f"--code {code}: no list names this fault code, and its severity was not given{meant}",
+        hint="; ".join([*(f"{report} {each}" for each in near[:1]), "holdfast faults list", f"to insist: {insist}"]),
+    )
+
+
+def _ask_to_stop(device: str, level: str) -> None:
+    """Name the jobs that the fault may stop on this machine. On a terminal, go on only if the user agrees."""
+    import sys
+
+    from holdfast.record.job_views import JobState, look
+
+    running = [view for view in look(home()).jobs if view.state is JobState.RUNNING]
+    if not running:
+        return
+    jobs = ", ".join(f"{view.name} ({view.id})" for view in running)
+    say(f"the fault asks for {level} of {device}: it stops workers that use {device}, of {jobs}")
+    if sys.stdin.isatty():
+        click.confirm("Report it?", abort=True, err=True)
 
 
 @command.command("list")

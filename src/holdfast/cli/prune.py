@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli._completion_values import jobs as complete_jobs
-from holdfast.cli._job_retention import held, keep_of, prunable_jobs, size
+from holdfast.cli._job_retention import keep_of, kept_out, prunable_jobs, size
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home, pipeable, say, survey
 from holdfast.errors import BadUsage
@@ -37,7 +37,7 @@ def command(
     """Throw old jobs away: their logs, their reports and what the journal knows of them.
 
     Limits that are not given are those of the settings (holdfast config). With JOB, just these jobs. A job that runs,
-    or that has evidence of a device that is held, stays.
+    or that has evidence of a device that is kept_out, stays.
     """
     from holdfast.record.job_pruning import PruneResult, of_this_machine, prune
     from holdfast.settings.resolved_settings import resolve
@@ -52,7 +52,7 @@ def command(
     old = _named(found, jobs) if jobs else prunable_jobs(found, keep)
     kept = [(each.view.id, f"it is a job of {each.view.host}") for each in old if not of_this_machine(each.view)]
     own = [each for each in old if of_this_machine(each.view)]
-    done = prune(where, own, evidence_of=held(), dry_run=dry_run)
+    done = prune(where, own, evidence_of=kept_out(), dry_run=dry_run)
     done = PruneResult(gone=done.gone, kept=(*kept, *done.kept))
     if as_json:
         from holdfast.report.report_json import pretty

@@ -65,7 +65,7 @@ def command(
     with open_fault_log(policy, now, writable=True, keep=not named(fault_codes, fault_rules)) as log:
         before = log.standing(device)
         if device in log.engine.devices and not log.engine.reasons(device) and not log.engine.counts(device):
-            said = f"{device} is not held; it is {before.standing} ({before.reason})"
+            said = f"{device} is {before.standing}, not HELD: only a person's release ends HELD ({before.reason})"
             if before.standing is Standing.HEALTHY:
                 said = f"{device} is HEALTHY: there is nothing to release"
             _tell([said], as_json, device, before.node, before.standing, before.standing, released=False)
@@ -79,14 +79,14 @@ def command(
     notify_all(home())
     free = all(each.standing is Standing.HEALTHY for each in left)
     if before.standing is Standing.HEALTHY:
-        lines = [f"{device} was not held; its counting begins again from zero, noted by {user_name()}: {reason}"]
+        lines = [f"{device} was not HELD; its counting begins again from zero, noted by {user_name()}: {reason}"]
         _tell(lines, as_json, device, node, before.standing, after.standing, released=True)
         return
     lines = [f"{device}: {before.standing} → {after.standing}, released by {user_name()}: {reason}"]
     if momentary:
         lines.append("    its fault was momentary: nothing of it lasts")
     elif after.standing is not Standing.HEALTHY:
-        stays = "it was not held, and its fault is not over: only its counting begins again from zero"
+        stays = "it was not HELD, and its fault is not over: only its counting begins again from zero"
         lines.append(f"    {stays}" if after.standing is before.standing else "    its fault is not over")
         lines.append(f"    {after.reason}")
     if free:

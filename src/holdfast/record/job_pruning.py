@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.model.noun_base import Noun
@@ -81,13 +81,13 @@ def beyond(home: Path, jobs: Sequence[JobView], keep: RetentionLimits, now: floa
 
 
 def prune(
-    home: Path, old: Sequence[PrunableJob], *, evidence_of: Collection[str] = (), dry_run: bool = False
+    home: Path, old: Sequence[PrunableJob], *, evidence_of: Mapping[str, str] | None = None, dry_run: bool = False
 ) -> PruneResult:
     """Remove the jobs `old` from their directories and from the journal.
 
     Raises `Unusable` if the journal cannot be opened for writing: then no job is removed.
 
-    evidence_of: held devices; a job whose report names one of them is kept.
+    evidence_of: devices that are HELD or ISOLATED, with their standing; a job whose report names one of them is kept.
     dry_run: remove nothing, only return the result.
     """
     gone: list[PrunableJob] = []
@@ -100,7 +100,7 @@ def prune(
         for each in old:
             job = each.view.id
             if job in named:
-                kept.append((job, f"evidence of {named[job]}, which is held"))
+                kept.append((job, f"evidence of {named[job]}"))
                 continue
             directory = job_dir(home, job)
             if why := _in_use(directory):
@@ -198,8 +198,8 @@ def _forget(db: object, job: str) -> None:
         raise unusable(error) from error
 
 
-def _naming(home: Path, jobs: Sequence[str], devices: Collection[str]) -> dict[str, str]:
-    """Return the jobs whose report names one of the devices, each with that device."""
+def _naming(home: Path, jobs: Sequence[str], devices: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the jobs whose report names one of the devices, each with that device and its standing."""
     if not devices:
         return {}
     import sqlite3
@@ -208,19 +208,19 @@ def _naming(home: Path, jobs: Sequence[str], devices: Collection[str]) -> dict[s
     try:
         db = open_for_reading(home)
     except Unusable:
-        return dict.fromkeys(jobs, "a device")  # no report can be read, so keep all jobs
+        return dict.fromkeys(jobs, "a device that is HELD or ISOLATED")  # no report can be read, so keep all jobs
     if db is None:
         return {}
     try:
         for job in jobs:
             row = db.execute("SELECT report FROM jobs WHERE id = ?", (job,)).fetchone()
             text = bytes(row[0]).decode(errors="replace") if row and isinstance(row[0], bytes) else str(row or "")
-            for device in devices:
+            for device, standing in devices.items():
                 if device in text:
-                    found[job] = device
+                    found[job] = f"{device}, which is {standing}"
                     break
     except sqlite3.Error:
-        return dict.fromkeys(jobs, "a device")
+        return dict.fromkeys(jobs, "a device that is HELD or ISOLATED")
     finally:
         db.close()
     return found

@@ -56,7 +56,8 @@ class StandingCheck(BuiltIn):
             return self.bad(
                 context,
                 problems,
-                "Reset or replace the device; one that is held goes back with `holdfast release DEVICE --reason TEXT`.",
+                "Reset or replace the device. `holdfast release DEVICE --reason TEXT` ends HELD, and `holdfast faults "
+                "report --device DEVICE --code CODE --recover` ends ISOLATED.",
                 devices=list(dict.fromkeys(filter(None, devices))),
             )
         return good("nothing held, isolated or in error")
