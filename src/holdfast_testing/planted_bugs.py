@@ -34,6 +34,6 @@ EQUIVALENT_BUGS: tuple[EquivalentBug, ...] = (
         place="_was_ending",
         right=" and not _of_a_link(best)",
         broken="",
-        proof="match_weight gives a lost link PEERS or less; only DEATH, BROAD and OWN reach this line",
+        proof="clue_ranking gives a lost link PEERS or less; only DEATH, BROAD and OWN reach this line",
     ),
 )

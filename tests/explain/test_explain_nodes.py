@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders import T
 from holdfast.explain import explain
-from holdfast.explain.death_order import moments
+from holdfast.explain.attribution import moments
 from holdfast.model.evidence import (
     AttemptEvidence,
     LeftBehind,

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.explain import explain
-from holdfast.explain.event_masking import mask_text
-from holdfast.explain.secret_masking import mask
+from holdfast.explain.secret_masking import mask, mask_text
 from holdfast.model.codec import encode
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.secret_hints import may_hold

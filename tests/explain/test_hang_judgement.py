@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast.decide.hang_detection import HangWatch
 from holdfast.explain.hang_judgement import Hung, Judgement, LookAgain, NotHung, gap_s, judge
-from holdfast.explain.hang_watch import HangWatch
-from holdfast.explain.stack_reading import peer_wait, signature
+from holdfast.explain.wait_rules import peer_wait, signature
 from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.model.hang_messages import Closeness
 

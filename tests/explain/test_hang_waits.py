@@ -7,8 +7,7 @@ import re
 import pytest
 
 from holdfast.explain.rank_motion import Manner, view
-from holdfast.explain.wait_facts import CALLS, CHANNELS, ROWS
-from holdfast.explain.wait_rules import DEPTH, WaitTarget, call_of, channel_of, rows, wait_of
+from holdfast.explain.wait_rules import CALLS, CHANNELS, DEPTH, ROWS, WaitTarget, call_of, channel_of, rows, wait_of
 from holdfast.model.evidence import RankSnapshot, ThreadState
 
 SITE = "/v/lib/python3.11/site-packages/"

@@ -7,7 +7,7 @@ import pytest
 from explain_builders import of_one_log
 
 from conftest import Holdfast
-from holdfast.explain.status_forms import plain_of, signal_of
+from holdfast.explain.launcher_notes import plain_of, signal_of
 
 BOX = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================

@@ -17,9 +17,9 @@ import pytest
 
 from holdfast import children
 from holdfast.act.fatal_stack_dump import request_stacks
+from holdfast.decide.hang_detection import HangWatch
 from holdfast.explain.hang_judgement import Hung, Judgement, judge
-from holdfast.explain.hang_watch import HangWatch
-from holdfast.explain.stack_reading import peer_wait
+from holdfast.explain.wait_rules import peer_wait
 from holdfast.model.evidence import RankSnapshot
 from holdfast.model.hang_messages import Closeness
 from holdfast.observe import procfs

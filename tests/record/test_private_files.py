@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Holdfast
-from holdfast.explain.event_masking import mask_text, masked
-from holdfast.explain.secret_masking import mask
+from holdfast.explain.secret_masking import mask, mask_text, masked
 from holdfast.file_modes import distrust
 from holdfast.model.job_spec import JobSpec, Role
 from secret_texts import SECRETS

@@ -15,7 +15,6 @@ from holdfast.explain import (
     memory_kill_cause,
     openpai_rows,
     requested_stops,
-    sidecar_failures,
     system_cause,
     worker_cause,
 )
@@ -25,8 +24,7 @@ from holdfast.explain.log_reader import Reading
 from holdfast.explain.missing_in_collective import recorded
 from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
-from holdfast.explain.unformed_group import unmet
-from holdfast.explain.unreachable_rendezvous import unreached
+from holdfast.explain.unformed_group import unmet, unreached
 from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest, StopSource
 from holdfast.model.exit_report import OtherRule, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
@@ -76,7 +74,7 @@ def failed_beside(case: ExplanationCase) -> ReportDraft | None:
     evidence = case.evidence
     if not evidence.beside or (evidence.stop is not None and _before_stop(case, evidence.stop)):
         return None
-    return sidecar_failures.failed_beside(evidence, case.matcher, finished=case.finished)
+    return system_cause.failed_beside(evidence, case.matcher, finished=case.finished)
 
 
 def asked_to_stop(case: ExplanationCase) -> ReportDraft | None:

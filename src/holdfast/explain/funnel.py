@@ -14,17 +14,30 @@ from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
 from holdfast.explain.attribution import Attribution, attribute
+from holdfast.explain.exits_from_logs import ranks_with_ends
 from holdfast.explain.explanation_rules import ExplanationCase, believe
 from holdfast.explain.fingerprint import fingerprint
 from holdfast.explain.log_selection import matcher_of, readings_of
-from holdfast.explain.plain_report import without_explaining
-from holdfast.explain.ranks_from_logs import ranks_with_ends
 from holdfast.explain.report_draft import finish
 from holdfast.explain.row_matcher import Matcher
 from holdfast.explain.secret_masking import mask
 from holdfast.model.evidence import AttemptEvidence
-from holdfast.model.exit_report import Culprit, ExitReport
+from holdfast.model.exit_report import (
+    Because,
+    Blame,
+    Culprit,
+    Evidence,
+    EvidenceKind,
+    ExitReport,
+    Original,
+    OtherRule,
+    Rerun,
+    Trigger,
+    WorkerExit,
+    signal_name,
+)
 from holdfast.model.human_format import with_address
+from holdfast.model.phrases import Phrase
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
@@ -78,3 +91,40 @@ def _named(text: str, node: str, address: str) -> str:
 
 def _at(culprit: Culprit, addresses: Mapping[str, str]) -> Culprit:
     return replace(culprit, address=addresses.get(culprit.node, ""))
+
+
+def without_explaining(evidence: AttemptEvidence, bug: str) -> ExitReport:
+    """Return an Unexplained report with the exit of the first worker that failed, and `bug` as the hint.
+
+    It needs no catalogue and no log, so it works whatever the bug in holdfast was.
+    """
+    first: WorkerExit | None = min(
+        (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok),
+        key=lambda e: (e.ended_at or 0.0, e.order),
+        default=None,
+    )
+    original = Original()
+    if first is not None:
+        original = Original(
+            exit_code=first.exit_code, signal=signal_name(first.signal) if first.signal is not None else None
+        )
+    return ExitReport(
+        code=255,
+        phrase=Phrase.UNEXPLAINED,
+        blame=Blame.UNKNOWN,
+        rerun=Rerun.UNKNOWN,
+        reason=f"the worker ended with {first.how}; explaining it failed inside holdfast"
+        if first
+        else "explaining failed",
+        solution="Read the worker's log, and report the hint below as a bug of holdfast.",
+        trigger=Trigger.EXIT_CODE if first is not None and first.exit_code is not None else None,
+        hint=f"bug of holdfast: {bug}",
+        original=original,
+        evidence=(Evidence(kind=EvidenceKind.EXIT_CODE, text=first.how, source=f"{first.role}-{first.rank}"),)
+        if first
+        else (),
+        attempt=evidence.attempt,
+        fingerprint=Phrase.UNEXPLAINED,
+        confidence=0.0,
+        because=Because(rule=OtherRule.BUG, row=Phrase.UNEXPLAINED),
+    )

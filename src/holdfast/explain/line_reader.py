@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import ExitRow, Strength
-from holdfast.explain.log_lines import Line
-from holdfast.explain.match_weight import (
+from holdfast.explain.clue_ranking import (
     FATAL,
     from_launcher,
     is_wrapper,
@@ -22,6 +21,7 @@ from holdfast.explain.match_weight import (
     weight_of_exception,
     weight_of_line,
 )
+from holdfast.explain.log_lines import Line
 from holdfast.explain.peer_errors import speaks_of_peers
 from holdfast.explain.raw_log_lines import is_bar
 from holdfast.explain.row_matcher import Hit, Matcher

@@ -6,6 +6,7 @@ near the end, which counts more than a warning. A line after which the program c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -17,7 +18,6 @@ from holdfast.explain.last_lines import crashed_at, last_line, last_raised, thro
 from holdfast.explain.launcher_notes import ExitNote, notes
 from holdfast.explain.line_reader import StreamReader, Text, quote
 from holdfast.explain.log_lines import Line
-from holdfast.explain.memory_growth import LINES, growth, growth_before
 from holdfast.explain.peer_errors import blamed_ranks, first_hand, last_exception, speaks_of_peers
 from holdfast.explain.rendezvous_lines import meeting_words
 from holdfast.explain.row_matcher import Matcher
@@ -26,7 +26,7 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import Evidence
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, EndNote, OwnMatch, Weight, WorkerReading
+from holdfast.model.worker_reading import Clue, EndNote, OwnMatch, QuotedLine, Weight, WorkerReading
 from holdfast.untrusted import Malformed, json_leniently
 
 #: Number of last lines in which a line that blames another rank counts.
@@ -254,3 +254,38 @@ def _parted(clues: Sequence[Clue], goes: Callable[[Clue], bool]) -> tuple[list[C
 
 def _follows(clue: Clue, others: Sequence[Clue]) -> bool:
     return any(other.stream == clue.stream and other.place < clue.place for other in others)
+
+
+#: Number of lines before the end in which amounts of memory are searched.
+LINES = 40
+_KILLED = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
+_AMOUNT = Lazy(r"(?<!\d)(?P<number>\d{1,15}(?:\.\d{1,9})?) ?(?P<unit>[KMGT])i?B\b")
+_UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def growth_before(line: QuotedLine, lines: Sequence[Line]) -> str:
+    """Return how memory grew in the lines before a line about a SIGKILL; empty if it did not."""
+    if not _KILLED.search(line.text):
+        return ""
+    before = [other.text for other in lines if other.number < line.number]
+    return growth(before[-LINES:])
+
+
+def kill_with_memory(clues: Sequence[Clue]) -> list[Clue]:
+    """Turn each clue of a plain SIGKILL into a memory kill, if the lines before it show growing memory."""
+    return [
+        replace(clue, phrase=Phrase.HOST_OUT_OF_MEMORY_KILLED, wording="", fields={**clue.fields, "grown": clue.grown})
+        if clue.phrase == Phrase.KILLED_BY_SIGNAL and clue.grown
+        else clue
+        for clue in clues
+    ]
+
+
+def growth(texts: Sequence[str]) -> str:
+    """Return a text such as `16 MiB to 176 MiB`, if the last amounts in these lines grow steadily and at least
+    threefold; else empty."""
+    found = [match for text in texts if (match := _AMOUNT.search(text))]
+    tail = [(float(match["number"]) * _UNIT[match["unit"]], match[0]) for match in found[-8:]]
+    if len(tail) < 3 or any(b[0] <= a[0] for a, b in itertools.pairwise(tail)):
+        return ""
+    return f"{tail[0][1]} to {tail[-1][1]}" if tail[-1][0] >= 3 * tail[0][0] else ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.explain import sentences
-from holdfast.explain.memory_kill_cause import kill_words
 from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
+from holdfast.explain.sentences import kill_words
 from holdfast.model.evidence import AttemptEvidence, GangShortfall, LeftBehind, MemoryKill
 from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from holdfast.explain import sentences
-from holdfast.explain.attribution import Attribution, after_stop
-from holdfast.explain.death_order import kill_of, of_node
+from holdfast.explain.attribution import Attribution, after_stop, kill_of, of_node
 from holdfast.explain.report_draft import ReportDraft, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
@@ -37,7 +36,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         row,
         Trigger.KERNEL,
-        reason=f"{name}: {kill_words(kill)}{_which(kill, ended, evidence)}",
+        reason=f"{name}: {sentences.kill_words(kill)}{_which(kill, ended, evidence)}",
         evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, at=kill.at, node=kill.node)],
         worker=suspect.reading.worker,
         exit=ended,
@@ -66,20 +65,3 @@ def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> st
         return ""
     counted = "1 memory kill was counted" if kill.count == 1 else f"{kill.count} memory kills were counted"
     return f"; {counted}, {sentences.ranks(killed)} ended by SIGKILL: which of them it was is not known"
-
-
-def kill_words(kill: MemoryKill) -> str:
-    """Return a clause about the memory limit that caused the kill, with limit, peak and size."""
-    around = kill.limited_by or "the container that holdfast runs in"
-    scope = {
-        "worker": "killed at its own memory limit",
-        "container": f"killed at the memory limit of {around}",
-    }.get(kill.scope, "killed by the kernel because the host's memory ran out")
-    parts = [scope]
-    if kill.limit_bytes is not None:
-        parts.append(f"limit {sentences.size_in_words(kill.limit_bytes)}")
-    if kill.peak_bytes is not None:
-        parts.append(f"peak {sentences.size_in_words(kill.peak_bytes)}")
-    if kill.rss_bytes is not None:
-        parts.append(f"the process itself held {sentences.size_in_words(kill.rss_bytes)}")
-    return ", ".join(parts)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from holdfast.catalogue.exit_rows import ExitRow, Where, Wording
-from holdfast.explain import grace_kills, machine_advice, sentences
+from holdfast.explain import grace_kills, sentences
 from holdfast.explain.log_reader import Reading
 from holdfast.explain.secret_masking import mask
-from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, HostFacts, WorkerEvidence
 from holdfast.model.exit_report import (
     Because,
     Blame,
@@ -181,7 +181,7 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
         or sentences.fill_template(row.solution, fields)
         or _SOLUTIONS.get(draft.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
     )
-    more, better = machine_advice.advice(draft.phrase, evidence.surroundings)
+    more, better = _machine_advice(draft.phrase, evidence.surroundings)
     reason = f"{reason.rstrip('.')}; {more}" if more else reason
     solution = better or solution
     if draft.phrase != Phrase.SUCCEEDED and (advice := grace_kills.advice(evidence)):
@@ -398,3 +398,45 @@ _SOLUTIONS: dict[str, str] = {
     ),
     Phrase.PEER_LOST: "Look for the worker that went away first, and explain its log together with this one.",
 }
+
+
+def _machine_advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
+    """Return facts about the machine as an addition to the reason, and as a replacement for the catalogue's solution;
+    each may be empty. If holdfast ran the job, the facts are the Python, the port's holder, the disks."""
+    if known is None:
+        return "", ""
+    if phrase == Phrase.MODULE_NOT_FOUND and known.python:
+        return f"workers run with {known.python}", _module(known)
+    if phrase == Phrase.ADDRESS_IN_USE:
+        return _port(known)
+    if phrase in (Phrase.DISK_FULL, Phrase.QUOTA_EXCEEDED) and known.disks:
+        return "; ".join(known.disks), ""
+    if phrase == Phrase.SHARED_MEMORY_EXHAUSTED and known.shared_memory:
+        return "; ".join(known.shared_memory), ""
+    return "", ""
+
+
+def _module(known: HostFacts) -> str:
+    name = known.module or "it"
+    if known.found_in:
+        other = known.found_in[0]
+        if known.by_command:
+            return f"{other} has {name}: have the command begin with it, or install it for {known.python}."
+        return f"{other} has {name}: run with `holdfast run --python {other} …`, or install it for {known.python}."
+    install = f"`{known.python} -m pip install {known.module.partition('.')[0] or 'MODULE'}`"
+    other = "name another one in the command" if known.by_command else "run with another one (`--python PATH`)"
+    return (
+        f"Install {name} for the Python that runs the workers ({install}; a package may have another name), "
+        f"{other}, or add the module's directory to PYTHONPATH."
+    )
+
+
+def _port(known: HostFacts) -> tuple[str, str]:
+    which = f"port {known.port}" if known.port is not None else "the port"
+    held = f"{which} is held by {known.holder}" if known.holder else ""
+    if known.port is not None and known.port == known.asked_port:
+        return held, "Give another --master-port, or none: holdfast takes a free one in each attempt."
+    return held, (
+        "Have the program take a free port (port 0), or the job's own, os.environ['MASTER_PORT'], which is new in each "
+        f"attempt: no option of holdfast changes {which}, which the program chose. `ss -ltnp` lists who listens."
+    )

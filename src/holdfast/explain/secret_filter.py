@@ -30,7 +30,7 @@ def without_secrets(value: T) -> T:
         value = _hidden(value)
     if not may_hold_anywhere(value):
         return value
-    from holdfast.explain.event_masking import masked  # imported late: no start needs the patterns
+    from holdfast.explain.secret_masking import masked  # imported late: no start needs the patterns
 
     return masked(value)
 

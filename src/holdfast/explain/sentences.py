@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 
 from holdfast.model import human_format
+from holdfast.model.evidence import MemoryKill
 from holdfast.model.human_format import Zone, duration, ranks, utc
 from holdfast.untrusted import LATEST_S
 
-__all__ = ["clock", "fill_template", "one_line", "ranks", "seconds", "shortened", "size_in_words"]
+__all__ = ["clock", "fill_template", "kill_words", "one_line", "ranks", "seconds", "shortened", "size_in_words"]
 
 _FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
 
@@ -66,3 +67,20 @@ def shortened(text: str, limit: int) -> str:
 def one_line(text: str, limit: int = 300) -> str:
     """Return the text on one line, shortened to `limit` characters."""
     return shortened(" ".join(text.split()), limit)
+
+
+def kill_words(kill: MemoryKill) -> str:
+    """Return a clause about the memory limit that caused the kill, with limit, peak and size."""
+    around = kill.limited_by or "the container that holdfast runs in"
+    scope = {
+        "worker": "killed at its own memory limit",
+        "container": f"killed at the memory limit of {around}",
+    }.get(kill.scope, "killed by the kernel because the host's memory ran out")
+    parts = [scope]
+    if kill.limit_bytes is not None:
+        parts.append(f"limit {size_in_words(kill.limit_bytes)}")
+    if kill.peak_bytes is not None:
+        parts.append(f"peak {size_in_words(kill.peak_bytes)}")
+    if kill.rss_bytes is not None:
+        parts.append(f"the process itself held {size_in_words(kill.rss_bytes)}")
+    return ", ".join(parts)

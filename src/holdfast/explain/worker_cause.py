@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.catalogue.exit_codes import signal_code
 from holdfast.catalogue.exit_rows import Where
 from holdfast.explain import sentences
-from holdfast.explain.attribution import Attribution, Suspect
+from holdfast.explain.attribution import Attribution, Suspect, of_node
 from holdfast.explain.bare_status import CRASHES, bare_status, left_early, missing_command, signal_reason, unexplained
 from holdfast.explain.clue_ranking import gave_up_on_a_peer, key, wording_of
 from holdfast.explain.common_failure import (
@@ -22,7 +22,6 @@ from holdfast.explain.common_failure import (
     same_exception,
     together,
 )
-from holdfast.explain.death_order import of_node
 from holdfast.explain.exits_from_logs import HARD, with_notes
 from holdfast.explain.launcher_notes import telling
 from holdfast.explain.log_reader import Reading, read_worker_logs

@@ -34,7 +34,7 @@ _PARTS = (
     "holdfast.explain.worker_cause",
     "holdfast.explain.system_cause", "holdfast.explain.openpai_rows",
     "holdfast.explain.explanation_rules", "holdfast.explain.log_selection",
-    "holdfast.explain.plain_report", "holdfast.explain.funnel", "holdfast.explain.reading_limits",
+    "holdfast.explain.funnel", "holdfast.explain.funnel", "holdfast.explain.node_reader",
     "holdfast.explain.node_reader", "holdfast.explain.log_scanner",
     "holdfast.node.explain_files",
     "holdfast.node.missing_resources", "holdfast.node.report_writer",
