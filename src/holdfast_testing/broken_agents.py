@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from holdfast.decide.agent import Agent
-from holdfast.decide.agent_stop import AgentStop
-from holdfast.decide.lease import Lease
+from holdfast.decide.agent import Agent, AgentStop, Lease
 from holdfast.decide.node_workers import NodeWorkers
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import Ack, Command, Go, MemberState, Prepare, Stop

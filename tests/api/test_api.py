@@ -183,7 +183,7 @@ def test_a_worker_that_imports_holdfast_loads_nothing_of_it() -> None:
         "import holdfast; holdfast.jobs",
         "from holdfast import explain",
         "from holdfast import *",
-        "from holdfast.explain import read_worker",
+        "from holdfast.explain import read_workers",
         "import holdfast.explain as package",
         "import holdfast.explain.explanation_rules, holdfast.node.explain_files",
         "import holdfast.api",
@@ -194,9 +194,9 @@ def test_explain_can_be_called_and_imported_from_whatever_is_imported_first(firs
 {first}
 import holdfast
 assert holdfast.explain("ValueError: no\\n", exit_code=1).exception == "ValueError"
-from holdfast.explain import explain as pure, read_worker
+from holdfast.explain import explain as pure, read_workers
 import holdfast.explain as package
-assert (package.explain, package.read_worker) == (pure, read_worker)
+assert (package.explain, package.read_workers) == (pure, read_workers)
 from holdfast import explain
 assert explain is holdfast.explain
 import holdfast.explain.explanation_rules

@@ -8,8 +8,8 @@ from types import FunctionType, ModuleType
 from decide_builders import OCCUR, ONCE, RECOVER, npu_event
 
 from builders import DAY_S, T
-from holdfast.decide.faults.circuit_breaker import Breaker
 from holdfast.decide.faults.fault_policy import FrequencyRule, Policy
+from holdfast.decide.faults.fault_state import Breaker
 from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.decide.isolation import FaultEngine
 from holdfast.model.faults import Remedy

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import T
-from holdfast.decide.faults.circuit_breaker import Breaker
 from holdfast.decide.faults.engine_snapshot import EngineState
 from holdfast.decide.faults.fault_policy import DurationRule, FrequencyRule, Policy
+from holdfast.decide.faults.fault_state import Breaker
 from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.decide.isolation import (
     ChangeKind,

@@ -682,7 +682,7 @@ FOR_BOTH = frozenset({"wire.fault_news.FaultsLine"})
 #: What judges the job.
 NOT_THE_NODES = (
     "record.journal", "explain.explain", "explain.funnel", "explain.attribution", "explain.explanation_rules",
-    "decide.gang", "decide.owner", "decide.attempt_state", "decide.recovery", "decide.attempt_record",
+    "decide.gang", "decide.owner", "decide.attempt_state", "decide.recovery", "decide.attempt_ending",
     *(name[:-3].replace("/", ".") for name in OWNERS),
 )  # fmt: skip
 

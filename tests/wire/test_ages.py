@@ -42,7 +42,7 @@ NO_MOMENTS = {
     "Culprit.at": "stands in a report, which reads the same on every node",
     "AttemptRecord.started_at": "stands in a record, which reads the same on every node",
     "AttemptRecord.ended_at": "stands in a record, which reads the same on every node",
-    "Member.died_at": "decide/death_dates.py has it from an age",
+    "Member.died_at": "decide/owner.py has it from an age",
     "LogFrom.since": "a user's time, which means the times that a node's own clock gave the lines of its logs",
 }
 

@@ -13,11 +13,10 @@ process; with several machines each node runs one. It is safe to lose messages, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from signal import Signals
 from typing import assert_never
 
-from holdfast.decide.agent_stop import AgentStop
 from holdfast.decide.attempt_timers import soonest
-from holdfast.decide.lease import Lease
 from holdfast.decide.node_workers import NodeWorkers
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import ALIVE, Ack, Command, Go, MemberState, Prepare, Report, Stop
@@ -36,6 +35,87 @@ from holdfast.model.process_messages import (
     WorkerStartFailed,
     WorkerUp,
 )
+
+
+class Lease:
+    """One agent's lease. It counts from the sending time of the acknowledged heartbeat, by the agent's own clock."""
+
+    def __init__(self, length_s: float | None) -> None:
+        """`length_s`: seconds; None: owner and agent die together, so the lease never ends."""
+        self.length_s = length_s
+        self.until = float("inf") if length_s is None else float("-inf")
+        #: When this agent sent its first heartbeat.
+        self.first_sent: float | None = None
+
+    def spoke(self, now: float) -> None:
+        if self.first_sent is None:
+            self.first_sent = now
+
+    def is_over(self, now: float) -> bool:
+        return now >= self.until
+
+    def renew(self, ack: Ack, now: float) -> None:
+        """Renew the lease by an acknowledgement that arrived at `now`."""
+        if self.length_s is None or self.first_sent is None or not self.first_sent <= ack.sent <= now:
+            return  # it answers the node's earlier agent, whose heartbeats grant this one no lease
+        # Count from the sending, not from the receipt: the owner counts from its last report of this agent, which is
+        # later.
+        self.until = max(self.until, ack.sent + self.length_s)
+
+
+SIGTERM = int(Signals.SIGTERM)
+
+
+class AgentStop:
+    """The stop of the agent's present attempt. Times are seconds on the agent's own clock."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.grace_s = 0.0
+        #: The first signal to the workers.
+        self.signal = SIGTERM
+        self.reset()
+
+    def reset(self) -> None:
+        """Clear the state, because another attempt begins."""
+        #: The stop is recorded: from now on exits count as stopped, never as failed.
+        self.intended = False
+        self.killed = False
+        #: When SIGKILL follows; None: no SIGKILL is due.
+        self.kill_at: float | None = None
+        #: When the first signal follows; until then workers that listen may save. None: no first signal is due.
+        self.term_at: float | None = None
+        #: The live ranks that listen and may save until `term_at`; None: not known yet.
+        self.listening: set[int] | None = None
+        #: When SIGTERM follows, if the first signal was another one; else None.
+        self.again_at: float | None = None
+
+    def reaped(self) -> None:
+        """Clear all times: the last process is gone."""
+        self.kill_at = self.term_at = self.again_at = None
+
+    def kill_now(self, reason: str, now: float) -> None:
+        """Kill at once, without a grace period."""
+        self.reason = reason
+        self.kill_at, self.term_at, self.again_at = now, None, None
+
+    def kill_by(self, at: float) -> None:
+        self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
+
+    def asked(self, now: float) -> None:
+        """Record that the first signal is sent now, and set the times of the next ones."""
+        self.term_at = None
+        self.kill_by(now + self.grace_s)
+        self.again_at = None if self.signal == SIGTERM else now + self.grace_s / 2
+
+    def has_left(self, rank: int) -> None:
+        if self.listening is not None:
+            self.listening.discard(rank)
+
+    @property
+    def waits_in_vain(self) -> bool:
+        """Whether all workers that listen have exited, so that the rest of the time to save is useless."""
+        return self.term_at is not None and self.listening is not None and not self.listening
 
 
 class Agent:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from holdfast.decide import gang_wording
 from holdfast.decide.agent_registry import AgentRegistry
 from holdfast.decide.attempt_ending import AttemptRecorder
 from holdfast.decide.attempt_members import GONE
@@ -18,7 +19,7 @@ from holdfast.model import events as ev
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure, Deadline, MemoryKill, StopRequest, StopSource
 from holdfast.model.faults import ActiveFault
-from holdfast.model.gang_protocol import MemberState
+from holdfast.model.gang_protocol import MemberState, Report
 from holdfast.model.phrases import Phrase
 from holdfast.model.sidecar_ends import hooks_before_s
 
@@ -51,6 +52,15 @@ class AttemptFailures:
         self._speakers = speakers
         self._draining = draining
         self._ending = ending
+
+    def forgotten(self, report: Report, now: float) -> None:
+        """Stop an attempt that the owner does not know, on every node, because its nodes are unknown too."""
+        course = self._course
+        if course.phase is Phase.DRAINING:
+            self._draining.begin_again(now)
+        elif course.phase is not Phase.DONE:
+            request = gang_wording.forgotten(report.node, report.attempt, now)
+            self._draining.stop_for(request.reason, now, request)
 
     def lose(
         self,

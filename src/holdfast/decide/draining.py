@@ -9,8 +9,15 @@ from msgspec.structs import replace
 
 from holdfast.decide.after_hooks import AfterHooks
 from holdfast.decide.agent_registry import AgentRegistry
-from holdfast.decide.attempt_ending import AGAIN, AttemptRecorder
-from holdfast.decide.attempt_record import blamed, concluded, jitter, requeue_decision, time_spent
+from holdfast.decide.attempt_ending import (
+    AGAIN,
+    AttemptRecorder,
+    blamed,
+    concluded,
+    jitter,
+    requeue_decision,
+    time_spent,
+)
 from holdfast.decide.attempt_state import AttemptState, Conclusion
 from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.job_state import GangState
@@ -18,7 +25,7 @@ from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.progress_signs import healthy, restores, signs_of, stood_at
 from holdfast.decide.recovery import recover
-from holdfast.decide.requeue_rules import RequeueBudget
+from holdfast.decide.restart_budgets import RequeueBudget
 from holdfast.explain.plain_success import plain_success
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
@@ -39,8 +46,7 @@ class AttemptJudge:
     """Explains a drained attempt, and decides what follows. It has no state: the caller passes in the history.
 
     Explaining takes time, and this code reads no clock. So there are two steps, each with its own `now`: `understand`
-    explains the evidence, and `conclude`, later by the time of explaining, makes and dates the decision. The module
-    `explain.funnel` is imported on use, so that no start waits for it.
+    explains the evidence, and `conclude`, later by the time of explaining, makes and dates the decision.
     """
 
     def understand(

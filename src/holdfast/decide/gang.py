@@ -7,8 +7,8 @@ one attempt.
 
 This file maps each event to a handler. The handlers are in `attempt_start`, `node_commands`, `attempt_numbers` (which
 number may be used), `agent_registry` (each node's present agent), `attempt_failures` (ends of an attempt besides a
-worker's exit), `node_changes` (nodes join and leave), `reconnects` (a restarted agent or owner), `job_resumption`
-(another run of the job) and `draining` (from a stop to a decision). They share `GangState` and `AttemptState`; only
+worker's exit), `node_changes` (nodes join, leave or come back; a restarted owner), `job_resumption` (another
+run of the job) and `draining` (from a stop to a decision). They share `GangState` and `AttemptState`; only
 those two write their own fields.
 """
 
@@ -29,10 +29,9 @@ from holdfast.decide.draining import AttemptJudge, Draining
 from holdfast.decide.gang_view import GangView, view_of
 from holdfast.decide.job_resumption import Resuming
 from holdfast.decide.job_state import GangState
-from holdfast.decide.node_changes import Nodes
+from holdfast.decide.node_changes import Nodes, Reconnects
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
-from holdfast.decide.reconnects import Reconnects
 from holdfast.explain import first_hand, is_wordless
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
@@ -75,7 +74,6 @@ class Gang(GangState):
         self._returns = Reconnects(
             self,
             self.speakers,
-            self._numbers,
             self._orders,
             self._beginning,
             self._draining,
@@ -217,7 +215,8 @@ class Gang(GangState):
         if anew and self._returns.agent_is_back(report.node, now):
             return
         if self._numbers.is_ahead(report):
-            self._returns.outrun(report, now)
+            self._numbers.take(report, now)
+            self._troubles.forgotten(report, now)
         elif report.attempt != self.attempt:
             self.count_stale()
         elif mine and self.phase in LIVE:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.catalogue.fault_codes import canonical, describe
-from holdfast.decide.faults.circuit_breaker import Breaker
 from holdfast.decide.faults.fault_engine import ChangeKind, FaultEngine, LevelChange, Reason
 from holdfast.decide.faults.fault_policy import NEVER_S, Policy
 from holdfast.decide.faults.fault_remedies import standing_of
+from holdfast.decide.faults.fault_state import Breaker
 from holdfast.model.faults import DeviceStanding, Remedy, Standing
 from holdfast.model.human_format import Zone, clock, duration, natural, utc
 from holdfast.model.job_spec import JobKind

@@ -16,9 +16,8 @@ import msgspec
 from holdfast.decide.attempt_members import AttemptMembers
 from holdfast.decide.attempt_state import AttemptState
 from holdfast.decide.attempt_timers import AttemptTimers, TimerKind
-from holdfast.decide.node_order import line_up
 from holdfast.decide.phases import FIRST, TABLE, InvalidTransition, Phase, PhaseTrigger
-from holdfast.decide.placement import on_node, place
+from holdfast.decide.placement import line_up, on_node, place
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, FinishJob, RecordAttempt, Say
 from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport

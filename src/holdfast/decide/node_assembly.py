@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.job_state import GangState
-from holdfast.decide.node_order import fit
 from holdfast.decide.phases import Phase, PhaseTrigger
-from holdfast.decide.placement import on_node
+from holdfast.decide.placement import fit, on_node
 from holdfast.model import events as ev
 from holdfast.model.evidence import GangShortfall, StopRequest, StopSource
 from holdfast.model.human_format import with_address

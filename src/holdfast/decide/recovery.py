@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.decide import recovery_reasons as words
 from holdfast.decide import restart_budgets
 from holdfast.decide.progress_signs import healthy, restores
-from holdfast.decide.requeue_rules import RequeueBudget
+from holdfast.decide.restart_budgets import RequeueBudget
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.exit_report import Blame, ExitReport, Rerun, Trigger
 from holdfast.model.human_format import duration
@@ -54,15 +53,15 @@ def recover(
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
-    if words.is_loss(report):
+    if is_loss(report):
         # A lost node takes no part until it is back. Then it gets a second chance, so no spare place is needed.
-        bad = tuple(name for name in bad if any(words.is_loss(r.report) and name in r.report.devices for r in history))
+        bad = tuple(name for name in bad if any(is_loss(r.report) and name in r.report.devices for r in history))
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
     # A try on other nodes is a new try: the same failure ends the job only if it happens there as well.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
         # Another run of the job gets other nodes, and is not charged to the user.
-        taken_from = words.is_loss(report) or report.rerun is Rerun.ELSEWHERE
+        taken_from = is_loss(report) or report.rerun is Rerun.ELSEWHERE
         if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
             return _elsewhere(report, left, bad)
     refusal = _refusal(report, policy, history, row=row, signs=signs, charged=charged, spent=spent, same=same, now=now)
@@ -72,14 +71,14 @@ def recover(
     delay = restart_budgets.restart_delay(report.rerun, policy, row, jitter)
     when = f"in {delay:.1f} s" if delay else "now"
     which = f"restart {spent + 1} of {limit}{'' if charged else ' (platform budget, not yours)'} {when}"
-    seen = words.progress_seen(signs, history)
+    seen = progress_seen(signs, history)
     if elsewhere:
         if not spare or not bad:
             where = ", ".join(bad) or "the failed part"
             reason = f"{report.phrase} asks to run elsewhere, and without {where} there are too few places left"
             return Decision(kind=DecisionKind.FAIL, reason=left.instead(reason) if left else reason)
         if len(taken | set(bad)) > policy.max_isolations:
-            return Decision(kind=DecisionKind.FAIL, reason=words.no_more_avoided(bad, taken, policy.max_isolations))
+            return Decision(kind=DecisionKind.FAIL, reason=no_more_avoided(bad, taken, policy.max_isolations))
         return Decision(
             kind=DecisionKind.REPLACE,
             reason=f"{which}: {report.phrase}, so without {', '.join(bad)}{seen}",
@@ -89,7 +88,7 @@ def recover(
         )
     return Decision(
         kind=DecisionKind.RESTART,
-        reason=f"{which}: {words.why_again(report)}{seen}",
+        reason=f"{which}: {why_again(report)}{seen}",
         charged=charged,
         delay_s=delay,
     )
@@ -131,7 +130,7 @@ def _refusal(
     if spent >= limit:
         whose = "" if charged else " for failures that are not yours"
         used = f"the only restart{whose} is used" if limit == 1 else f"all {limit} restarts{whose} are used"
-        since = words.progress_seen(signs, history)
+        since = progress_seen(signs, history)
         return f"{used}{since}"
     if row > policy.max_in_a_row:
         return (
@@ -161,7 +160,7 @@ def _same_again(
         return ""
     numbers = [str(record.attempt) for record in before] + [str(report.attempt)]
     return (
-        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {words.failure_name(report)}, and "
+        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {failure_name(report)}, and "
         f"no sign of progress was seen between them (--same-failure {policy.same_failure})"
     )
 
@@ -179,3 +178,62 @@ def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy:
         return False
     last = history[-1].report
     return last.first is not None and last.first.node == report.first.node and last.blame is not Blame.WORKLOAD
+
+
+def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
+    """Return why the job may not avoid these devices or nodes too: the job itself may break them.
+
+    `taken`: the names that it avoids already. `most`: how many it may avoid.
+    """
+    if not taken:
+        return f"avoiding {', '.join(bad)} is more than this job may: at most {most} (max_isolations in a job file)"
+    return (
+        f"this job has had {', '.join(sorted(taken))} avoided already and may take no more than {most}: "
+        "the job itself may be what breaks them"
+    )
+
+
+def failure_name(report: ExitReport) -> str:
+    """Return a short name of the failure: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
+    if report.exception:
+        return report.exception
+    if report.original.signal:
+        return f"{report.phrase} ({report.original.signal})"
+    if report.original.exit_code is not None and report.phrase == Phrase.UNEXPLAINED:
+        return f"exit status {report.original.exit_code}"
+    return report.phrase
+
+
+def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
+    """Return a clause with the first sign of progress, or with the lack of one. Empty for a first attempt."""
+    if signs:
+        return f"; progress: {signs[0].text}"
+    return f"; no sign of progress since attempt {_last_sign(history)}" if history else ""
+
+
+def _last_sign(history: Sequence[AttemptRecord]) -> int:
+    """Return the number of the last attempt with a sign of progress; the first attempt if there is none."""
+    return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
+
+
+def is_loss(report: ExitReport) -> bool:
+    """Return whether the report is about nodes that fell silent or left, as the gang itself detected."""
+    return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
+
+
+def why_again(report: ExitReport) -> str:
+    """Return the reason for another attempt, as a clause."""
+    match report.rerun:
+        case _ if is_loss(report):
+            return f"{', '.join(report.devices)} {'is' if len(report.devices) == 1 else 'are'} lost, the others go on"
+        case Rerun.NOW if report.trigger is Trigger.FAULT:
+            devices = ", ".join(report.devices)
+            return f"{report.phrase} asks for no more than a restart or a reset, so {devices} stays in use"
+        case Rerun.NOW:
+            return f"another attempt helps against {report.phrase}"
+        case Rerun.LATER:
+            return f"{report.phrase} passes with time, so a later attempt may work"
+        case _ if report.blame is Blame.UNKNOWN:
+            return f"{report.phrase} has no known cause, so another attempt may work"
+        case _:
+            return f"{report.phrase} may have been an accident, so another attempt may work"

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.explain.peer_errors import first_hand, is_wordless
+from holdfast.explain.plain_success import plain_success
+
+__all__ = ["explain", "first_hand", "is_wordless", "read_workers"]
+
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
-    from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
-    from holdfast.model.exit_report import ExitReport, WorkerExit
-    from holdfast.model.worker_reading import WorkerReading
+    from holdfast.model.evidence import AttemptEvidence
+    from holdfast.model.exit_report import ExitReport
 
-# All imports are inside the functions: the supervisor imports this package long before it has to explain an exit.
+# The reader and the rules are imported in the functions: an owner imports this package long before it has to explain an
+# exit, and most jobs succeed.
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
@@ -27,8 +32,6 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
     catalogue: the rows to use; None: the built-in rows.
     """
-    from holdfast.explain.plain_success import plain_success
-
     if catalogue is None and (report := plain_success(evidence)) is not None:
         return report
     from holdfast.explain.funnel import explain as _explain
@@ -36,32 +39,11 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
     return _explain(evidence, catalogue)
 
 
-def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
-    """Return the reading of one worker's logs, of at most `READING_BYTES`. Pure and total, as `explain` is."""
-    from holdfast.explain import node_reader
-
-    return node_reader.read_worker(worker, catalogue)
-
-
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
     """Return the evidence with readings in place of logs, as a node sends it for its workers. Pure and total.
 
     `explain` gives the same report for both forms, except where a reading had to cut long or many lines.
     """
-    from holdfast.explain import node_reader
+    from holdfast.explain.node_reader import read_workers as _read_workers
 
-    return node_reader.read_workers(evidence, catalogue)
-
-
-def first_hand(ended: WorkerExit) -> bool:
-    """Whether this exit has evidence of a cause of its own, and does not only report a lost peer."""
-    from holdfast.explain import peer_errors
-
-    return peer_errors.first_hand(ended)
-
-
-def is_wordless(ended: WorkerExit) -> bool:
-    """Whether the exit has a plain status and the program printed nothing that explains it."""
-    from holdfast.explain import peer_errors
-
-    return peer_errors.is_wordless(ended)
+    return _read_workers(evidence, catalogue)

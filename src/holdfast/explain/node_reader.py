@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.catalogue.exit_rows import Catalogue
 from holdfast.explain.attribution import EvidenceStrength, kind_of
 from holdfast.explain.last_lines import last_line
-from holdfast.explain.log_reader import Reading, read_worker_logs
+from holdfast.explain.log_reader import Reading
 from holdfast.explain.log_selection import matcher_of, readings_of
 from holdfast.explain.sentences import shortened
 from holdfast.model.codec import encode
@@ -182,14 +182,6 @@ def _evidence(item: Evidence, limit: int) -> Evidence:
 
 #: Limit on the workers whose logs were not read but whose last line is kept, if no worker has a cause of its own.
 MOST_LAST_LINES = 64
-
-
-def read_worker(worker: WorkerEvidence, catalogue: Catalogue | None = None) -> WorkerReading:
-    """Return the bounded reading of one worker. Never raises: a bug in holdfast is recorded in `bug`."""
-    try:
-        return bounded(read_worker_logs(worker, matcher_of(catalogue)))
-    except Exception as error:  # a bug in reading must not cost the job its report
-        return _broken(error)
 
 
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:

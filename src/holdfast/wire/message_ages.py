@@ -5,7 +5,7 @@ monotonic clock of the process that holds the message. `aged` turns each into an
 time on the receiver's clock; the delay of the message makes these times later by as much. The fields of a type that
 hold times are found once, from the type's annotations.
 
-Two kinds of message are not converted: `Report` of the gang protocol, whose exits `decide/death_dates.py` dates; and
+Two kinds of message are not converted: `Report` of the gang protocol, whose exits `decide/owner.py` dates; and
 `AttemptRecord` and `JobReport`, whose sentences state the owner's times and must read the same on every node.
 """
 

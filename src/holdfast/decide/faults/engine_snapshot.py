@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.decide.faults.code_state import Code
-from holdfast.decide.faults.compiled_rules import CompiledRules, Entry
+from holdfast.decide.faults.compiled_rules import Code, CompiledRules, Entry
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.fault_track import Track, TrackedDevice
 from holdfast.model.noun_base import Noun

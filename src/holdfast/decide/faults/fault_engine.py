@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from holdfast.catalogue.fault_codes import canonical
-from holdfast.decide.faults.code_state import Code
 from holdfast.decide.faults.compiled_rules import (
     DEED,
     INF,
     ONCE,
     SEVERITY_INDEX,
     STEP,
+    Code,
     CompiledRules,
     Entry,
     event_order,
@@ -26,9 +26,16 @@ from holdfast.decide.faults.compiled_rules import (
     order_of,
 )
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.faults.fault_state import LATENESS_S, MINUTE, FaultState, remedy_or_none
+from holdfast.decide.faults.fault_state import (
+    LATENESS_S,
+    MINUTE,
+    ChangeKind,
+    FaultState,
+    LevelChange,
+    Reason,
+    remedy_or_none,
+)
 from holdfast.decide.faults.fault_track import Track, TrackedDevice
-from holdfast.decide.faults.level_changes import ChangeKind, LevelChange, Reason
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 __all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange", "Reason"]

@@ -2,20 +2,119 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from holdfast.catalogue.fault_codes import NETWORK_CODES, canonical
-from holdfast.decide.faults.circuit_breaker import Breaker, DevicesByRule
-from holdfast.decide.faults.code_state import Code
-from holdfast.decide.faults.compiled_rules import INF, NOTHING, STEP
+from holdfast.decide.faults.compiled_rules import INF, NOTHING, STEP, Code
 from holdfast.decide.faults.engine_snapshot import DeviceState, EngineState, load_track, save_track
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.faults.fault_remedies import is_healthy
+from holdfast.decide.faults.fault_remedies import is_healthy, level_name
 from holdfast.decide.faults.fault_track import Track, TrackedDevice
-from holdfast.decide.faults.level_changes import Reason
 from holdfast.decide.faults.track_alarms import Alarm, Alarms
 from holdfast.model.faults import Remedy
+from holdfast.model.noun_base import Noun
+
+#: Default limit on the devices that one rule excludes, as a share of all devices.
+DEFAULT_SHARE = 0.25
+#: With fewer devices than this the breaker sets no limit: a share of so few means nothing.
+FEWEST = 8
+
+
+class Breaker(Noun, frozen=True, kw_only=True):
+    """The limit: one rule may exclude at most `share` of the known devices within the rule's own window."""
+
+    share: float = DEFAULT_SHARE
+    fewest: int = FEWEST
+
+    def allowed(self, population: int) -> int | None:
+        """Return how many of `population` devices one rule may exclude; None: no limit."""
+        return None if population < self.fewest else max(1, int(self.share * population))
+
+
+class DevicesByRule:
+    """The devices that each rule has excluded, with the time of each (milliseconds)."""
+
+    __slots__ = ("by_rule",)
+
+    def __init__(self) -> None:
+        self.by_rule: dict[str, dict[str, int]] = {}
+
+    def take(self, rule: str, device: str, at: int, window: int, allowed: int | None) -> bool:
+        """Record that the rule excludes the device. Return False if the rule has reached its limit already."""
+        devices = self.by_rule.setdefault(rule, {})
+        for name in [name for name, when in devices.items() if when < at - window]:
+            del devices[name]
+        if allowed is not None and device not in devices and len(devices) >= allowed:
+            return False
+        devices[device] = at
+        return True
+
+    def open(self, rule: str, allowed: int | None) -> bool:
+        """Return whether the rule has reached its limit."""
+        return allowed is not None and len(self.by_rule.get(rule, ())) >= allowed
+
+
+class ChangeKind(enum.StrEnum):
+    LEVEL = "level"
+    #: A dry-run rule escalated: the change reports what the rule would have done.
+    WOULD = "would"
+    #: The circuit breaker stopped a rule that has excluded its share of devices: a person must look.
+    BREAKER = "breaker"
+
+
+class LevelChange(Noun, frozen=True, kw_only=True):
+    """A device's level has changed. `before` and `after` are None if the device has no fault."""
+
+    device: str
+    node: str
+    before: Remedy | None
+    after: Remedy | None
+    at: float
+    #: The code whose event or deadline caused the change.
+    code: str = ""
+    kind: ChangeKind = ChangeKind.LEVEL
+    rule: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The change in one sentence."""
+        return self.told()
+
+    def told(self, *, seed_names: bool = False) -> str:
+        """Return `reason`; with `seed_names` it has the seed's names of levels, for users whose rules have them."""
+        was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
+        match self.kind:
+            case ChangeKind.LEVEL:
+                return f"{self.device}: {was} → {now}" + (f" ({self.code})" if self.code else "")
+            case ChangeKind.WOULD:
+                return f"{self.device}: the dry-run rule {self.rule} would have made it {now} ({self.code})"
+            case ChangeKind.BREAKER:
+                return (
+                    f"{self.device}: the rule {self.rule} asks for {now} ({self.code}), but has taken its share of the "
+                    "devices already; nothing is done, look at the rule and at what the devices have in common"
+                )
+
+
+def _word(level: Remedy | None) -> str:
+    return "healthy" if level is None else level.name
+
+
+class Reason(Noun, frozen=True, kw_only=True):
+    """An escalation that puts a device above the base level of its codes."""
+
+    #: The kind of escalation: FaultFrequency, FaultDuration, or FaultAutofill (a hold whose record has no code).
+    kind: str
+    code: str
+    remedy: Remedy
+    at: float
+    #: False: the rule is a dry run, or the circuit breaker stopped it.
+    counts: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.code}:{level_name(self.remedy)}"
+
 
 LATENESS_S = 600.0
 

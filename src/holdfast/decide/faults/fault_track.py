@@ -15,8 +15,18 @@ from bisect import bisect_left
 from collections.abc import Callable
 from operator import attrgetter
 
-from holdfast.decide.faults.code_state import Code
-from holdfast.decide.faults.compiled_rules import DEED, INF, NOTHING, OCCUR, ONCE, STEP, CompiledRules, Entry, order_of
+from holdfast.decide.faults.compiled_rules import (
+    DEED,
+    INF,
+    NOTHING,
+    OCCUR,
+    ONCE,
+    STEP,
+    Code,
+    CompiledRules,
+    Entry,
+    order_of,
+)
 from holdfast.model.faults import Remedy
 
 #: A log with at most this many entries is not shortened.
