@@ -27,9 +27,21 @@ from holdfast.model.check_results import CheckState
 from holdfast.model.events import ChecksFinished, EvidenceCollected
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
-from holdfast.model.gang_protocol import Ack, Go, Meeting, Member, MemberState, Prepare, Report, Stop
+from holdfast.model.gang_protocol import (
+    Ack,
+    Go,
+    MeasurePeer,
+    Meeting,
+    Member,
+    MemberState,
+    OpenPort,
+    PeerMeasured,
+    PortOpen,
+    Prepare,
+    Report,
+    Stop,
+)
 from holdfast.model.job_spec import NodeInfo, NodePlan
-from holdfast.model.link_check_messages import MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.reactor import Reactor
 from holdfast.wire.job_key import Key, job_key
 from holdfast.wire.message_frames import FromOwner, frame

@@ -31,8 +31,7 @@ from holdfast.model.check_results import CheckState
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.gang_protocol import Ack, Go, Member, MemberState, Prepare, Report, Stop
-from holdfast.model.job_settings import JobSetting
-from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan, Role, Seat
+from holdfast.model.job_spec import JobSetting, JobSpec, NodeInfo, NodePlan, Role, Seat
 from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed
 from holdfast.wire.admission import AdmissionContext, KnownAgents, admit

@@ -9,7 +9,7 @@ from builders import T
 from conftest import Holdfast, free_port
 from holdfast.decide.idle_warning import ANSWER_S, PARTS, IdleWarning
 from holdfast.model.evidence import HangEvidence, RankSnapshot, ThreadState
-from holdfast.model.hang_messages import Closeness, LookAtRanks, RankActivity, RanksSeen
+from holdfast.model.gang_protocol import Closeness, LookAtRanks, RankActivity, RanksSeen
 
 AFTER_S = 600.0
 LOADS = ("load (data.py:3)", "main (train.py:9)")

@@ -22,8 +22,8 @@ from holdfast.decide.link_measurement import (
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckLine, ChecksTaken, CheckState
 from holdfast.model.events import ChecksFinished
+from holdfast.model.gang_protocol import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.model.job_spec import JobSpec, NodePlan, Role
-from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.node.link_probe import LinkProbe
 from holdfast.observe.link_exchange import PEERS, PeerPort, PeerProbe
 from holdfast.owner.node_queries import NodeQueries

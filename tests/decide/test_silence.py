@@ -13,7 +13,7 @@ from holdfast.decide.hang_detection import ANSWER_S, HangDetection, Next
 from holdfast.explain import explain
 from holdfast.model.events import HangFound
 from holdfast.model.evidence import AttemptEvidence, RankSnapshot, ThreadState
-from holdfast.model.hang_messages import Closeness, LookAtRanks, RankActivity, RanksSeen, WantLastWords
+from holdfast.model.gang_protocol import Closeness, LookAtRanks, RankActivity, RanksSeen, WantLastWords
 from holdfast.observe.rank_look import LOOK_BYTES, RANK_BYTES, bounded
 from holdfast.wire.message_ages import aged, dated
 

@@ -23,7 +23,7 @@ from holdfast.explain.secret_masking import mask
 from holdfast.explain.sentences import shortened
 from holdfast.model.codec import encode
 from holdfast.model.decisions import JobReport
-from holdfast.model.evidence import AttemptEvidence, LogExcerpt, MemoryKill, StopRequest, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, LogExcerpt, LostOwner, MemoryKill, StopRequest, WorkerEvidence
 from holdfast.model.exit_report import (
     Because,
     DecidingLine,
@@ -33,7 +33,6 @@ from holdfast.model.exit_report import (
     Outcome,
     WorkerExit,
 )
-from holdfast.model.lost_owner_evidence import LostOwner
 from holdfast.model.worker_reading import WorkerReading
 from holdfast.record.report_file import exit_report_object, from_json_object, to_json_object
 from holdfast_testing.labelled_logs import cases

@@ -10,7 +10,7 @@ from holdfast.decide.hang_detection import HangWatch
 from holdfast.explain.hang_judgement import Hung, Judgement, LookAgain, NotHung, gap_s, judge
 from holdfast.explain.wait_rules import peer_wait, signature
 from holdfast.model.evidence import RankSnapshot, ThreadState
-from holdfast.model.hang_messages import Closeness
+from holdfast.model.gang_protocol import Closeness
 
 N = 40.0
 START = 1000.0

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.model.evidence import LostOwner, LostProcess
 from holdfast.model.exit_report import Blame
-from holdfast.model.lost_owner_evidence import LostOwner, LostProcess
 
 LOST_OWNER = LostOwner(
     job="20261122-1320-k3f9",

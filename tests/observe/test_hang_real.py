@@ -21,7 +21,7 @@ from holdfast.decide.hang_detection import HangWatch
 from holdfast.explain.hang_judgement import Hung, Judgement, judge
 from holdfast.explain.wait_rules import peer_wait
 from holdfast.model.evidence import RankSnapshot
-from holdfast.model.hang_messages import Closeness
+from holdfast.model.gang_protocol import Closeness
 from holdfast.observe import procfs
 from holdfast.observe.progress_reader import read_progress
 from holdfast.observe.python_stacks import find_py_spy, parse_faulthandler, parse_py_spy, with_last_words

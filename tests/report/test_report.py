@@ -22,8 +22,7 @@ from holdfast.report.brief_report import render_exit
 from holdfast.report.failure_place import FailurePlace
 from holdfast.report.report_json import exit_report_object, exit_text, from_json_object, job_text, to_json_object
 from holdfast.report.terminal_text import harmless, wants_colour, wrapped
-from holdfast.report.text_report import render
-from holdfast.report.time_bar import bar, in_a_row
+from holdfast.report.text_report import bar, in_a_row, render
 from holdfast.untrusted import Malformed
 
 MEMORY = ExitReport(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from builders import DAY_S
-from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, Tally
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, Tally, lost_by_attempt
 from holdfast.model.exit_report import Blame, Culprit, ExitReport, Outcome, Rerun
-from holdfast.model.lost_steps import lost_by_attempt
 from holdfast.record.job_history import PastJob
 from holdfast.record.job_views import JobState, JobView
 from holdfast.report.statistics.failure_statistics import by_week, failures, groups, machines, mtbf_s, mttr_s, week_of

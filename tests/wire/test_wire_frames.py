@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.model import events as ev
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource, WorkerEvidence
-from holdfast.model.job_settings import JobSetting
-from holdfast.model.job_spec import JobSpec, Role
+from holdfast.model.job_spec import JobSetting, JobSpec, Role
 from holdfast.untrusted import Malformed
 from holdfast.wire.message_frames import (
     LONGEST_BYTES,

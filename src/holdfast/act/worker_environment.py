@@ -8,11 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.model.device_shares import asked_cpus
 from holdfast.model.environment_diff import FILE as KEPT
 from holdfast.model.environment_diff import MOST_BYTES as MOST_KEPT
 from holdfast.model.environment_diff import kept
-from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat
+from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat, asked_cpus
 from holdfast.safe_files import read_file, write_file
 
 #: The file in a worker's directory that tells it to save and exit (`holdfast.act.drain_notice`).

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from holdfast.model.decisions import JobReport
+from holdfast.model.decisions import JobReport, lost_steps
 from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
-from holdfast.model.lost_steps import lost_steps
 from holdfast.report.brief_report import render_brief, render_exit
 from holdfast.report.failure_place import scene_of
 from holdfast.report.report_json import exit_report_object, to_json_object

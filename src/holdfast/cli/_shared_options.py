@@ -18,8 +18,8 @@ from holdfast.file_modes import open_to_others
 from holdfast.record.state_directory import home_of
 
 if TYPE_CHECKING:
+    from holdfast.model.evidence import LostOwner
     from holdfast.model.exit_report import ExitReport
-    from holdfast.model.lost_owner_evidence import LostOwner
     from holdfast.record.job_views import JobView, Survey
 
 

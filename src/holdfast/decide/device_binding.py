@@ -12,8 +12,7 @@ import msgspec
 
 from holdfast.model.cpu_lists import cores_of, cpu_list
 from holdfast.model.decisions import MOST_BOUND, Bound
-from holdfast.model.device_shares import asked_cpus, asked_devices, binds
-from holdfast.model.job_spec import JobSpec, NodeInfo, Role, Seat
+from holdfast.model.job_spec import JobSpec, NodeInfo, Role, Seat, asked_cpus, asked_devices, binds
 
 
 class WorkerShare(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from holdfast.explain.rank_motion import Manner, last_word, view
 from holdfast.explain.sentences import ranks as name_ranks
 from holdfast.model.events import HangFound
 from holdfast.model.evidence import HangEvidence, RankSnapshot
-from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen, WantLastWords
+from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen, WantLastWords
 from holdfast.model.job_spec import Seat
 
 _MOST_LOOKS = 64

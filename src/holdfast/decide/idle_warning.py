@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.explain.hang_judgement import with_stacks
 from holdfast.model.evidence import HangEvidence, RankSnapshot
-from holdfast.model.hang_messages import Closeness, LookAtRanks, RanksSeen
+from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
 #: The number of looks at a silent gang within the whole time.

@@ -21,8 +21,8 @@ from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckLine, CheckState
 from holdfast.model.events import ChecksFinished
 from holdfast.model.evidence import CheckFailure
+from holdfast.model.gang_protocol import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.model.human_format import natural, with_address
-from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.model.pair_search import Pair, PairSearch
 
 #: The name of the check, as users select it.

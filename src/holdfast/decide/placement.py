@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from holdfast.decide.device_binding import FreeDevices, WorkerShare
-from holdfast.model.device_shares import asked_devices, binds
 from holdfast.model.human_format import natural
-from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat
+from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat, asked_devices, binds
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.catalogue.exit_rows import load
 from holdfast.explain.sentences import kill_words
+from holdfast.model.evidence import LostOwner, LostProcess
 from holdfast.model.exit_report import (
     Because,
     Blame,
@@ -19,7 +20,6 @@ from holdfast.model.exit_report import (
     signal_name,
 )
 from holdfast.model.human_format import clock
-from holdfast.model.lost_owner_evidence import LostOwner, LostProcess
 from holdfast.model.phrases import Phrase
 
 _SHOWN_LEFT = 8

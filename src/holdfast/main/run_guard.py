@@ -15,9 +15,8 @@ TYPE_CHECKING = False  # importing `typing` takes longer than everything else he
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.model.evidence import MemoryKill
+    from holdfast.model.evidence import LostOwner, MemoryKill
     from holdfast.model.exit_report import ExitReport
-    from holdfast.model.lost_owner_evidence import LostOwner
 
 
 _SIGKILL = 9

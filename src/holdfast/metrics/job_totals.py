@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from holdfast.decide.restart_budgets import restarted
 from holdfast.metrics import metric_table as m
 from holdfast.metrics.samples import Samples
-from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.decisions import AttemptRecord, DecisionKind, lost_steps
 from holdfast.model.exit_report import ExitReport
-from holdfast.model.lost_steps import lost_steps
 from holdfast.model.phrases import Phrase
 from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import TimeUse, of_attempt, recoveries

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 
+from holdfast.model.evidence import RankSnapshot
 from holdfast.model.exit_report import WorkerExit
 from holdfast.model.job_spec import GangShape, Seat
-from holdfast.model.noun_base import Message, Noun
+from holdfast.model.noun_base import At, Message, Noun
 
 
 class Meeting(Noun, frozen=True, kw_only=True):
@@ -147,3 +148,113 @@ class Report(Noun, frozen=True, kw_only=True):
     members: tuple[Member, ...] = ()
     #: The highest term in a command that this agent received.
     term: int = 0
+
+
+# ------------------------------------------------------------------------- a possible hang: looks at the ranks
+
+
+class Closeness(enum.StrEnum):
+    """How closely a node looks at its ranks."""
+
+    #: Only the time of each rank's last line or step, which costs nothing.
+    WORDS = "words"
+    #: The facts in /proc.
+    LIGHT = "light"
+    #: The facts in /proc, and every rank's stack.
+    STACKS = "stacks"
+
+
+class LookAtRanks(Message, frozen=True, kw_only=True):
+    """Look at the ranks of this node; answer with `RanksSeen` of the same attempt and number."""
+
+    attempt: int
+    #: The number of the look, which rises; an answer to another look is ignored.
+    number: int
+    closeness: Closeness
+    #: Whether the stacks have native frames; the node halts a process for a moment to read them.
+    native: bool = False
+
+
+class RankActivity(Noun, frozen=True, kw_only=True):
+    """The last activity of one live rank."""
+
+    rank: int
+    #: When the rank last printed a line or reported a step; None: never in this attempt.
+    at: At | None = None
+
+
+class RanksSeen(Message, frozen=True, kw_only=True):
+    """The result of a look at one node's ranks."""
+
+    attempt: int
+    number: int
+    #: The live ranks of the attempt on the node.
+    heard: tuple[RankActivity, ...] = ()
+    #: A snapshot of each rank; empty if only the times of last lines were requested.
+    look: tuple[RankSnapshot, ...] = ()
+
+
+class WantLastWords(Message, frozen=True, kw_only=True):
+    """Let the workers write their stacks when they are stopped, because the gang hangs and no look has a stack."""
+
+    attempt: int
+
+
+# ------------------------------------------------------------- links, measured in the checks before an attempt
+
+TOKEN_BYTES = 16
+
+
+class OpenPort(Message, frozen=True, kw_only=True):
+    """Listen for peers that show this token, until `ClosePort`; answer with `PortOpen`."""
+
+    attempt: int
+    round: int
+    #: The token, in hexadecimal.
+    token: str
+    #: The number of bytes that a peer sends and gets back.
+    size: int
+    #: Seconds that the exchange with one peer may take.
+    wait_s: float
+
+
+class PortOpen(Message, frozen=True, kw_only=True):
+    """The node listens on `port`; `trouble`: why it cannot listen."""
+
+    attempt: int
+    round: int
+    port: int = 0
+    trouble: str = ""
+
+
+class MeasurePeer(Message, frozen=True, kw_only=True):
+    """Connect to a peer's port and exchange data with it; answer with `PeerMeasured` of the same number."""
+
+    attempt: int
+    round: int
+    number: int
+    address: str
+    port: int
+    token: str
+    size: int
+    wait_s: float
+
+
+class PeerMeasured(Message, frozen=True, kw_only=True):
+    """The times of an exchange with a peer; `trouble`: why it failed."""
+
+    attempt: int
+    round: int
+    number: int
+    #: Seconds for a round trip of one byte: the shortest of several.
+    round_trip_s: float = 0.0
+    #: Seconds for a round trip of `size` bytes.
+    exchange_s: float = 0.0
+    trouble: str = ""
+
+
+class ClosePort(Message, frozen=True, kw_only=True):
+    """Stop listening: the links are measured."""
+
+    attempt: int
+    round: int

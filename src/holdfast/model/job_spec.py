@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -297,3 +298,33 @@ def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:
         node: GangShape(world_size=len(seats), nodes=len(local), index=index, local=count, roles=roles)
         for index, (node, count) in enumerate(local.items())
     }
+
+
+def asked_devices(spec: JobSpec, role: Role) -> int | None:
+    """Return the number of devices that each worker of a role has to itself; None: the role does not set it."""
+    return role.resources.devices if spec.binds else None
+
+
+def asked_cpus(spec: JobSpec, role: Role) -> int:
+    """Return the number of whole CPUs that each worker of a role has to itself; 0: the worker is not bound.
+
+    A part of a CPU (0.5) cannot be reserved.
+    """
+    cpus = role.resources.cpus
+    return math.ceil(cpus) if spec.binds and cpus is not None and cpus >= 1 else 0
+
+
+def binds(spec: JobSpec) -> bool:
+    """Return whether any role reserves devices or CPUs for each of its workers."""
+    return any(asked_devices(spec, role) is not None or asked_cpus(spec, role) for role in spec.roles)
+
+
+class JobSetting(Noun, frozen=True, kw_only=True):
+    """One setting that was set where the owner runs. The owner sends no setting that has its default."""
+
+    name: str
+    value: str | bool | int | float | tuple[str, ...] | None
+    #: The strength of the setting's source, as in `holdfast.settings.resolved_settings.SettingSource`.
+    source: int
+    #: The name of the source: `--log-size`, `/etc/holdfast/config.yaml`.
+    origin: str

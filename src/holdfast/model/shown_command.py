@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 MOST_CHARS = 80
 
 
@@ -18,8 +20,6 @@ def shown(cmdline: bytes) -> str:
 
 def _quoted(word: str) -> str:
     if word.isprintable():
-        from shlex import quote  # only a message about a process needs it
-
         return quote(word)
     return "$'" + "".join(_escaped(char) for char in word) + "'"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.model.hang_messages import Closeness, LookAtRanks, RankActivity, RanksSeen
+from holdfast.model.gang_protocol import Closeness, LookAtRanks, RankActivity, RanksSeen
 from holdfast.observe.progress_reader import read_progress
 from holdfast.observe.rank_look import HangProbe, bounded, look_lightly
 

@@ -21,8 +21,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Blame
-from holdfast.model.hang_messages import LookAtRanks, WantLastWords
-from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort
+from holdfast.model.gang_protocol import ClosePort, LookAtRanks, MeasurePeer, OpenPort, WantLastWords
 from holdfast.model.phrases import Phrase
 from holdfast.model.process_messages import Fact, Instruction, SendReport
 from holdfast.node.optional_parts import forget_logs, hang_looks, peering, word_of_container

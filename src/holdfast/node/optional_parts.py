@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
     from holdfast.model.check_results import Site
     from holdfast.model.events import Event
-    from holdfast.model.hang_messages import RanksSeen
-    from holdfast.model.link_check_messages import PeerMeasured, PortOpen
+    from holdfast.model.gang_protocol import PeerMeasured, PortOpen, RanksSeen
     from holdfast.model.process_messages import Fact
     from holdfast.node.disk_cleaner import DiskCleaner
     from holdfast.node.hang_sampler import HangSampler

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 
-from holdfast.model.link_check_messages import TOKEN_BYTES, MeasurePeer, OpenPort, PeerMeasured
+from holdfast.model.gang_protocol import TOKEN_BYTES, MeasurePeer, OpenPort, PeerMeasured
 from holdfast.reactor import DueCall, Reactor
 
 PINGS = 5

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
-from holdfast.model.hang_messages import LookAtRanks, RanksSeen
+from holdfast.model.gang_protocol import LookAtRanks, RanksSeen
 from holdfast.model.human_format import duration
 from holdfast.safe_files import replace_file
 from holdfast.wire.node_messages import Moved

@@ -19,9 +19,15 @@ from holdfast.decide.link_measurement import LinkMeasurement, Orders, with_links
 from holdfast.decide.phases import Phase
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.events import ChecksFinished, HangFound
-from holdfast.model.gang_protocol import Report
-from holdfast.model.hang_messages import LookAtRanks, RanksSeen, WantLastWords
-from holdfast.model.link_check_messages import TOKEN_BYTES, PeerMeasured, PortOpen
+from holdfast.model.gang_protocol import (
+    TOKEN_BYTES,
+    LookAtRanks,
+    PeerMeasured,
+    PortOpen,
+    RanksSeen,
+    Report,
+    WantLastWords,
+)
 from holdfast.owner.idle_reporter import IdleReporter
 from holdfast.record.local_time import local
 from holdfast.wire.node_messages import Moved

@@ -18,11 +18,10 @@ from holdfast.model.events import (
     HooksFinished,
     JobSubmitted,
 )
-from holdfast.model.evidence import MemoryKill
+from holdfast.model.evidence import LostOwner, LostProcess, MemoryKill
 from holdfast.model.exit_report import ExitReport, Outcome
 from holdfast.model.gang_protocol import MemberState
 from holdfast.model.human_format import ranks
-from holdfast.model.lost_owner_evidence import LostOwner, LostProcess
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_directory import logs_of
 from holdfast.record.local_time import local

@@ -15,9 +15,8 @@ import msgspec
 from holdfast.file_modes import users_umask
 from holdfast.model.check_results import ChecksTaken
 from holdfast.model.codec import encode
-from holdfast.model.decisions import AttemptRecord, Decision, JobReport
+from holdfast.model.decisions import AttemptRecord, Decision, JobReport, lost_by_attempt
 from holdfast.model.exit_report import Because, Blame, Culprit, Evidence, ExitReport, Original, Outcome
-from holdfast.model.lost_steps import lost_by_attempt
 from holdfast.model.noun_base import Noun
 from holdfast.record.owner_lock import read_owner
 from holdfast.record.state_directory import job_dir

@@ -6,6 +6,7 @@ There is one page for each failure class, whose address is in reports, and a lis
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -148,8 +149,6 @@ def _without_fields(text: str) -> str:
 
 
 def _filled(text: str) -> list[str]:
-    import textwrap
-
     return textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)
 
 

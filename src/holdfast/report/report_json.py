@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.model.codec import encode
 from holdfast.model.decisions import JobReport
 from holdfast.model.exit_report import ExitReport
@@ -23,6 +25,4 @@ def exit_text(report: ExitReport) -> str:
 
 def pretty(value: object) -> str:
     """Return any value as JSON, indented by one; characters that could control a terminal are written as `\\uXXXX`."""
-    import msgspec
-
     return json_text(msgspec.json.format(encode(value), indent=1).decode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import textwrap
 from collections.abc import Mapping
 from typing import TextIO
 
@@ -41,8 +42,6 @@ def columns(env: Mapping[str, str]) -> int:
 
 def wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
     """Wrap paragraphs at blanks. A word that is wider than the line (a path, a command) stays whole for copying."""
-    import textwrap
-
     lines: list[str] = []
     for paragraph in text.splitlines() or [""]:
         lead = indent if lines or first is None else first

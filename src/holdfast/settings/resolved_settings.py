@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.errors import BadUsage
 from holdfast.file_modes import distrust
-from holdfast.model.job_settings import JobSetting
+from holdfast.model.job_spec import JobSetting
 from holdfast.safe_files import read_file
 from holdfast.settings.settings_table import BY_NAME, SECTIONS, SETTINGS, Scope, Setting
 from holdfast.settings.value_kinds import DiskLimit, Value, disk_limit, read_value

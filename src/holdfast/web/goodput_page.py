@@ -6,9 +6,8 @@ import enum
 from collections.abc import Iterable
 from urllib.parse import urlencode
 
-from holdfast.model.decisions import AttemptRecord
+from holdfast.model.decisions import AttemptRecord, lost_steps
 from holdfast.model.human_format import duration
-from holdfast.model.lost_steps import lost_steps
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.failure_statistics import week_of

@@ -12,8 +12,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.wire.node_messages import PROTOCOL, Foreign, Hello, Refused, Welcome
 
 if TYPE_CHECKING:
-    from holdfast.model.job_settings import JobSetting
-    from holdfast.model.job_spec import JobSpec, NodePlan
+    from holdfast.model.job_spec import JobSetting, JobSpec, NodePlan
 
 #: Limit on the agents of a job. It is twice the largest measured gang: more agents mean a program that starts them in
 #: an endless loop.

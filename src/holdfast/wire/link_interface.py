@@ -10,9 +10,18 @@ from typing import Protocol
 
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.events import Event
-from holdfast.model.gang_protocol import Command, Report
-from holdfast.model.hang_messages import LookAtRanks, RanksSeen, WantLastWords
-from holdfast.model.link_check_messages import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
+from holdfast.model.gang_protocol import (
+    ClosePort,
+    Command,
+    LookAtRanks,
+    MeasurePeer,
+    OpenPort,
+    PeerMeasured,
+    PortOpen,
+    RanksSeen,
+    Report,
+    WantLastWords,
+)
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
 #: Messages from the owner to a node.

@@ -10,8 +10,7 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import MemoryKill
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.gang_protocol import Report
-from holdfast.model.job_settings import JobSetting
-from holdfast.model.job_spec import JobSpec, NodeInfo, NodePlan
+from holdfast.model.job_spec import JobSetting, JobSpec, NodeInfo, NodePlan
 from holdfast.model.noun_base import Message, Noun
 
 

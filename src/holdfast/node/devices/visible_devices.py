@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from holdfast.decide.device_binding import lack
 from holdfast.decide.placement import place
 from holdfast.errors import BadUsage
-from holdfast.model.device_shares import asked_cpus, binds
 from holdfast.model.faults import DeviceStanding
-from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo
+from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, asked_cpus, binds
 from holdfast.observe.devices.device_discovery import local_devices
 
 

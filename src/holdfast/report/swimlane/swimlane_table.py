@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.model.human_format import Zone, clock, duration
-from holdfast.report.swimlane.mark_shapes import phase
 from holdfast.report.swimlane.swimlane_labels import lane_name, mark_words, nodes_name, safe
 from holdfast.report.swimlane.swimlane_model import Mark, Swimlane
+from holdfast.report.swimlane.swimlane_style import phase
 
 #: The number of marks of a row in the table; the last ones are shown.
 _MOST_MARKS = 12
