@@ -19,7 +19,7 @@ from holdfast.model.exit_report import Evidence, EvidenceKind, Outcome
 from holdfast.model.human_format import utc
 from holdfast.record.job_views import JobDetail, JobState, JobView
 from holdfast.report.page import page
-from holdfast.report.report_json import job_text
+from holdfast.report.report_json import pretty, to_json_object
 from swimlane_story import BEGAN, HOSTILE_TEXT, story, tags
 
 API_KEY = "sk-abcdefghijklmnopqrstuvwx"
@@ -118,7 +118,7 @@ def _known(
     ]
     report = JobReport(job_id="j", name=name, outcome=Outcome.FAILED, report=worse[-1].report, attempts=tuple(worse))
     view = JobView(id="j", name=name, created=BEGAN, host=said, pid=1, state=JobState.ENDED, ended=BEGAN + 200)
-    return JobDetail(view=view, report=report, attempts=report.attempts), job_text(report)
+    return JobDetail(view=view, report=report, attempts=report.attempts), pretty(to_json_object(report))
 
 
 @settings(max_examples=40)

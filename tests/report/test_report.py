@@ -20,7 +20,7 @@ from holdfast.model.human_format import duration
 from holdfast.record import report_file
 from holdfast.report.brief_report import render_exit
 from holdfast.report.failure_place import FailurePlace
-from holdfast.report.report_json import exit_report_object, exit_text, from_json_object, job_text, to_json_object
+from holdfast.report.report_json import exit_report_object, exit_text, from_json_object, pretty, to_json_object
 from holdfast.report.terminal_text import harmless, wants_colour, wrapped
 from holdfast.report.text_report import bar, in_a_row, render
 from holdfast.untrusted import Malformed
@@ -134,7 +134,7 @@ def test_no_culprit_is_null() -> None:
 
 def test_reading_it_back_gives_the_same_report() -> None:
     hinted = msgspec.structs.replace(KILLED_JOB, report=msgspec.structs.replace(MEMORY, hint="holdfast logs x"))
-    assert from_json_object(json.loads(job_text(hinted))) == hinted
+    assert from_json_object(json.loads(pretty(to_json_object(hinted)))) == hinted
 
 
 @pytest.mark.parametrize("spoil", [{"schema": "holdfast.report/2"}, {"code": "many"}, {"job": None}])

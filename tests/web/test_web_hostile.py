@@ -23,7 +23,7 @@ from holdfast.model.human_format import utc
 from holdfast.notices.markdown_summary import markdown
 from holdfast.record.job_views import detail, events, look
 from holdfast.report.page import page as page_of
-from holdfast.report.report_json import job_text
+from holdfast.report.report_json import pretty, to_json_object
 from holdfast.web.html_rendering import Rendering
 from holdfast.web.page_parts import Home
 from holdfast.web.token_access import form_token
@@ -192,7 +192,7 @@ def pages_seen(word: Word, log: bytes, asked: str) -> tuple[dict[str, list[objec
             shapes[path] = _shape(answer)
         shapes["done"] = _shape(RawReply(200, [], site._rendering.done("Done", f"x{asked}").encode()))
         known = detail(look(home), next(view for view in look(home).jobs if view.id == ENDED))
-        report = job_text(hostile_report(word))
+        report = pretty(to_json_object(hostile_report(word)))
         html = page_of(known, list(events(home, ENDED)), utc, now=HOME_AT, report_json=report, written_by="x")
         shapes["show --html"] = _shape(RawReply(200, [], html.encode()))
         others["the log"] = ask_site(site, f"{job}/2/1/stderr.log")

@@ -81,76 +81,32 @@ _OMPI_WHO = Lazy(
 _OMPI_HOW = Lazy(r"(?:Exit code|Errorcode): +(?P<code>\d{1,9})")
 
 # ruff: noqa: E501 - one sentence of one launcher a line
+# fmt: off
 _SENTENCES: list[tuple[str, Lazy]] = [
-    (
-        "torchrun",
-        Lazy(r"failed \(exitcode: (?P<code>-?\d{1,9})\) local_rank: (?P<rank>\d{1,9}) \(pid: (?P<pid>\d{1,9})\)"),
-    ),
-    (
-        "Slurm",
-        Lazy(
-            rf"srun: error: (?P<host>[\w.-]+): tasks? (?P<rank>\d{{1,9}})[\d,-]*: (?:(?P<word>{_WORD})|Exited with exit code (?P<code>\d{{1,9}}))"
-        ),
-    ),
-    (
-        "mpirun",
-        Lazy(
-            r"(?:process|PRTE|mpirun|mpiexec).{0,80}rank (?P<rank>\d{1,9}) with PID (?P<pid>\d{1,9}) on node (?P<host>\S+) exited on signal (?P<sig>\d{1,9})"
-        ),
-    ),
+    ("torchrun", Lazy(r"failed \(exitcode: (?P<code>-?\d{1,9})\) local_rank: (?P<rank>\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")),
+    ("Slurm", Lazy(rf"srun: error: (?P<host>[\w.-]+): tasks? (?P<rank>\d{{1,9}})[\d,-]*: (?:(?P<word>{_WORD})|Exited with exit code (?P<code>\d{{1,9}}))")),
+    ("mpirun", Lazy(r"(?:process|PRTE|mpirun|mpiexec).{0,80}rank (?P<rank>\d{1,9}) with PID (?P<pid>\d{1,9}) on node (?P<host>\S+) exited on signal (?P<sig>\d{1,9})")),
     ("MPI", Lazy(r"application called MPI_Abort\([^)]*?, ?(?P<code>\d{1,9})\) - process (?P<rank>\d{1,9})")),
     ("MPI", Lazy(r"Abort\((?P<code>\d{1,9})\) on node \d+ \(rank (?P<rank>\d{1,9}) in comm \d+\)")),
-    (
-        "MPI",
-        Lazy(
-            r"MPI_ABORT was invoked on rank (?P<rank>\d{1,9}) in communicator \S+(?: with errorcode (?P<code>\d{1,9}))?"
-        ),
-    ),
+    ("MPI", Lazy(r"MPI_ABORT was invoked on rank (?P<rank>\d{1,9}) in communicator \S+(?: with errorcode (?P<code>\d{1,9}))?")),
     ("the launcher", Lazy(r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<code>-?\d{1,9})")),
-    (
-        "the launcher",
-        Lazy(r"Kill(?:ed|ing) subprocess (?P<pid>\d{1,9}).*(?:return ?code|exit ?code)[ =:]+(?P<code>-?\d{1,9})"),
-    ),
-    (
-        "DeepSpeed",
-        Lazy(
-            r"\[launch\.py.*exits with return code = (?P<code>-?\d{1,9})|exits with return code = (?P<code2>-?\d{1,9})"
-        ),
-    ),
-    (
-        "torch.multiprocessing",
-        Lazy(
-            r"[Pp]rocess (?P<rank>\d{1,9}) (?:terminated with|exited (?:on|with)) (?:signal (?P<name>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}))"
-        ),
-    ),
+    ("the launcher", Lazy(r"Kill(?:ed|ing) subprocess (?P<pid>\d{1,9}).*(?:return ?code|exit ?code)[ =:]+(?P<code>-?\d{1,9})")),
+    ("DeepSpeed", Lazy(r"\[launch\.py.*exits with return code = (?P<code>-?\d{1,9})|exits with return code = (?P<code2>-?\d{1,9})")),
+    ("torch.multiprocessing", Lazy(r"[Pp]rocess (?P<rank>\d{1,9}) (?:terminated with|exited (?:on|with)) (?:signal (?P<name>SIG[A-Z0-9]+)|exit code (?P<code>-?\d{1,9}))")),
     ("the launcher", Lazy(r"CalledProcessError: Command .* returned non-zero exit status (?P<code>\d{1,9})")),
     ("the launcher", Lazy(r"CalledProcessError: Command .* died with <Signals\.(?P<name>SIG[A-Z0-9]+)")),
     ("LSF", Lazy(r"^Exited with (?:exit code (?P<code>\d{1,9})|signal termination: (?P<sig>\d{1,3}))")),
     ("PBS", Lazy(r"\b[Ee]xit_status ?= ?(?P<code>-?\d{1,9})")),
-    (
-        "Ray",
-        Lazy(
-            r"Worker exits with an exit code (?P<code>[1-9]\d{0,8})|Job entrypoint command failed with exit code (?P<code2>\d{1,9})"
-        ),
-    ),
+    ("Ray", Lazy(r"Worker exits with an exit code (?P<code>[1-9]\d{0,8})|Job entrypoint command failed with exit code (?P<code2>\d{1,9})")),
     ("", Lazy(r"Process finished with exit code (?P<code>\d{1,9})")),
     ("the launcher", Lazy(r"command terminated with (?:non-zero )?exit (?:code|status):? (?P<code>\d{1,9})")),
     ("Kubernetes", Lazy(r"\"?[eE]xit ?[cC]ode\"?: +(?P<code>[1-9]\d{0,8})|\"exitCode\":\s*(?P<code2>[1-9]\d{0,8})")),
     ("", Lazy(r"Signal (?P<sig>\d{1,9}) \(SIG[A-Z]+\) received by PID (?P<pid>\d{1,9})")),
-    (
-        "",
-        Lazy(
-            r"(?:died with|killed by|terminated by|received|caught|on) (?:signal:? )?<?Signals?\.?(?P<name>SIG[A-Z]+)"
-        ),
-    ),
+    ("", Lazy(r"(?:died with|killed by|terminated by|received|caught|on) (?:signal:? )?<?Signals?\.?(?P<name>SIG[A-Z]+)")),
     ("", Lazy(r"\*\*\* Process received signal \*\*\*|Signal: [\w /]+ \((?P<sig>\d{1,9})\)")),
-    (
-        "Slurm",
-        Lazy(
-            r"ExitCode[=:](?P<code>\d{1,9}):(?P<sig>\d{1,9})|\|(?:FAILED|NODE_FAIL|OUT_OF_MEMORY|TIMEOUT|CANCELLED[^|]*)\|(?P<code2>\d{1,3}):(?P<sig2>\d{1,3})\b"
-        ),
-    ),
+    ("Slurm", Lazy(r"ExitCode[=:](?P<code>\d{1,9}):(?P<sig>\d{1,9})|\|(?:FAILED|NODE_FAIL|OUT_OF_MEMORY|TIMEOUT|CANCELLED[^|]*)\|(?P<code2>\d{1,3}):(?P<sig2>\d{1,3})\b")),
 ]
+# fmt: on
 _SHELL = Lazy(rf"^(?:\S+: line \d+:\s+)?(?:\d+ )?(?P<word>{_WORD})(?: \(core dumped\))?(?:\s{{2,}}\S.*)?$")
 _TAIL = Lazy(r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(?P<code>\d{1,9})\]?\.?$", re.IGNORECASE)
 

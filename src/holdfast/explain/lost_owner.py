@@ -32,20 +32,19 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
     who = f"holdfast itself (pid {lost.pid} on {lost.host})"
     known = f"Last known: {lost.last_known}."
     signal = signal_name(lost.signal) if lost.signal is not None else None
-    phrase: str = Phrase.KILLED_BY_SIGNAL
-    code, blame, rerun = 137, Blame.UNKNOWN, Rerun.UNKNOWN
+    code, row = 137, None
     solution = (
         f"See who killed it: `journalctl -k | grep -i -E 'killed process|oom'` on {lost.host}, the "
         "scheduler's log, or a session that was closed. Then start the job again."
     )
     if lost.queued or lost.dropped:
-        phrase, code, blame, rerun = _row_of(Phrase.STOPPED_BY_OPERATOR)
+        row = load().row(Phrase.STOPPED_BY_OPERATOR)
         why = lost.dropped or "Its platform's queue has it no more: it was cancelled there, or could not start"
         waited = f"It waited to be started again{f': {lost.queued}' if lost.queued else ''}."
         reason = f"{why}. {waited} {known}"
         solution = "Nothing to repair: submit the job again when you want it to go on."
     elif lost.host_went_down:
-        phrase, code, blame, rerun = _row_of(Phrase.NODE_FAILED)
+        row = load().row(Phrase.NODE_FAILED)
         reason = (
             f"{lost.host} went down some time after {died} and was started again, and {who} and all its workers went "
             f"down with it. {known}"
@@ -55,7 +54,8 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
             "start the job again."
         )
     elif (kill := lost.memory_kill) is not None:
-        phrase, code, blame, rerun, solution = _out_of_memory()
+        row = load().row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
+        solution = row.solution
         reason = f"{who} was {kill_words(kill)}, at {died}; its workers were killed with it. {known}"
     elif lost.signal is not None:
         code = 128 + lost.signal
@@ -68,11 +68,12 @@ def explain_lost_owner(lost: LostOwner) -> ExitReport:
         )
         if lost.left:
             solution = f"End what is left: kill {' '.join(str(each.pid) for each in lost.left)}. {solution}"
+    phrase = row.phrase if row is not None else Phrase.KILLED_BY_SIGNAL
     return ExitReport(
-        code=code,
+        code=row.code if row is not None else code,
         phrase=phrase,
-        blame=blame,
-        rerun=rerun,
+        blame=row.blame if row is not None else Blame.UNKNOWN,
+        rerun=row.rerun if row is not None else Rerun.UNKNOWN,
         reason=reason,
         solution=solution,
         hint=f"holdfast logs {lost.job}",
@@ -117,16 +118,6 @@ def _named(processes: Sequence[LostProcess]) -> str:
     )
     more = f" and {len(processes) - _SHOWN_LEFT} more" if len(processes) > _SHOWN_LEFT else ""
     return f"{shown}{more}"
-
-
-def _out_of_memory() -> tuple[str, int, Blame, Rerun, str]:
-    row = load().row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
-    return row.phrase, row.code, row.blame, row.rerun, row.solution
-
-
-def _row_of(phrase: Phrase) -> tuple[str, int, Blame, Rerun]:
-    row = load().row(phrase)
-    return row.phrase, row.code, row.blame, row.rerun
 
 
 def explain_owner_lost(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.explain import sentences
 from holdfast.explain.exits_from_logs import ranks_alone
@@ -37,6 +38,16 @@ _CONSEQUENCES = (Phrase.COLLECTIVE_TIMEOUT, Phrase.PEER_LOST, Phrase.NETWORK_LOS
 Words = Mapping[int, FailedRendezvous]
 
 
+class _Missing(NamedTuple):
+    """The ranks that kept the group from forming, the first one being the culprit, and the text for the report."""
+
+    ranks: tuple[int, ...]
+    reason: str
+    solution: str
+    confidence: float
+    blame: Blame | None = None
+
+
 def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
     """Return the draft with the ranks for which the others waited, if the group did not form; else unchanged."""
     if draft.phrase not in _MEETING:
@@ -54,21 +65,22 @@ def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Read
     if not said:
         return draft
     met_at = next((word.at for word in said.values() if word.at), "") or evidence.meeting
-    told = (
-        _no_interface(draft, evidence, readings, said)
-        or _strayed(draft, evidence, readings, said, met_at)
-        or (_too_many(draft, evidence, readings, said) if ended else None)
-        or _other_names(draft, evidence, readings, said)
-        or _silent(draft, evidence, readings, said, met_at)
+    found = (
+        _no_interface(said)
+        or _strayed(readings, said, met_at)
+        or (_too_many(len(readings), said) if ended else None)
+        or (_other_names(said) if draft.phrase in _WAITING else None)
+        or _silent(draft.phrase, readings, said, met_at)
     )
-    if told is not None and told.phrase != told.row.phrase:
-        told.row, told.line_wording = matcher.catalogue.row(told.phrase), ""
-    return told or draft
+    if found is None:
+        return draft
+    _apply(found, draft, evidence, readings)
+    if draft.phrase != draft.row.phrase:
+        draft.row, draft.line_wording = matcher.catalogue.row(draft.phrase), ""
+    return draft
 
 
-def _no_interface(
-    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
-) -> ReportDraft | None:
+def _no_interface(said: Words) -> _Missing | None:
     """Find ranks that should use a network interface that their node does not have."""
     names = {rank: word.interface for rank, word in said.items() if word.interface}
     if not names:
@@ -79,12 +91,10 @@ def _no_interface(
         "See the node's interfaces with: ip -brief address. GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name one that "
         "every node has; without them the libraries choose."
     )
-    return _told(draft, evidence, readings, tuple(sorted(names)), reason, solution, SURE)
+    return _Missing(tuple(sorted(names)), reason, solution, SURE)
 
 
-def _strayed(
-    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
-) -> ReportDraft | None:
+def _strayed(readings: Sequence[Reading], said: Words, met_at: str) -> _Missing | None:
     """Find ranks that reached no peer at the address that they tried."""
     tried = {rank: word for rank, word in said.items() if word.tried and word.awaits is None and not word.at}
     if not tried:
@@ -102,22 +112,19 @@ def _strayed(
         if 0 in quiet:
             reason = f"rank 0 never opened its port: {sentences.ranks(tuple(sorted(tried)))} tried {first.host} port "
             reason += f"{first.port} in vain{_why(tried[min(tried)])}; rank 0 {_last(readings, 0)}"
-            return _told(draft, evidence, readings, (0,), reason, _LATE, LIKELY)
+            return _Missing((0,), reason, _LATE, LIKELY)
         reason = f"no rank reached {first.host} port {first.port}{_why(tried[min(tried)])}"
-        return _told(draft, evidence, readings, tuple(sorted(tried)), reason, _link(first.host, first.port), LIKELY)
+        return _Missing(tuple(sorted(tried)), reason, _link(first.host, first.port), LIKELY)
     who = sentences.ranks(tuple(sorted(tried)))
     where = f"; {sentences.ranks(others)} waited at {met_at}" if met_at else f"; {sentences.ranks(others)} waited"
     reason = f"{who} never reached rank 0: {', '.join(parts)}{where}"
     elsewhere = bool(met_at) and met_at != f"{first.host}:{first.port}"
     solution = _address(met_at) if elsewhere else _link(first.host, first.port)
-    return _told(draft, evidence, readings, tuple(sorted(tried)), reason, solution, SURE)
+    return _Missing(tuple(sorted(tried)), reason, solution, SURE)
 
 
-def _too_many(
-    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
-) -> ReportDraft | None:
+def _too_many(world: int, said: Words) -> _Missing | None:
     """Find ranks that wait for a rank that the job does not have, or that have another world size."""
-    world = len(readings)
     awaits = {rank: word.awaits for rank, word in said.items() if word.awaits is not None and word.awaits >= world}
     counts = {rank: word.of for rank, word in said.items() if word.of is not None and word.of != world}
     wrong = tuple(sorted({*awaits, *counts}))
@@ -132,17 +139,11 @@ def _too_many(
         f"Look for what changes WORLD_SIZE, or passes world_size=, in rank {rank}: holdfast sets it to {world} for "
         f"every rank ({_SETTERS})."
     )
-    told = _told(draft, evidence, readings, wrong, reason, solution, SURE)
-    told.blame = Blame.WORKLOAD
-    return told
+    return _Missing(wrong, reason, solution, SURE, Blame.WORKLOAD)
 
 
-def _other_names(
-    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words
-) -> ReportDraft | None:
+def _other_names(said: Words) -> _Missing | None:
     """Find ranks that wait under other names in the store than most ranks."""
-    if draft.phrase not in _WAITING:
-        return None
     names = {rank: word.key for rank, word in said.items() if word.key}
     counted = Counter(names.values())
     if len(counted) < 2:
@@ -154,23 +155,20 @@ def _other_names(
         "backend, and the order in which they make their groups."
     )
     if count == second:
-        return _told(
-            draft, evidence, readings, tuple(sorted(names)), "ranks wait under different names in the store: "
-            + "; ".join(f"rank {rank} under {name!r}" for rank, name in sorted(names.items())[:4]), solution, LIKELY,
-        )  # fmt: skip
+        reason = "ranks wait under different names in the store: "
+        reason += "; ".join(f"rank {rank} under {name!r}" for rank, name in sorted(names.items())[:4])
+        return _Missing(tuple(sorted(names)), reason, solution, LIKELY)
     rest = tuple(sorted(rank for rank, name in names.items() if name == usual))
     reason = f"{sentences.ranks(odd)} waited under {names[odd[0]]!r} in the store, "
     reason += f"and {sentences.ranks(rest)} under {usual!r}"
     reason += ": another version of torch, another backend, or groups made in another order"
-    return _told(draft, evidence, readings, odd, reason, solution, SURE)
+    return _Missing(odd, reason, solution, SURE)
 
 
-def _silent(
-    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], said: Words, met_at: str
-) -> ReportDraft | None:
+def _silent(phrase: str, readings: Sequence[Reading], said: Words, met_at: str) -> _Missing | None:
     """Find ranks without a line about the start of the group, while others waited for one of them."""
     counted = next((word for word in said.values() if word.joined is not None), None)
-    if draft.phrase not in _WAITING and (draft.phrase != Phrase.NETWORK_LOST or counted is None):
+    if phrase not in _WAITING and (phrase != Phrase.NETWORK_LOST or counted is None):
         return None
     awaited = {word.awaits for word in said.values() if word.awaits is not None}
     quiet = tuple(each.worker.rank for each in readings if each.worker.rank not in said and not _had_come(each))
@@ -197,7 +195,7 @@ def _silent(
         reason += f", where {counted.joined} of {counted.of} had joined"
     if not late:
         reason += f"; {f'rank {missing[0]}'} {_last(readings, missing[0])}"
-    return _told(draft, evidence, readings, missing, reason, _LATE, SURE if awaited & set(missing) else LIKELY)
+    return _Missing(missing, reason, _LATE, SURE if awaited & set(missing) else LIKELY)
 
 
 _LATE = (
@@ -252,15 +250,9 @@ def _last(readings: Sequence[Reading], rank: int) -> str:
     return f"wrote last: {sentences.one_line(last.text, 120)}" if last is not None and last.text else "wrote nothing"
 
 
-def _told(
-    draft: ReportDraft,
-    evidence: AttemptEvidence,
-    readings: Sequence[Reading],
-    ranks: tuple[int, ...],
-    reason: str,
-    solution: str,
-    confidence: float,
-) -> ReportDraft:
+def _apply(found: _Missing, draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> None:
+    """Change the draft, so that it explains the failed start by the missing ranks."""
+    ranks = found.ranks
     every = len(ranks) == len(readings)
     worker = next((reading.worker for reading in readings if reading.worker.rank == ranks[0]), WorkerEvidence())
     ended = worker.exit
@@ -272,19 +264,19 @@ def _told(
     if draft.phrase in _CONSEQUENCES or (draft.phrase == Phrase.DNS_FAILED and literal):
         draft.phrase = Phrase.RENDEZVOUS_TIMEOUT
     node = f" on {worker.node}" if worker.node and evidence.addresses and not every else ""
-    draft.reason = reason.replace(f"rank {ranks[0]} ", f"rank {ranks[0]}{node} ", 1) if node else reason
+    draft.reason = found.reason.replace(f"rank {ranks[0]} ", f"rank {ranks[0]}{node} ", 1) if node else found.reason
     if draft.cause is not None:
         draft.line = quoted_line(draft.cause.line)
         draft.line_wording = draft.wording.id if draft.wording is not None else ""
-    draft.solution, draft.remark, draft.wording, draft.cause, draft.rule = solution, "", None, None, ""
+    draft.solution, draft.remark, draft.wording, draft.cause, draft.rule = found.solution, "", None, None, ""
     draft.worker, draft.exit = worker, ended if own and not every else None
     draft.rank = None if every else ranks[0]
     draft.original = draft.original if own else Original()
     draft.also = [named(rank, evidence) for rank in (ranks if every else ranks[1:])[:_MOST_ALSO]]
     failed = (each.worker for each in readings if _failed(each))
     draft.collateral = tuple(sorted(each.rank for each in failed if each.rank not in ranks))
-    draft.confidence = confidence if len(ranks) == 1 else min(confidence, LIKELY)
-    return draft
+    draft.confidence = found.confidence if len(ranks) == 1 else min(found.confidence, LIKELY)
+    draft.blame = found.blame or draft.blame
 
 
 CONFIDENCE = 0.8

@@ -5,17 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.codec import encode
-from holdfast.model.decisions import JobReport
 from holdfast.model.exit_report import ExitReport
 from holdfast.record.report_file import SCHEMA, exit_report_object, from_json_object, to_json_object
 from holdfast.safe_text import json_text
 
-__all__ = ["SCHEMA", "exit_report_object", "exit_text", "from_json_object", "job_text", "to_json_object"]
-
-
-def job_text(report: JobReport) -> str:
-    """Return the job's report as JSON text, indented, without a line end."""
-    return pretty(to_json_object(report))
+__all__ = ["SCHEMA", "exit_report_object", "exit_text", "from_json_object", "to_json_object"]
 
 
 def exit_text(report: ExitReport) -> str:

@@ -59,10 +59,10 @@ class Overlaps:
         return tuple(sorted(found, key=lambda fault: (-fault.remedy, fault.event.at)))
 
 
-def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float, source: str = "reset") -> list[FaultEvent]:
+def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float) -> list[FaultEvent]:
     """Return recovery events for every active code of these devices, after a finished reset. Holds stay."""
     return [
-        FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source=source)
+        FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source="reset")
         for device in devices
         for code in engine.codes(device)
     ]

@@ -12,6 +12,8 @@ from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLa
 from holdfast.report.swimlane.swimlane_style import PATTERNS, SHAPES, phase
 from holdfast.report.swimlane.swimlane_table import table
 
+#: Width of the shortest part, in the unit of `width`.
+_LEAST = 9.0
 #: The fraction of the width that may go to parts that are drawn wider than they were.
 _MOST_AT_LEAST = 0.4
 
@@ -19,17 +21,16 @@ _MOST_AT_LEAST = 0.4
 class Scale:
     """Maps seconds since the epoch to x positions between `left` and `left + width`, and back.
 
-    `borders`: times between which the scale is linear. `least`: the width of the shortest piece, in the unit of
-    `width`.
+    `borders`: times between which the scale is linear.
     """
 
-    def __init__(self, borders: Sequence[float], *, left: float, width: float, least: float = 9.0) -> None:
+    def __init__(self, borders: Sequence[float], *, left: float, width: float) -> None:
         times = sorted(set(borders))
         if len(times) < 2:
             first = times[0] if times else 0.0
             times = [first, first + 1.0]
         spans = [after - before for before, after in pairwise(times)]
-        least = min(least, _MOST_AT_LEAST * width / len(spans))
+        least = min(_LEAST, _MOST_AT_LEAST * width / len(spans))
         total = sum(spans)
         widths = [least + (width - least * len(spans)) * span / total for span in spans]
         places = [left]
