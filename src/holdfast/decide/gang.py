@@ -29,7 +29,7 @@ from holdfast.decide.draining import AttemptJudge, Draining
 from holdfast.decide.gang_view import GangView, view_of
 from holdfast.decide.job_resumption import Resuming
 from holdfast.decide.job_state import GangState
-from holdfast.decide.node_changes import Nodes, Reconnects
+from holdfast.decide.node_changes import Nodes
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
 from holdfast.explain import first_hand, is_wordless
@@ -71,18 +71,9 @@ class Gang(GangState):
         self._draining = draining(self, self.speakers, self._orders, self._ending, judge or AttemptJudge())
         self._beginning = AttemptStart(self, self._orders, self._ending, self._draining)
         self._troubles = AttemptFailures(self, self.speakers, self._draining, self._ending)
-        self._returns = Reconnects(
-            self,
-            self.speakers,
-            self._orders,
-            self._beginning,
-            self._draining,
-            self._troubles,
-            self._ending,
-        )
         self._resuming = Resuming(self, self.speakers, self._draining, self._ending)
         self._nodes = Nodes(
-            self, self.speakers, self._beginning, self._ending, self._draining, self._troubles, self._returns
+            self, self.speakers, self._orders, self._beginning, self._ending, self._draining, self._troubles
         )
         self._limit_at: float | None = None
         self._view: GangView | None = None
@@ -131,7 +122,7 @@ class Gang(GangState):
             case ev.JournalSecured():
                 self._secured(event, now)
             case ev.OwnerRecovered():
-                self._returns.owner_is_back(now)
+                self._nodes.owner_is_back(now)
             case ev.JobResumed():
                 away_s = self._resuming.resumed(event, now)
                 if away_s is not None and self._limit_at is not None:
@@ -212,7 +203,7 @@ class Gang(GangState):
         if report.term > self.term:
             self.raise_term(report.term)  # this journal does not know an owner that ran in between
         mine = report.node in self.trial.roster
-        if anew and self._returns.agent_is_back(report.node, now):
+        if anew and self._nodes.agent_is_back(report.node, now):
             return
         if self._numbers.is_ahead(report):
             self._numbers.take(report, now)
@@ -300,7 +291,7 @@ class Gang(GangState):
             case TimerKind.SETTLE:
                 self._draining.look(now, settled=True)
             case TimerKind.CONFIRM:
-                self._returns.confirm(now)
+                self._nodes.confirm(now)
             case TimerKind.DECIDE:
                 self._draining.conclude(now)
             case TimerKind.LAST_CALL:
