@@ -14,7 +14,7 @@ import pytest
 from builders import of_stderr
 from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
-from holdfast.explain.report_draft import advice
+from holdfast.explain.report_draft import machine_advice
 from holdfast.launch.interpreter import active, choose, has_module
 from holdfast.model.evidence import HostFacts
 from holdfast.node.missing_resources import look_around
@@ -203,14 +203,14 @@ def test_what_was_missed_is_read_from_the_workers_words() -> None:
 
 def test_advice_names_what_can_be_typed() -> None:
     known = HostFacts(python="/hf/bin/python", module="torch", found_in=("/opt/venv/bin/python",))
-    more, better = advice("ModuleNotFound", known)
+    more, better = machine_advice("ModuleNotFound", known)
     assert more == "workers run with /hf/bin/python"
     assert "/opt/venv/bin/python has torch: run with `holdfast run --python /opt/venv/bin/python …`" in better
-    assert "`/p -m pip install torch`" in advice("ModuleNotFound", HostFacts(python="/p", module="torch"))[1]
+    assert "`/p -m pip install torch`" in machine_advice("ModuleNotFound", HostFacts(python="/p", module="torch"))[1]
     asked = HostFacts(port=7, asked_port=7, holder="pid 12 (serve)")
-    assert advice("AddressInUse", asked)[1].startswith("Give another --master-port, or none")
-    assert advice("AddressInUse", asked)[0] == "port 7 is held by pid 12 (serve)"
-    assert advice("UserException", known) == advice("ModuleNotFound", None) == ("", "")
+    assert machine_advice("AddressInUse", asked)[1].startswith("Give another --master-port, or none")
+    assert machine_advice("AddressInUse", asked)[0] == "port 7 is held by pid 12 (serve)"
+    assert machine_advice("UserException", known) == machine_advice("ModuleNotFound", None) == ("", "")
 
 
 def _env(folder: Path, *modules: str) -> Path:
@@ -236,7 +236,7 @@ def test_an_environment_without_the_part_of_the_package_is_not_named(tmp_path: P
     venv = _env(tmp_path / "v", "half_here")
     found = look_around(words, (sys.executable,), sys.executable, None, {"VIRTUAL_ENV": str(venv)})
     assert found is not None and found.found_in == ()
-    assert "pip install half_here`" in advice("ModuleNotFound", found)[1]
+    assert "pip install half_here`" in machine_advice("ModuleNotFound", found)[1]
     whole = _env(tmp_path / "w", "half_here.part")
     found = look_around(words, (sys.executable,), sys.executable, None, {"VIRTUAL_ENV": str(whole)})
     assert found is not None and found.found_in == (str(whole / "bin" / "python"),)

@@ -17,7 +17,7 @@ from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
 from holdfast.decide.placement import users
 from holdfast.model import events as ev
 from holdfast.model.decisions import DecisionKind
-from holdfast.model.evidence import CheckFailure, Deadline, MemoryKill, StopRequest, StopSource
+from holdfast.model.evidence import CheckFailure, Deadline, LeftBehind, StopRequest, StopSource
 from holdfast.model.faults import ActiveFault
 from holdfast.model.gang_protocol import MemberState, Report
 from holdfast.model.phrases import Phrase
@@ -62,52 +62,40 @@ class AttemptFailures:
             request = gang_wording.forgotten(report.node, report.attempt, now)
             self._draining.stop_for(request.reason, now, request)
 
-    def lose(
-        self,
-        node: str,
-        silent_s: float,
-        reason: str,
-        now: float,
-        why: str = "",
-        *,
-        back: bool = False,
-        memory_kill: MemoryKill | None = None,
-    ) -> None:
-        """Stop the attempt because a node and its workers are lost.
-
-        `reason`: for the user. `why`: the cause, unless it was silence. `back`: the node has a new agent.
-        `memory_kill`: the kill that ended the earlier agent.
-        """
-        self._course.trial.lose(node, silent_s, why, back=back, memory_kill=memory_kill)
+    def lose(self, lost: LeftBehind, reason: str, now: float) -> None:
+        """Stop the attempt because a node and its workers are lost. `reason`: for the user."""
+        self._course.trial.lose(lost)
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
         """Stop the attempt if it uses this node, whose agent has been silent for a whole lease."""
         course, trial, node = self._course, self._course.trial, event.node
+        lost = LeftBehind(node=node, silent_s=event.silent_s, words_s=event.words_s)
         if course.phase is Phase.CHECKING and node in trial.asked:
-            trial.lose(node, event.silent_s, words_s=event.words_s)
+            trial.lose(lost)
         if node not in trial.roster:
             return
         if course.phase in LIVE:
             trial.fall_silent(node, now - event.silent_s)
-            trial.lose(node, event.silent_s, words_s=event.words_s)
+            trial.lose(lost)
             self._draining.stop_for(f"no word from {node} for {event.silent_s:.0f} s", now)
         elif course.phase is Phase.DRAINING:
             trial.fall_silent(node, now - event.silent_s)
-            self._draining.lose(node, event.silent_s, words_s=event.words_s)
+            self._draining.lose(lost)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
         """Stop the attempt if it uses this node, which has left and will not come back."""
         course = self._course
         course.trial.leave(event.node)
+        lost = LeftBehind(node=event.node, silent_s=0.0, why=event.reason)
         if course.phase is Phase.CHECKING and event.node in course.trial.asked:
-            course.trial.lose(event.node, 0.0, event.reason)
+            course.trial.lose(lost)
         if event.node not in course.trial.roster:
             return
         if course.phase in LIVE:
-            self.lose(event.node, 0.0, f"{event.node} has left: {event.reason}", now, event.reason)
+            self.lose(lost, f"{event.node} has left: {event.reason}", now)
         else:
-            self._draining.lose(event.node, 0.0, event.reason)
+            self._draining.lose(lost)
 
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
         """Handle the request of a user, a limit or a component to end the job or this attempt."""

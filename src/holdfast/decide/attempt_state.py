@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from signal import Signals
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.decide.attempt_members import AttemptMembers
 from holdfast.model.actions import RunHooks
@@ -22,7 +23,6 @@ from holdfast.model.evidence import (
     Deadline,
     HangEvidence,
     LeftBehind,
-    MemoryKill,
     StopRequest,
     StopSource,
     WorkerEvidence,
@@ -325,27 +325,10 @@ class AttemptState:
         signals = {known.exit.ended_by if known.exit is not None else None for known in fallen}
         return bool(fallen) and request.signal is not None and signals == {request.signal}
 
-    def lose(
-        self,
-        node: str,
-        silent_s: float,
-        why: str = "",
-        *,
-        back: bool = False,
-        words_s: tuple[float, ...] = (),
-        memory_kill: MemoryKill | None = None,
-    ) -> None:
-        ranks = tuple(known.seat.rank for known in self.roster.on(node))
-        self._lost[node] = LeftBehind(
-            node=node,
-            silent_s=silent_s,
-            ranks=ranks,
-            why=why,
-            back=back,
-            words_s=words_s,
-            gone=node in self.left,
-            memory_kill=memory_kill,
-        )
+    def lose(self, lost: LeftBehind) -> None:
+        """Record a lost node, with its ranks."""
+        ranks = tuple(known.seat.rank for known in self.roster.on(lost.node))
+        self._lost[lost.node] = replace(lost, ranks=ranks, gone=lost.node in self.left)
 
     def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
         """Set `cut_off` if all other nodes fell silent at once: the owner's link failed, not these nodes.

@@ -30,7 +30,7 @@ from holdfast.explain.plain_success import plain_success
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
-from holdfast.model.evidence import AttemptEvidence, MemoryKill, StopRequest, StopSource
+from holdfast.model.evidence import AttemptEvidence, LeftBehind, StopRequest, StopSource
 from holdfast.model.job_spec import RestartPolicy
 
 if TYPE_CHECKING:
@@ -234,21 +234,12 @@ class Draining:
 
     # ------------------------------------------------------------------------------------------ its nodes
 
-    def lose(
-        self,
-        node: str,
-        silent_s: float,
-        why: str = "",
-        *,
-        back: bool = False,
-        words_s: tuple[float, ...] = (),
-        memory_kill: MemoryKill | None = None,
-    ) -> None:
+    def lose(self, lost: LeftBehind) -> None:
         """Record a lost node during the stop: it may be the cause, if other workers failed before the owner noticed."""
         course, trial = self._course, self._course.trial
-        draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(node)
-        if draining and any(known.exit is None for known in trial.roster.on(node)):
-            trial.lose(node, silent_s, why, back=back, words_s=words_s, memory_kill=memory_kill)
+        draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
+        if draining and any(known.exit is None for known in trial.roster.on(lost.node)):
+            trial.lose(lost)
 
     def fence(self, node: str, now: float) -> None:
         """Record that the node's lease has certainly ended: no process lives on it."""

@@ -35,6 +35,7 @@ from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
 from holdfast.explain import first_hand, is_wordless
 from holdfast.model import events as ev
 from holdfast.model.actions import Action
+from holdfast.model.evidence import LeftBehind
 from holdfast.model.gang_protocol import MemberState, Report
 from holdfast.model.job_spec import Seat
 
@@ -223,7 +224,8 @@ class Gang(GangState):
             # The agent stopped the workers itself because its lease had run out: the owner had not acknowledged in
             # time. The node is present, and is not to blame.
             why = f"no word of the owner reached it for {self.spec.timers.lease_s:g} s, so its agent stopped them"
-            self._troubles.lose(report.node, 0.0, f"{report.node} lost its workers: {why}", now, why, back=True)
+            lost = LeftBehind(node=report.node, silent_s=0.0, why=why, back=True)
+            self._troubles.lose(lost, f"{report.node} lost its workers: {why}", now)
         if self.phase is Phase.DRAINING:
             self._draining.look(now)
 

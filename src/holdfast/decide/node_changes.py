@@ -15,7 +15,7 @@ from holdfast.decide.phases import LIVE, Phase, PhaseTrigger
 from holdfast.model import events as ev
 from holdfast.model.actions import FinishJob
 from holdfast.model.decisions import DecisionKind
-from holdfast.model.evidence import MemoryKill
+from holdfast.model.evidence import LeftBehind, MemoryKill
 
 
 class Nodes:
@@ -143,11 +143,12 @@ class Nodes:
         course = self._course
         untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
         over = course.attempt - 1 if untouched or course.phase is Phase.CHECKING else course.attempt
-        self._draining.lose(node, 0.0, back=True, memory_kill=memory_kill)
+        lost = LeftBehind(node=node, silent_s=0.0, back=True, memory_kill=memory_kill)
+        self._draining.lose(lost)
         self._speakers.began_anew(node, over)
         if course.phase not in LIVE or untouched or node not in course.trial.roster:
             return False
-        self._troubles.lose(node, 0.0, f"the agent of {node} started anew", now, back=True, memory_kill=memory_kill)
+        self._troubles.lose(lost, f"the agent of {node} started anew", now)
         return True
 
     def owner_is_back(self, now: float) -> None:
@@ -183,4 +184,5 @@ class Nodes:
         course = self._course
         if quiet := course.trial.quiet(preparing=course.phase is Phase.PREPARING):
             names = ", ".join(quiet)
-            self._troubles.lose(quiet[0], course.lease_s(), f"{names} did not answer after the owner came back", now)
+            lost = LeftBehind(node=quiet[0], silent_s=course.lease_s())
+            self._troubles.lose(lost, f"{names} did not answer after the owner came back", now)

@@ -181,7 +181,7 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
         or sentences.fill_template(row.solution, fields)
         or _SOLUTIONS.get(draft.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
     )
-    more, better = _machine_advice(draft.phrase, evidence.surroundings)
+    more, better = machine_advice(draft.phrase, evidence.surroundings)
     reason = f"{reason.rstrip('.')}; {more}" if more else reason
     solution = better or solution
     if draft.phrase != Phrase.SUCCEEDED and (advice := grace_kills.advice(evidence)):
@@ -400,7 +400,7 @@ _SOLUTIONS: dict[str, str] = {
 }
 
 
-def _machine_advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
+def machine_advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
     """Return facts about the machine as an addition to the reason, and as a replacement for the catalogue's solution;
     each may be empty. If holdfast ran the job, the facts are the Python, the port's holder, the disks."""
     if known is None:
