@@ -6,6 +6,8 @@ the limit is judged exactly.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.catalogue.fault_codes import LINK_DOWN, all_codes, canonical
 from holdfast.decide.faults.fault_remedies import LEVEL_NAMES, LINK_REMEDIES
 from holdfast.model.faults import Remedy
@@ -163,6 +165,50 @@ class Spelling:
         key = canonical(code)
         self.seen.setdefault(key, code.strip().upper().removeprefix("0X"))
         return key
+
+
+class RulesDraft:
+    """The rules of one file while it is read. For each code the first valid rule of a kind counts."""
+
+    def __init__(self, problems: Iterable[PolicyProblem] = ()) -> None:
+        self.frequency: dict[str, FrequencyRule] = {}
+        self.duration: dict[str, DurationRule] = {}
+        self.problems = list(problems)
+        self.spelling = Spelling()
+
+    def skip(self, where: str, what: str) -> None:
+        """Record that a part of the file is ignored."""
+        self.problems.append(PolicyProblem(where=where, what=what))
+
+    def add_duration(
+        self,
+        code: str,
+        remedy: Remedy,
+        *,
+        fault_s: int | None,
+        recover_s: int | None,
+        entry: str,
+        dry_run: bool = False,
+    ) -> None:
+        """Add a duration rule. None: the time's default, which differs for the link fault."""
+        link = code == LINK_DOWN
+        self.duration[code] = DurationRule(
+            fault_s=(LINK_FAULT_S if link else 0) if fault_s is None else fault_s,
+            recover_s=(LINK_RECOVER_S if link else 0) if recover_s is None else recover_s,
+            remedy=remedy,
+            dry_run=dry_run,
+            entry=entry,
+        )
+
+    def finish(self, grace: GraceTimes) -> Rules:
+        """Return the rules, with the times of graceful tolerance."""
+        return Rules(
+            frequency=self.frequency,
+            duration=self.duration,
+            grace=grace,
+            spelled=self.spelling.seen,
+            problems=tuple(self.problems),
+        )
 
 
 def policy_of(levels: Levels, rules: Rules) -> Policy:

@@ -27,12 +27,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from holdfast.catalogue.fault_codes import LINK_DOWN
 from holdfast.decide.faults.fault_policy import (
     FAULT_S,
     HEAL_S,
-    LINK_FAULT_S,
-    LINK_RECOVER_S,
     NEVER_S,
     RECOVER_S,
     RELEASE_S,
@@ -40,12 +37,12 @@ from holdfast.decide.faults.fault_policy import (
     SAVE_S,
     TIMES,
     WINDOW_S,
-    DurationRule,
     FrequencyRule,
     GraceTimes,
     Levels,
     PolicyProblem,
     Rules,
+    RulesDraft,
     Spelling,
     allowed_remedy,
 )
@@ -85,13 +82,7 @@ def read_rules(data: bytes) -> Rules:
         grace = reader.grace(_mapping(sections.get("grace"), "grace"))
     except _WrongFormat as error:
         return Rules(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
-    return Rules(
-        frequency=reader.frequency,
-        duration=reader.duration,
-        grace=grace,
-        spelled=reader.spelling.seen,
-        problems=tuple(reader.problems),
-    )
+    return reader.finish(grace)
 
 
 def has_codes(data: bytes) -> bool:
@@ -131,16 +122,7 @@ def _levels(node: yaml.Node | None) -> Levels:
     return Levels(levels=levels, spelled=spelling.seen, problems=tuple(problems))
 
 
-class _PolicyReader:
-    def __init__(self) -> None:
-        self.frequency: dict[str, FrequencyRule] = {}
-        self.duration: dict[str, DurationRule] = {}
-        self.problems: list[PolicyProblem] = []
-        self.spelling = Spelling()
-
-    def _skip(self, where: str, what: str) -> None:
-        self.problems.append(PolicyProblem(where=where, what=what))
-
+class _PolicyReader(RulesDraft):
     def grace(self, entry: dict[str, yaml.Node]) -> GraceTimes:
         self._unknown(entry, _GRACE, "grace")
         values = {}
@@ -152,7 +134,7 @@ class _PolicyReader:
                 values[name] = value
             else:
                 default = getattr(GraceTimes(), name)
-                self._skip(f"grace.{name}", f"{value} is not {limits[0]} to {limits[1]}; {default} is used")
+                self.skip(f"grace.{name}", f"{value} is not {limits[0]} to {limits[1]}; {default} is used")
         return GraceTimes(**values)
 
     def frequency_entry(self, entry: dict[str, yaml.Node], where: str) -> None:
@@ -170,7 +152,7 @@ class _PolicyReader:
             or _outside(release, RELEASE_S, "release_s")
         )
         if trouble or remedy is None:
-            self._skip(where, f"{trouble or 'no remedy'}; the entry is not used")
+            self.skip(where, f"{trouble or 'no remedy'}; the entry is not used")
             return
         for code in self._free(codes, self.frequency, where):
             self.frequency[code] = FrequencyRule(
@@ -197,22 +179,16 @@ class _PolicyReader:
         if not trouble and remedy is Remedy.HOLD:
             trouble = "a duration rule cannot ask for HOLD"
         if trouble or remedy is None:
-            self._skip(where, f"{trouble or 'no remedy'}; the entry is not used")
+            self.skip(where, f"{trouble or 'no remedy'}; the entry is not used")
             return
         for code in self._free(codes, self.duration, where):
-            link = code == LINK_DOWN
-            self.duration[code] = DurationRule(
-                fault_s=(LINK_FAULT_S if link else 0) if fault is None else fault,
-                recover_s=(LINK_RECOVER_S if link else 0) if recover is None else recover,
-                remedy=self._allowed(code, remedy, where, hold=False),
-                dry_run=dry_run,
-                entry=where,
-            )
+            allowed = self._allowed(code, remedy, where, hold=False)
+            self.add_duration(code, allowed, fault_s=fault, recover_s=recover, entry=where, dry_run=dry_run)
 
     def _unknown(self, entry: dict[str, yaml.Node], known: object, where: str) -> None:
         for key in entry:
             if key not in known:  # type: ignore[operator]  # a tuple or a dict of names
-                self._skip(f"{where}.{key}", "is not a key that holdfast knows, and is not used")
+                self.skip(f"{where}.{key}", "is not a key that holdfast knows, and is not used")
 
     def _codes(self, entry: dict[str, yaml.Node], where: str) -> list[str]:
         return [_text(item, f"{where}.codes") for item in _list(entry.get("codes"), f"{where}.codes")]
@@ -220,14 +196,14 @@ class _PolicyReader:
     def _remedy(self, entry: dict[str, yaml.Node], where: str) -> Remedy | None:
         text = _text(entry["remedy"], f"{where}.remedy") if "remedy" in entry else ""
         if text not in Remedy.__members__:
-            self._skip(f"{where}.remedy", f"`{text}` is none of {', '.join(Remedy.__members__)}")
+            self.skip(f"{where}.remedy", f"`{text}` is none of {', '.join(Remedy.__members__)}")
             return None
         return Remedy[text]
 
     def _allowed(self, code: str, remedy: Remedy, where: str, *, hold: bool) -> Remedy:
         allowed = allowed_remedy(code, remedy, hold=hold)
         if allowed is not remedy:
-            self._skip(where, f"{code} takes NONE, AVOID or ISOLATE, not {remedy.name}: NONE")
+            self.skip(where, f"{code} takes NONE, AVOID or ISOLATE, not {remedy.name}: NONE")
         return allowed
 
     def _free(self, codes: list[str], taken: object, where: str) -> list[str]:
@@ -235,7 +211,7 @@ class _PolicyReader:
         for text in codes:
             code = self.spelling.take(text)
             if code in taken or code in free:  # type: ignore[operator]  # a dict by code
-                self._skip(where, f"{text} has such a rule already; the first valid one counts")
+                self.skip(where, f"{text} has such a rule already; the first valid one counts")
             else:
                 free.append(code)
         return free

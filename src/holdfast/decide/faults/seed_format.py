@@ -16,8 +16,6 @@ from holdfast.catalogue.fault_codes import LINK_DOWN, NETWORK_CODES
 from holdfast.decide.faults.fault_policy import (
     FAULT_S,
     HEAL_S,
-    LINK_FAULT_S,
-    LINK_RECOVER_S,
     NEVER_S,
     RECOVER_S,
     RELEASE_S,
@@ -25,12 +23,12 @@ from holdfast.decide.faults.fault_policy import (
     SAVE_S,
     TIMES,
     WINDOW_S,
-    DurationRule,
     FrequencyRule,
     GraceTimes,
     Levels,
     PolicyProblem,
     Rules,
+    RulesDraft,
     Spelling,
     allowed_remedy,
 )
@@ -139,31 +137,16 @@ def _rules(document: dict[str, Any], repeated: list[PolicyProblem]) -> Rules:
     for index, item in enumerate(_list(_field(document, "FaultDuration"), "FaultDuration")):
         reader.duration_entry(_object(item, f"FaultDuration[{index}]"), f"FaultDuration[{index}]")
     reader.unknown(document, SECTIONS, "")
-    return Rules(
-        frequency=reader.frequency,
-        duration=reader.duration,
-        grace=grace,
-        spelled=reader.spelling.seen,
-        problems=tuple(reader.problems),
-    )
+    return reader.finish(grace)
 
 
-class _RuleReader:
-    def __init__(self, problems: list[PolicyProblem]) -> None:
-        self.frequency: dict[str, FrequencyRule] = {}
-        self.duration: dict[str, DurationRule] = {}
-        self.problems = problems
-        self.spelling = Spelling()
-
-    def _skip(self, where: str, what: str) -> None:
-        self.problems.append(PolicyProblem(where=where, what=what))
-
+class _RuleReader(RulesDraft):
     def unknown(self, item: dict[str, Any], known: tuple[str, ...], where: str) -> None:
         """Report the unknown names in `item`: a misspelt name loses its value without any other error."""
         names = {name.lower() for name in known}
         for key in item:
             if key.lower() not in names:
-                self._skip(f"{where}.{key}" if where else key, f"is none of {', '.join(known)}, and is not used")
+                self.skip(f"{where}.{key}" if where else key, f"is none of {', '.join(known)}, and is not used")
 
     def grace(self, item: dict[str, Any]) -> GraceTimes:
         self.unknown(item, tuple(name for name, _, _ in _GRACE), "GraceTolerance")
@@ -176,7 +159,7 @@ class _RuleReader:
                 values[key] = value
             else:
                 default = getattr(GraceTimes(), key)
-                self._skip(f"GraceTolerance.{name}", f"{value} is not {low} to {high} seconds; {default} is used")
+                self.skip(f"GraceTolerance.{name}", f"{value} is not {low} to {high} seconds; {default} is used")
         return GraceTimes(**values)
 
     def frequency_entry(self, item: dict[str, Any], where: str) -> None:
@@ -194,7 +177,7 @@ class _RuleReader:
             _no_level(handling),
         )
         if trouble:
-            self._skip(where, f"{_names(codes)}{trouble}; the entry is not used")
+            self.skip(where, f"{_names(codes)}{trouble}; the entry is not used")
             return
         for code in self._free(codes, self.frequency, where, "FaultFrequency"):
             remedy = self._remedy(code, handling, where, hold=True)
@@ -215,29 +198,24 @@ class _RuleReader:
             _no_level(handling),
         )
         if trouble:
-            self._skip(where, f"{_names(codes)}{trouble}; the entry is not used")
+            self.skip(where, f"{_names(codes)}{trouble}; the entry is not used")
             return
         for code in self._free(codes, self.duration, where, "FaultDuration"):
-            link = code == LINK_DOWN
-            if REMEDIES[handling] is Remedy.HOLD and not link:
-                self._skip(where, f"{self.spelling.seen[code]}: FaultDuration cannot ask for {handling}; not used")
+            if REMEDIES[handling] is Remedy.HOLD and code != LINK_DOWN:
+                self.skip(where, f"{self.spelling.seen[code]}: FaultDuration cannot ask for {handling}; not used")
                 continue
-            self.duration[code] = DurationRule(
-                fault_s=(LINK_FAULT_S if link else 0) if fault is None else fault,
-                recover_s=(LINK_RECOVER_S if link else 0) if recover is None else recover,
-                remedy=self._remedy(code, handling, where, hold=False),
-                entry=where,
-            )
+            remedy = self._remedy(code, handling, where, hold=False)
+            self.add_duration(code, remedy, fault_s=fault, recover_s=recover, entry=where)
 
     def _free(self, codes: list[str], taken: Any, where: str, section: str) -> list[str]:
         free = []
         for text in codes:
             if not text.strip():
-                self._skip(where, "an empty EventId is not used")
+                self.skip(where, "an empty EventId is not used")
                 continue
             code = self.spelling.take(text)
             if code in taken or code in free:
-                self._skip(where, f"{text} has a {section} entry already; the first valid one counts")
+                self.skip(where, f"{text} has a {section} entry already; the first valid one counts")
             else:
                 free.append(code)
         return free
@@ -246,7 +224,7 @@ class _RuleReader:
         wanted = REMEDIES[handling]
         remedy = allowed_remedy(code, wanted, hold=hold)
         if remedy is not wanted:
-            self._skip(where, f"{code} takes NotHandleFault, PreSeparateNPU or SeparateNPU, not {handling}: nothing")
+            self.skip(where, f"{code} takes NotHandleFault, PreSeparateNPU or SeparateNPU, not {handling}: nothing")
         return remedy
 
 
