@@ -22,7 +22,7 @@ class AfterHooks:
     """The hooks after the present attempt. Each node runs its own hooks, once."""
 
     def __init__(self, course: GangState, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
-        """`understand(evidence, now, hooked)` explains the attempt's end again."""
+        """`understand(evidence, now, hooked)`: a function that explains the attempt's end again."""
         self._course = course
         self._understand = understand
 
@@ -83,7 +83,7 @@ class AfterHooks:
         self._ask(now)
 
     def lose(self, node: str, now: float) -> None:
-        """Continue without a lost node: its hooks are gone too."""
+        """Stop waiting for the hooks of a lost node: they were lost with it."""
         course, trial = self._course, self._course.trial
         if trial.hooks is None or node not in trial.hooks.nodes:
             return

@@ -57,7 +57,7 @@ class Lease:
     def renew(self, ack: Ack, now: float) -> None:
         """Renew the lease by an acknowledgement that arrived at `now`."""
         if self.length_s is None or self.first_sent is None or not self.first_sent <= ack.sent <= now:
-            return  # it answers the node's earlier agent, whose heartbeats grant this one no lease
+            return  # it answers a heartbeat of the node's earlier agent, which extends no lease of this agent
         # Count from the sending, not from the receipt: the owner counts from its last report of this agent, which is
         # later.
         self.until = max(self.until, ack.sent + self.length_s)
@@ -78,20 +78,20 @@ class AgentStop:
 
     def reset(self) -> None:
         """Clear the state, because another attempt begins."""
-        #: The stop is recorded: from now on exits count as stopped, never as failed.
+        #: Whether the stop is recorded: from then on an exit counts as stopped, never as failed.
         self.intended = False
         self.killed = False
-        #: When SIGKILL follows; None: no SIGKILL is due.
+        #: When to send SIGKILL; None: no SIGKILL is planned.
         self.kill_at: float | None = None
-        #: When the first signal follows; until then workers that listen may save. None: no first signal is due.
+        #: When to send the first signal; before that, workers that listen for notices may save. None: none is planned.
         self.term_at: float | None = None
-        #: The live ranks that listen and may save until `term_at`; None: not known yet.
+        #: The live ranks that listen for notices, and may save until `term_at`; None: not known yet.
         self.listening: set[int] | None = None
-        #: When SIGTERM follows, if the first signal was another one; else None.
+        #: When to send SIGTERM, if the first signal was another one; else None.
         self.again_at: float | None = None
 
     def reaped(self) -> None:
-        """Clear all times: the last process is gone."""
+        """Cancel all planned signals, because the last process has ended."""
         self.kill_at = self.term_at = self.again_at = None
 
     def kill_now(self, reason: str, now: float) -> None:
@@ -103,7 +103,7 @@ class AgentStop:
         self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
 
     def asked(self, now: float) -> None:
-        """Record that the first signal is sent now, and set the times of the next ones."""
+        """Record that the first signal is sent now, and plan the next signals."""
         self.term_at = None
         self.kill_by(now + self.grace_s)
         self.again_at = None if self.signal == SIGTERM else now + self.grace_s / 2
@@ -114,7 +114,7 @@ class AgentStop:
 
     @property
     def waits_in_vain(self) -> bool:
-        """Whether all workers that listen have exited, so that the rest of the time to save is useless."""
+        """Return whether all workers that listen for notices have exited, so that none needs more time to save."""
         return self.term_at is not None and self.listening is not None and not self.listening
 
 
@@ -198,7 +198,7 @@ class Agent:
                     self.stopping.listening = {rank for rank in fact.listening if self.state(rank) in ALIVE}
                     self._look(now)
             case WorkerPrepared() | WorkerUp() | WorkerExited() | WorkerStartFailed() | WorkersNotified():
-                pass  # it is about an earlier attempt
+                pass  # the fact is about an earlier attempt
             case AllReaped():
                 self._reaped(fact.attempt)
             case _:
@@ -207,7 +207,7 @@ class Agent:
         return self._take()
 
     def tick(self, now: float) -> list[Instruction]:
-        """Handle what is due at `now`: the end of the lease or of a grace period, or a heartbeat."""
+        """Act at `now`, if the lease or a grace period has ended, or a heartbeat is due."""
         stopping = self.stopping
         if self.lease.is_over(now) and not stopping.killed and self.crew.alive():
             self._end(f"no word from the owner for {self.lease.length_s:g} s: the lease is over", now)
@@ -295,7 +295,7 @@ class Agent:
                 self._terminate(now)
 
     def _terminate(self, now: float) -> None:
-        """Send the first signal: the time to save is over, or no worker needs it."""
+        """Send the first signal, because the time to save is over or no worker needs it."""
         stopping = self.stopping
         stopping.asked(now)
         order = SignalWorkers(attempt=self.attempt, hard=False, reason=stopping.reason, signal=stopping.signal)

@@ -13,20 +13,20 @@ class AgentRegistry:
 
     def __init__(self, course: GangState) -> None:
         self._course = course
-        #: The boot of each node's present agent: the highest one that was received.
+        #: The boot of each node's present agent, the highest received; the number rises with each start of the agent.
         self.boots: dict[str, int] = {}
-        #: For each node: all its processes of attempts up to this number have been reaped.
+        #: For each node an attempt's number: all processes of this attempt and of older ones have ended there.
         self.stopped: dict[str, int] = {}
-        #: Nodes that have not reported since the owner restarted, until `hears_until`.
+        #: The nodes that have not reported since the owner restarted. The owner waits for them until `hears_until`.
         self.unheard: set[str] = set()
         self.hears_until = 0.0
         #: Each node's highest boot in an ended run of the job. Late reports of these agents may still arrive.
         self.dead: dict[str, int] = {}
-        #: The attempt of each node that has a live worker, as its agent reports.
+        #: The attempt's number for each node whose agent reports a live worker.
         self.busy: dict[str, int] = {}
 
     def is_of_before(self, report: Report) -> bool:
-        """Return whether the report comes from an earlier agent of the node, or of an ended run."""
+        """Return whether an earlier agent of the node, or an agent of an ended run, sent the report."""
         return report.boot < self.boots.get(report.node, report.boot) or self.is_dead(report.node, report.boot)
 
     def is_dead(self, node: str, boot: int) -> bool:
@@ -74,7 +74,7 @@ class AgentRegistry:
         return [node for node, number in self.busy.items() if number < attempt]
 
     def is_stopped(self, node: str) -> bool:
-        """Return whether no process of the attempt can live on the node: its agent reported so, or it is fenced."""
+        """Return whether no process of the attempt can live on the node: its agent said so, or its lease ended."""
         course = self._course
         return self.stopped.get(node, 0) >= course.highest or node in course.trial.fenced
 

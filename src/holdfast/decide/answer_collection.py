@@ -47,7 +47,7 @@ class _OpenQuestion(msgspec.Struct):
     """A request that not all nodes have answered."""
 
     question: Question
-    #: The nodes that have not answered, in order.
+    #: The nodes that have not answered, in the order of the request.
     waits_for: dict[str, None]
     limit_s: float
     due: float
@@ -210,7 +210,7 @@ _WORST_FIRST = (
 
 
 def named(names: Sequence[str]) -> str:
-    """Return the names as `gpu-1, gpu-2 and 5 more`."""
+    """Return the first names and the number of the others: `gpu-1, gpu-2 and 5 more`."""
     rest = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -224,7 +224,7 @@ def merged_checks(
     """Merge the nodes' results into one. `missing`: nodes that gave no answer within `limit_s`; the job avoids them."""
     in_order = [(node, answers[node]) for node in order.nodes if node in answers]
     failed = [(node, word) for node, word in in_order if word.state is CheckState.FAIL]
-    # A failure that stops the job comes first; among equals the first node's.
+    # A failure that stops the job comes first; among several such failures, that of the first node.
     failed.sort(key=lambda one: not one[1].fatal)
     failures = [failure for _, word in failed if (failure := word.failure) is not None]
     # Add the node's name to its device names, because each node has a gpu0.
@@ -264,7 +264,7 @@ def _by_node(answers: Sequence[tuple[str, ev.ChecksFinished]]) -> dict[str, tupl
 
 
 def merged_taken(rounds: Sequence[ChecksTaken]) -> ChecksTaken:
-    """Merge rounds into one: for each check the most important of its states on the nodes, with that message."""
+    """Merge the nodes' rounds into one. Each check gets its gravest state on any node, with the message from there."""
     lines: dict[str, list[CheckLine]] = {}
     for taken in rounds:
         for line in taken.checks:
@@ -345,7 +345,7 @@ def merged_evidence(
 
 
 def _told(known: WorkerEvidence, said: WorkerEvidence | None) -> WorkerEvidence:
-    """Merge the gang's knowledge of a worker (how and when it ended) with the node's reading of the worker's log."""
+    """Return one worker's evidence: its exit as the gang knows it, and its log as the node has read it."""
     if said is None:
         return known
     ended = known.exit
@@ -403,7 +403,7 @@ def _hang(
     workers: Sequence[WorkerEvidence],
     ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
-    """Return the hang. If no look has stacks, add the stacks that workers wrote when they were stopped."""
+    """Return the hang's evidence; if no look has stacks, with those that the workers wrote when they were stopped."""
     hang = known.hang
     if hang is None or _has_stacks(hang.looks):
         return hang

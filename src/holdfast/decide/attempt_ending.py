@@ -1,4 +1,4 @@
-"""Writes the record of an attempt's end, and the one report of the job."""
+"""Writes the records of ended attempts, and the job's report at its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AttemptRecorder:
     def record(self, record: AttemptRecord) -> None:
         course = self._course
         course.record(record)
-        # After every other decision the job ends, and its report prints all of this.
+        # After every other decision the job ends, and its report has these lines.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             why = f"{record.report.phrase}: {record.report.reason}"
             course.say(f"attempt {record.attempt}: {why}; decision: {record.decision.reason}")
@@ -133,7 +133,7 @@ class AttemptRecorder:
         if left.refusal is None:
             last = course.records[-1] if course.records else None
             if last is None or last.decision.charged or last.attempt <= course.began_after:
-                course.count_requeue()  # otherwise the decision on that attempt has paid for it
+                course.count_requeue()  # otherwise the decision after that attempt has counted this requeue already
             course.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)
             return
@@ -153,7 +153,7 @@ class AttemptRecorder:
         self.ask_again(reason)
 
     def ask_again(self, reason: str) -> None:
-        """Send the request to the platform, or repeat it. The platform takes equal requests for one."""
+        """Send the request for another run to the platform, or repeat it: equal requests count once."""
         course = self._course
         names = {course.node_of(name) for name in course.avoid}
         # If all other nodes fell silent at once, the link of the owner's machine failed, not these nodes.
@@ -284,7 +284,7 @@ def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> di
 
 
 def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
-    """Yield when each sign of trouble began that could have led to the stop."""
+    """Yield the time at which each possible cause of the stop began."""
     for worker in evidence.workers:
         ended = worker.exit
         if ended is not None and ended.ended_at is not None and not ended.after_stop and not ended.ok:
@@ -302,7 +302,7 @@ def blamed(report: ExitReport) -> tuple[str, ...]:
 
 
 def jitter(seed: int, attempt: int) -> float:
-    """Return a number in [0, 1) computed from seed and attempt: a replay must wait as long as the first time."""
+    """Return a number in [0, 1) computed from seed and attempt: a replay of the journal must give the same pause."""
     import hashlib  # it imports OpenSSL, which a job that succeeds never needs
 
     digest = hashlib.blake2b(f"{seed}:{attempt}".encode(), digest_size=8).digest()
@@ -310,7 +310,7 @@ def jitter(seed: int, attempt: int) -> float:
 
 
 def outcome(decision: DecisionKind, report: ExitReport) -> Outcome:
-    """Return how the job ended, if this decision ends it. Only a user stops a job; a limit or a cleaner fails it."""
+    """Return how the job ended, if this decision ends it. A limit or a cleaner makes it fail; only a user stops it."""
     if decision is DecisionKind.SUCCEED:
         return Outcome.SUCCEEDED
     if decision is DecisionKind.STOP and report.blame is Blame.OPERATOR:

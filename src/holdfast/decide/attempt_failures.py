@@ -45,7 +45,7 @@ def _counts(before: StopRequest | None, request: StopRequest) -> bool:
 
 
 class AttemptFailures:
-    """Each method records a failure for the report, and stops the attempt if it has to."""
+    """Records failures for the report, one method for each kind, and stops the attempt if necessary."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._course = course
@@ -122,7 +122,7 @@ class AttemptFailures:
             self._ending.finish_between(request, now)
 
     def fault(self, event: ev.FaultSeen, now: float) -> None:
-        """Keep a fault as evidence, because it may explain an exit. Stop the attempt if the event asks for it."""
+        """Record a fault as evidence, because it may explain an exit. Stop the attempt if the event demands that."""
         course = self._course
         fault = event.fault
         if event.avoid:

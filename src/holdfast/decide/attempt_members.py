@@ -34,7 +34,7 @@ class KnownRank(msgspec.Struct):
 
     @property
     def fate(self) -> str:
-        """How the rank ended: `worker rank 1 (pid 4242) on node-3: SIGKILL`."""
+        """Return how the rank ended: `worker rank 1 (pid 4242) on node-3: SIGKILL`."""
         who = f"{self.seat.role} rank {self.seat.rank}"
         if self.start_failed:
             return f"{who} on {self.seat.node} could not start: {self.start_failed}"
@@ -57,7 +57,7 @@ def fates(fallen: Sequence[KnownRank]) -> list[str]:
 
 
 class AttemptMembers:
-    """The members of one attempt. The gang passes no report of another attempt."""
+    """The members of one attempt. The caller passes only reports of this attempt."""
 
     def __init__(self, seats: tuple[Seat, ...]) -> None:
         self.seats = seats
@@ -105,7 +105,7 @@ class AttemptMembers:
             known.start_failed = member.start_failed
             known.warm, known.listened = member.warm, member.listened
             if member.exit is not None:
-                undated = member.died_at is None  # only the seconds since its end are known
+                undated = member.died_at is None  # the report has only the seconds since the end
                 known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit
             if member.state is MemberState.FAILED:
                 fallen.append(known)

@@ -73,7 +73,7 @@ class AttemptNumbers:
         course = self._course
         course.raise_highest(report.attempt)
         if course.phase is Phase.DONE:
-            return  # the floor in every acknowledgement makes the agent end it
+            return  # every acknowledgement names the last ended attempt (`floor`), so the agent ends its own
         if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
             course.adopt_highest(now)
         course.trial.drain_again(tuple(course.known))

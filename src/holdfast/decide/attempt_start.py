@@ -22,7 +22,7 @@ from holdfast.model.sidecar_ends import hooks_before_s
 
 
 class AttemptStart:
-    """Takes an attempt from the choice of its nodes and number to PREPARING."""
+    """Takes an attempt up to PREPARING: chooses nodes and a number, runs the checks, and places the ranks."""
 
     def __init__(self, course: GangState, orders: Orders, ending: AttemptRecorder, draining: Draining) -> None:
         self._course = course
@@ -51,7 +51,7 @@ class AttemptStart:
             self._number(PhaseTrigger.ENOUGH_NODES, now)
 
     def _number(self, trigger: PhaseTrigger, now: float) -> None:
-        """Give the next attempt its number. The number survives a crash: the event that led to it is in the journal."""
+        """Number the next attempt. A replay of the journal gives the same number."""
         course = self._course
         if course.places() is None:
             self._ending.finish_without_places(now)
@@ -156,7 +156,7 @@ class AttemptStart:
         if changed and self.look_elsewhere("the nodes have changed", now):
             return  # a node was left out during the checks, so another node has to hold the port of rank 0
         if seats is None:
-            # A reset between the attempts has failed: the job keeps the cause of the last attempt.
+            # A device reset between the attempts has failed: the job keeps the cause of the last attempt.
             check = self._ending.too_few()
             trial.fail_check(check)
             last = course.records[-1].report if course.records else None

@@ -67,7 +67,7 @@ class AttemptState:
         self.round = 1
         #: The nodes that run this round of checks.
         self.asked: frozenset[str] = frozenset()
-        #: The node that has rank 0 in this round of checks.
+        #: The node for which rank 0 is planned while this round of checks runs.
         self.meet_on = ""
         #: MASTER_ADDR and MASTER_PORT of the workers; None until the checks pass, and for a single node.
         self.meeting: Meeting | None = None
@@ -81,11 +81,11 @@ class AttemptState:
         self.nodes: tuple[str, ...] = ()
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
-        #: The journal has lost the attempt's beginning: the owner does not know its nodes.
+        #: Whether the journal has lost the attempt's beginning, so that the owner does not know its nodes.
         self.forgotten = False
-        #: Every event up to the attempt's placement is safe from a power cut.
+        #: Whether every event up to the attempt's placement is on disk, safe from a power cut.
         self.secured = False
-        #: The owner has sent PREPARE.
+        #: Whether the owner has sent PREPARE to the nodes.
         self.sent = False
         #: The phase in which the attempt failed; empty: it has not failed.
         self.failed_in = ""
@@ -94,7 +94,7 @@ class AttemptState:
         self.late: tuple[int, ...] = ()
         #: A clause for each of the first late ranks: its name, and its state in the last report of its node.
         self.late_words: tuple[str, ...] = ()
-        #: The event of a failure that only blames a peer; the gang waits for that peer's own report.
+        #: The event that reported a failure which only blames a peer; the gang waits for that peer's own report.
         self.suspect = ""
         self.reason = ""
         #: The request that ended the attempt; None: its own failure or success ended it.
@@ -107,7 +107,7 @@ class AttemptState:
         self.found: Conclusion | None = None
         self.grace_s = 0.0
         self.save_s = 0.0
-        #: The platform kills all processes at this time, so the agents do it no later.
+        #: When the platform kills all processes; the agents kill them no later. None: no such time is known.
         self.kill_by: float | None = None
         #: The first signal to the workers; 0: none, because they already got one from outside.
         self.signal = int(Signals.SIGTERM)
@@ -141,7 +141,7 @@ class AttemptState:
         self.said: Sequence[Evidence] = self._said
         #: The hooks that run after the attempt; None once the nodes have answered.
         self.hooks: RunHooks | None = None
-        #: Why the job continues in another run, if the end of the previous run ended this attempt; else empty.
+        #: Why the job continues in another run of it, if this attempt ended with its run; else empty.
         self.resumed = ""
 
     def charge(self, part: str, seconds: float) -> None:
@@ -193,7 +193,7 @@ class AttemptState:
         self.told_unsaved = True
 
     def let_go(self, now: float) -> None:
-        """Record that all workers are prepared and get their GO."""
+        """Record that all workers are prepared and that the owner sends GO."""
         self.go_at = now
 
     # ------------------------------------------------------------------------------------------ its nodes and troubles
@@ -261,7 +261,7 @@ class AttemptState:
         self.grace_s, self.save_s = grace_s, save_s
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:
-        """End the attempt with its run of the job: all its processes are gone.
+        """Record that the attempt ended with its run of the job, and all its processes too.
 
         `words`: why the job continues in another run.
         """
@@ -361,7 +361,7 @@ class AttemptState:
         return frozenset(rank for rank, known in self.roster.members.items() if known.state is MemberState.DONE)
 
     def evidence(self, phase: str, job: str) -> AttemptEvidence:
-        """Return the owner's own evidence. The loop adds logs and the machines' statements."""
+        """Return the owner's evidence about the attempt's end. The nodes add logs and what their machines recorded."""
         workers = tuple(
             WorkerEvidence(
                 role=known.seat.role,

@@ -19,7 +19,7 @@ from holdfast.model.job_spec import JobSpec
 MOST_BEAT_S = 5.0
 #: A node is lost after this many missed heartbeats.
 BEATS = 6
-#: Seconds. The shortest lease if the platform runs the owner on a machine without workers, and replaces that machine:
+#: Minimum lease in seconds, if the platform runs the owner on a machine without workers and replaces that machine: the
 #: workers survive the replacement.
 LEASE_APART_S = 30.0
 
