@@ -61,7 +61,7 @@ class FreeDevices:
         return cpu_list(found)
 
     def _order(self, wanted: int, devices: Collection[str]) -> list[int]:
-        """Return the memory domains in order: near the devices first, then with enough free CPUs, then the fullest."""
+        """Return the domains: those near the devices first, then those with enough free CPUs, then the fullest."""
         near = {self._node.near[device] for device in devices if device in self._node.near}
         room = [sum(map(len, cores)) for cores in self._domains]
 
@@ -74,7 +74,8 @@ class FreeDevices:
         """Take up to `wanted` CPUs of a domain: whole cores first, CPUs of partly used cores last."""
         found: list[int] = []
         whole = max(map(len, cores), default=0)
-        cores.sort(key=lambda core: len(core) < whole)  # a stable sort: whole cores first, otherwise in their order
+        # Whole cores first; the sort is stable, so their order stays otherwise.
+        cores.sort(key=lambda core: len(core) < whole)
         while cores and len(found) < wanted:
             core = cores.pop(0)
             number = wanted - len(found)
@@ -100,7 +101,7 @@ def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
 
 
 def lack(spec: JobSpec, nodes: Sequence[NodeInfo]) -> str:
-    """Return the workers' needs and the nodes' resources, as a clause; empty if no worker is bound."""
+    """Return a clause about what the workers need and what the nodes have; empty if no worker is bound."""
     if not binds(spec):
         return ""
     asked = "; ".join(text for role in spec.roles if (text := _asked(spec, role)))

@@ -1,4 +1,5 @@
-"""Stops, drains and explains an attempt, and decides what follows: the whole phase DRAINING."""
+"""The phase DRAINING: stops an attempt, waits until its processes have ended, explains the end, and decides what
+follows."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from holdfast.model.job_spec import RestartPolicy
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Seconds that background children of a finished job may take to exit: no worker waits for them.
+#: Seconds that background processes of a finished job may take to exit. No worker is left to wait for them.
 LEFTOVER_GRACE_S = 5.0
 #: Seconds that the nodes may take to collect evidence; then the owner explains the end with its own evidence alone.
 EVIDENCE_S = 30.0
@@ -119,7 +120,7 @@ class AttemptJudge:
 
 
 def _ended_by(stop: StopRequest | None) -> DecisionKind:
-    """Return how the job ends if the platform does not start it again."""
+    """Return the kind of the job's end, in case the platform does not start it again."""
     return DecisionKind.FAIL if stop is None else DecisionKind.STOP
 
 
@@ -214,7 +215,7 @@ class Draining:
             trial.end_by(request)
         grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
         if request.source is StopSource.PLATFORM:
-            # Further signals of a platform do not mean hurry: the platform has announced how much time it leaves.
+            # Further signals of a platform do not shorten the stop: the platform has announced how much time it leaves.
             trial.limit(request, now)
             trial.shorten_stop(grace_s, min(trial.save_s, request.save_s))
             self._limit(now)
@@ -235,7 +236,8 @@ class Draining:
     # ------------------------------------------------------------------------------------------ its nodes
 
     def lose(self, lost: LeftBehind) -> None:
-        """Record a lost node during the stop: it may be the cause, if other workers failed before the owner noticed."""
+        """Record a lost node during the stop: it may be the cause of the stop, if other workers failed before the owner
+        noticed the loss."""
         course, trial = self._course, self._course.trial
         draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
         if draining and any(known.exit is None for known in trial.roster.on(lost.node)):
@@ -299,7 +301,10 @@ class Draining:
         course.emit(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        """Return whether the gang waits for this evidence: not for an older attempt's, and not after the deadline."""
+        """Return whether the gang still waits for this evidence.
+
+        It ignores evidence of older attempts, or after the deadline.
+        """
         course = self._course
         return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
 
@@ -310,9 +315,11 @@ class Draining:
         """
         course = self._course
         if course.trial.said:
-            evidence = replace(evidence, platform=tuple(course.trial.said))  # some came later
+            # Some statements of the platform came after the evidence.
+            evidence = replace(evidence, platform=tuple(course.trial.said))
         if evidence.stop is None and course.trial.stop is not None:
-            evidence = replace(evidence, stop=course.trial.stop)  # the request that caused these exits came only now
+            # The request that explains these exits came after them.
+            evidence = replace(evidence, stop=course.trial.stop)
         course.trial.find(
             self._judge.understand(course.trial, evidence, course.records, course.spec.restarts, course.catalogue)
         )

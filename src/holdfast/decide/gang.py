@@ -42,7 +42,7 @@ from holdfast.model.job_spec import Seat
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: The job's time limit does not end these phases, because they end by themselves.
+#: Phases that the job's time limit does not end, because they end by themselves.
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
 
 
@@ -110,7 +110,7 @@ class Gang(GangState):
             case ev.NodeLeft():
                 self._nodes.left(event, now)
             case ev.ChecksMoved():
-                pass  # only readers of the journal use it, while the checks run
+                pass  # the gang does nothing: only readers of the journal use this event
             case ev.CheckFailedRunning():
                 self._troubles.check_failed(event, now)
             case ev.HangFound():
@@ -161,7 +161,10 @@ class Gang(GangState):
         return self.highest if drained or between else self.attempt - 1
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        """Return whether the gang waits for this evidence: not for an older attempt's, and not after the deadline."""
+        """Return whether the gang still waits for this evidence.
+
+        It ignores evidence of older attempts, or after the deadline.
+        """
         return self._draining.is_asked_for(event)
 
     def view(self) -> GangView:
@@ -202,7 +205,7 @@ class Gang(GangState):
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
-            self.raise_term(report.term)  # this journal does not know an owner that ran in between
+            self.raise_term(report.term)  # another owner has run in between, which this journal does not know
         mine = report.node in self.trial.roster
         if anew and self._nodes.agent_is_back(report.node, now):
             return

@@ -24,7 +24,7 @@ class MemberView(Noun, frozen=True, kw_only=True):
     """The state of one rank of the present attempt."""
 
     seat: Seat
-    #: None: the state is unknown; it was not reported, or not since the owner restarted.
+    #: The rank's last reported state; None: its agent has not reported since the attempt began or the owner restarted.
     state: MemberState | None = None
     exit: WorkerExit | None = None
 
@@ -42,13 +42,13 @@ class GangView(Noun, frozen=True, kw_only=True):
     members: tuple[MemberView, ...] = ()
     #: Nodes and devices that this job does not use.
     avoid: frozenset[str] = frozenset()
-    #: The event that the phase waits for, in words; empty while RUNNING and when DONE.
+    #: What must happen before the phase ends, in words; empty while RUNNING and when DONE.
     waits_for: str = ""
     next_wake: At | None = None
     term: int = 1
-    #: The present attempt has a number and has not ended.
+    #: Whether the present attempt has a number and has not ended.
     pending: bool = False
-    #: Why the owner asks the platform to start the job again, while it is QUEUED.
+    #: Why the owner has asked the platform to start the job again; empty unless the job is QUEUED.
     asked: str = ""
 
     @property
@@ -90,7 +90,10 @@ def view_of(course: GangState, speakers: AgentRegistry, next_wake: float | None)
 def waits_for(
     phase: Phase, trial: AttemptState, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float
 ) -> str:
-    """Return what the phase waits for. `undrained`: nodes not known to have stopped; `due`: when the pause ends."""
+    """Return what must happen before the phase ends, in words.
+
+    `undrained`: nodes not known to have stopped; `due`: when the pause ends.
+    """
     match phase:
         case Phase.CHECKING:
             return "the pre-checks"

@@ -35,10 +35,10 @@ class CheckStep(Noun, frozen=True, kw_only=True):
     interval_s: float = 5.0
     #: The time limit of the check with all its retries, from its first start.
     limit_s: float = 60.0
-    #: The check must not run in parallel with another one.
+    #: Whether the check must not run in parallel with another one.
     alone: bool = True
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
-    #: A failure only prints a warning, and the job starts.
+    #: Whether a failure only prints a warning, so that the job starts all the same.
     only_warn: bool = False
 
 
@@ -52,16 +52,16 @@ class GatePlan(Noun, frozen=True, kw_only=True):
     steps: tuple[CheckStep, ...] = ()
     #: The number of nodes that the job needs. If fewer would be left, the gate asks for a replacement instead.
     needed: int = 1
-    #: The time limit of the whole round in seconds; None: there is none.
+    #: The time limit of the whole round, in seconds; None: no limit.
     deadline_s: float | None = None
-    #: Run every check even after one has failed (`holdfast check`).
+    #: Whether to run the remaining checks after one has failed, as `holdfast check` does.
     keep_going: bool = False
 
 
 class Answered(Message, frozen=True, kw_only=True):
     """A run of a check has ended.
 
-    `step`: the check's index in the plan. `tried`: the number of the try; others are old.
+    `step`: the check's index in the plan. `tried`: the number of the try; the gate ignores earlier tries.
     """
 
     step: int
@@ -82,7 +82,7 @@ class Start(Message, frozen=True, kw_only=True):
 
 
 class Kill(Message, frozen=True, kw_only=True):
-    """Kill this run with all its children; its answer is not needed."""
+    """Kill this run of a check, with all its child processes."""
 
     step: int
     tried: int
@@ -117,7 +117,7 @@ class _CheckProgress:
     tried: int = 0
     deadline: float = 0.0
     due: float = 0.0
-    #: The last result that was not a pass.
+    #: The last failed or inconclusive result.
     bad: Finding | None = None
     final: Finding | None = None
     action: FailedAction | None = None
@@ -281,7 +281,7 @@ class Gate:
         return now + line.step.interval_s < line.deadline
 
     def _settle(self, line: _CheckProgress) -> list[Instruction]:
-        """Apply the last result that was not a pass: no retry is left."""
+        """Apply the last failed or inconclusive result, because no retry is left."""
         finding = line.bad
         assert finding is not None
         line.final = finding
@@ -375,12 +375,12 @@ def _is_note(line: _CheckProgress, finding: Finding) -> bool:
 
 
 def _aborts(finding: Finding) -> bool:
-    """Return whether the check only asks to stop the job."""
+    """Return whether the check asks to stop the job, and for nothing else."""
     return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)
 
 
 def check_message(finding: Finding | None) -> str:
-    """Return the message of a finding, or `no reason given`."""
+    """Return the message of a check's result, or `no reason given`."""
     return (finding.message if finding else "") or "no reason given"
 
 

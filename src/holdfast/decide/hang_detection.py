@@ -120,7 +120,7 @@ class HangWatch:
         self._closer = self._closer_after(look, judgement)
         match judgement:
             case Hung() if self._closer is NativeLook.WANTED:
-                # A hanging job can wait for one more look, which shows where native code waits.
+                # Take one more look, which shows where native code waits: the job hangs, so the delay costs nothing.
                 self._next_at = now
                 return LookAgain(why="the frames of machine code are wanted", look_at=now)
             case Hung():
@@ -191,10 +191,10 @@ ANSWER_S = 10.0
 STACK_S = 1.5
 #: Seconds added if native frames are requested.
 NATIVE_S = 15.0
-#: The evidence keeps the looks at up to this many ranks that differ, and at up to this many others.
+#: The evidence has the looks at up to this many culprits, and at up to this many other ranks.
 SHOWN = 64
 
-#: A request to every node, or the hang that was found.
+#: What the owner does next: a request to every node, or the event of the hang that was found.
 Next = LookAtRanks | WantLastWords | HangFound
 
 
@@ -331,7 +331,7 @@ def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> Han
 
 
 def _bounded(hang: HangEvidence) -> HangEvidence:
-    """Keep only the looks at the culprits and at some other ranks: a report names no more."""
+    """Keep only the looks at the first culprits and at some other ranks, since a report shows no more."""
     kept = set(hang.culprits[:SHOWN])
 
     def some(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:

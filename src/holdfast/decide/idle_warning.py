@@ -16,7 +16,7 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
-#: The number of looks at a silent gang within the whole time.
+#: The number of looks at a silent gang within the time after which the warning comes.
 PARTS = 4
 #: Seconds that a look may take; nothing waits for it.
 ANSWER_S = 60.0
@@ -131,7 +131,7 @@ class IdleWarning:
         return self._ask(Closeness.LIGHT, now)
 
     def _moved(self, at: float, now: float) -> None:
-        """Start the wait anew, because a rank was active at `at`."""
+        """Start to wait anew from `at`, when a rank was active."""
         self._since = at
         self._looks = []
         self._cores = {}

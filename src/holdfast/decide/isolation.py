@@ -40,7 +40,7 @@ __all__ = [
     "standings",
 ]
 
-#: Seconds. A RETRY_REQUEST fault that is no older than this does not affect an inference job.
+#: A RETRY_REQUEST fault does not stop an inference job for this many seconds: its requests are retried meanwhile.
 RETRY_WAIT_S = 60.0
 
 

@@ -17,7 +17,10 @@ MOST_SAID = 16
 
 
 class Resuming:
-    """Takes the job over from its previous run. Attempt numbers, records, budgets and avoided devices stay."""
+    """Continues the job after the platform has started it again.
+
+    It keeps attempt numbers, records, budgets and avoided devices.
+    """
 
     def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._course = course
@@ -72,7 +75,7 @@ class Resuming:
 
     def _give_up(self, why: str, now: float) -> None:
         course = self._course
-        assert course.asked is not None  # every way to QUEUED sets it
+        assert course.asked is not None  # every transition to QUEUED stores the request
         course.caused_by_this()
         course.say(f"not queued again: {why}")
         course.move(PhaseTrigger.REFUSED, now, why)

@@ -30,9 +30,9 @@ from holdfast.model.peer_addresses import ports_needed
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: The number of last transitions that a gang keeps in its story.
+#: The gang remembers this many transitions, the last ones (see `story`).
 STORY = 256
-#: The story keeps this many characters of the reason for a transition.
+#: Maximum length of a transition's reason in `story`, in characters.
 STORY_TEXT = 200
 
 
@@ -67,7 +67,7 @@ class GangState:
         self.began_after = 0
         #: The open request to the platform, while the job is QUEUED.
         self.asked: PendingRequeue | None = None
-        #: The number of requeues that are in no attempt's record.
+        #: The number of requeues that followed no attempt, so that no attempt's record counts them.
         self.unrecorded = 0
         #: When the last event was handled.
         self.handled_at = 0.0
@@ -143,7 +143,8 @@ class GangState:
     def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
         """Make the transition of the table, and add the time in the old phase to the attempt's time.
 
-        Raises `InvalidTransition`, without any change, if the table has no such transition. `why`: for the story.
+        Raises `InvalidTransition`, without any change, if the table has no such transition. `why`: the reason, for
+        `story`.
         """
         target = TABLE.get((self.phase, trigger))
         if target is None:
@@ -154,7 +155,7 @@ class GangState:
         self._story.append((now, self.attempt, self.phase, self.cause, why[:STORY_TEXT]))
 
     def count_since(self, now: float) -> None:
-        """Count the time of the present phase from `now` on."""
+        """Let the time of the present phase begin at `now`."""
         self.entered_at = now
 
     # ------------------------------------------------------------------------------------------ events and actions
@@ -202,7 +203,10 @@ class GangState:
             self.stop = None
 
     def raise_term(self, above: int = 0) -> None:
-        """Raise the term for another owner. `above`: a term that was seen; the new one is higher."""
+        """Raise the term, because a new owner begins.
+
+        `above`: a term that an agent has reported; the new term is higher.
+        """
         self.term = max(self.term, above) + 1
 
     def end_with(self, request: StopRequest) -> None:
@@ -213,7 +217,7 @@ class GangState:
         self.asked = asked
 
     def count_requeue(self) -> None:
-        """Count a requeue that is in no attempt's record."""
+        """Count a requeue that followed no attempt, so that no attempt's record counts it."""
         self.unrecorded += 1
 
     def finish(self, report: JobReport) -> None:
@@ -239,7 +243,7 @@ class GangState:
         self._left.add(node)
 
     def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
-        """Give these devices no work. `names`: the job's names for them."""
+        """Exclude these devices from the next attempts. `names`: the job's names for them."""
         self.kept_out += tuple(kept)
         self._avoid.update(names)
 
@@ -262,7 +266,7 @@ class GangState:
         self.entered_at = now
 
     def raise_highest(self, attempt: int) -> None:
-        """Record the number of an attempt that a node has reported."""
+        """Record the number of an attempt that a node has reported, if it is the highest so far."""
         self.highest = max(self.highest, attempt)
 
     def adopt_highest(self, now: float) -> None:

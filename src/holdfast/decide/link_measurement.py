@@ -32,8 +32,8 @@ SIZE = 1 << 20
 WAIT_S = 5.0
 #: Seconds that the measurement of all links may take.
 ALL_S = 20.0
-#: Maximum number of waves; more would show no more. With more nodes than this, the search ends after two waves if no
-#: exchange has worked.
+#: Maximum number of waves of exchanges; more waves would find nothing more. With more nodes than this, the search ends
+#: after two waves if no exchange has worked.
 MOST_WAVES = 8
 #: An exchange that takes over this many times as long as the fast quarter is slow, which gives a warning.
 SLOW_FACTOR = 8.0
@@ -41,7 +41,7 @@ SLACK_S = 0.1
 
 Word = PortOpen | PeerMeasured
 Order = OpenPort | MeasurePeer | ClosePort
-#: (node, command) for each node that gets one.
+#: Pairs of a node and the command for it.
 Orders = list[tuple[str, Order]]
 
 

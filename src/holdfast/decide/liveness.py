@@ -23,7 +23,7 @@ HISTORY = 3
 class _Word(msgspec.Struct):
     """The last heartbeat of one agent.
 
-    `said_at`: when its silence was last reported (seconds); None: not since then.
+    `said_at`: when its silence was last reported (seconds); None: not since that heartbeat.
     """
 
     boot: int
@@ -79,7 +79,7 @@ class Liveness:
         return word.heard_at if word is not None else None
 
     def forget(self, node: str, boot: int) -> None:
-        """Stop watching a node: this agent has ended with all its processes."""
+        """Stop watching a node, because its agent has ended with all its processes."""
         word = self._words.get(node)
         if word is not None and word.boot <= boot:
             del self._words[node]  # `_wake` may now be too early, which costs less than a scan of all nodes

@@ -12,7 +12,7 @@ from holdfast.model.human_format import with_address
 from holdfast.model.job_spec import NodeInfo
 from holdfast.model.phrases import Phrase
 
-#: The output names up to this many joining nodes one by one; with more nodes it only prints some of the counts.
+#: The output names each of up to this many joining nodes; with more nodes it prints only the count, now and then.
 SAID = 32
 
 
@@ -24,7 +24,7 @@ class Assembly:
         #: The nodes that can take part.  Thousands may join one by one, and the set saves a scan of all nodes each
         #: time.
         self._able: set[str] = set()
-        #: (number of avoided names, run) when `_able` was last computed.
+        #: The number of avoided names and the number of the run for which `_able` was computed.
         self._judged_by = (-1, 0)
 
     # ------------------------------------------------------------------------------------------ present nodes
@@ -162,7 +162,7 @@ class Assembly:
         return f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here{listed}"
 
     def muster(self, now: float) -> GangShortfall:
-        """Return the data for the report about a gang whose nodes did not join in time."""
+        """Return the evidence about the nodes that did not join in time, for the report."""
         course, plan = self._course, self._course.spec.nodes
         good = self.fit()
         names = {node.name for node in good}
@@ -183,7 +183,7 @@ class Assembly:
 
 
 def waits_for(course: GangState) -> str:
-    """Return what an ASSEMBLING gang waits for, in words."""
+    """Return the nodes that an ASSEMBLING gang waits for, in words."""
     plan, assembly = course.spec.nodes, Assembly(course)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"

@@ -19,7 +19,7 @@ from holdfast.model.evidence import LeftBehind, MemoryKill
 
 
 class Nodes:
-    """Begins an attempt, continues it or waits, depending on the present nodes."""
+    """Handles changes of the present nodes: begins an attempt, continues it, or waits for nodes."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Nodes:
         course.leave(event.node)
         self._troubles.left(event, now)
         if event.fenced:
-            # The node has no agent any more that could report the end of its workers.
+            # The node's agent is gone, so nothing reports the end of its workers.
             self._speakers.busy.pop(event.node, None)
             self._draining.fence(event.node, now)
         self.look(now)

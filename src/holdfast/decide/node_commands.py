@@ -13,7 +13,7 @@ from holdfast.decide.phases import Phase
 from holdfast.model.actions import Send
 from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
 
-#: A PREPARE that lists all peers is long: only this many nodes are expected to answer within `resend_s`.
+#: A PREPARE that lists all peers is long. So `resend_s` is only enough for this many nodes.
 AT_ONCE = 100
 
 

@@ -82,7 +82,7 @@ class NodeWorkers:
         else:
             hand.state = MemberState.FAILED
             if ended.ok:
-                # It exited before GO without any work: that is no success, and the other workers never got their GO.
+                # The process exited before GO, so it has done no work: an exit status of 0 is no success.
                 hand.start_failed = "its process ended with status 0 before it was told to go"
 
     def reaped(self) -> None:

@@ -114,7 +114,7 @@ class Owner:
         before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
             self.gang.count_stale()
-            return None  # a later report has overtaken this one, which is therefore out of date
+            return None  # a later report has overtaken this one on the way
         self.clocks.learn(report, now)
         self.said[report.node] = report
         lost = report.node in self.gang.absent and report.node not in self.gang.left
@@ -123,7 +123,7 @@ class Owner:
         return ev.AgentReported(report=self.clocks.dated(report, now))
 
     def welcome(self, joined: ev.NodeJoined) -> ev.NodeJoined | None:
-        """Take an agent's hello. Return the event for the gang; None if the gang knows this node and this agent.
+        """Handle an agent's hello. Return the event for the gang; None if the gang knows this node and this agent.
 
         A reconnect after a lost connection is no news about the node.
         """

@@ -14,7 +14,8 @@ from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat, aske
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
-    """Return the nodes that are not avoided, without their avoided devices; a node without usable devices drops out."""
+    """Return the nodes that are not avoided, without their avoided devices; a node whose devices are all avoided is
+    left out."""
     kept = []
     for node in nodes:
         if node.name in avoid:
@@ -235,7 +236,8 @@ def line_up(
 
 
 def _successor(gone: NodeInfo | None, free: dict[str, NodeInfo]) -> str:
-    """Return the node that replaces `gone`: with the same node rank, else with as many slots so that no rank moves."""
+    """Return the node that replaces `gone`: one with the same node rank, else one with as many slots, so that the other
+    ranks stay."""
     if gone is not None:
         typed = (name for name, node in free.items() if node.node_rank is not None and node.node_rank == gone.node_rank)
         alike = (name for name, node in free.items() if node.slots == gone.slots)

@@ -77,7 +77,7 @@ def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
         other = highest.get(count.name)
         if other is None or _place(count) > _place(other):
             highest[count.name] = count
-    # Sort the epoch first, because it decides what the other counts mean.
+    # The epoch comes first, because the other counts may begin again in each epoch.
     return tuple(sorted(highest.values(), key=lambda count: (count.name != EPOCH, count.name)))
 
 

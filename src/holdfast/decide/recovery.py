@@ -60,7 +60,7 @@ def recover(
     # A try on other nodes is a new try: the same failure ends the job only if it happens there as well.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
-        # Another run of the job gets other nodes, and is not charged to the user.
+        # Another run of the job gets other nodes, and the user's budget does not pay for it.
         taken_from = is_loss(report) or report.rerun is Rerun.ELSEWHERE
         if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
             return _elsewhere(report, left, bad)
@@ -117,7 +117,7 @@ def _refusal(
     same: str,
     now: float,
 ) -> str:
-    """Return why there is no next attempt; empty if there may be one."""
+    """Return why no further attempt may be made; empty: one may be made."""
     if report.rerun is Rerun.NEVER:
         if report.phrase == Phrase.CHECK_FAILED:
             return "the check asks to stop the job"

@@ -44,7 +44,8 @@ def failed(record: AttemptRecord) -> bool:
 
 
 def failures_in_row(history: Sequence[AttemptRecord]) -> int:
-    """Return the number of attempts since the last one that progressed or ran healthily, that one included."""
+    """Return how many attempts the present row of failures has: those from the last one that progressed or ran
+    healthily."""
     count = 0
     for record in reversed(history):
         count += 1
@@ -75,7 +76,7 @@ class RequeueBudget(msgspec.Struct, frozen=True):
 
     spent: int
     limit: int
-    #: Why there is no further run; empty: no platform starts jobs again. None: a further run is possible.
+    #: Why no further run is possible; empty: no platform starts jobs again. None: a further run is possible.
     refusal: str | None
 
     def cost(self) -> str:
