@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.catalogue import fault_codes, nvidia
-from holdfast.decide.faults import holdfast_format, seed_format
+from holdfast.decide.faults import ascend_format, holdfast_format
 from holdfast.decide.faults.fault_policy import NEVER_S, FrequencyRule
 from holdfast.decide.faults.shipped_policy import default_policy, shipped_levels, shipped_rules
 from holdfast.errors import BadUsage
@@ -70,7 +70,7 @@ def test_keys_of_the_seeds_files_are_case_insensitive_as_they_are_there() -> Non
         b'{"faultfrequency": [{"EVENTID": ["80e18005"], "timewindow": 60, "times": 1, "faulthandling": "SeparateNPU"}]}'
     )
     rule = FrequencyRule(window_s=60, times=1, remedy=Remedy.ISOLATE, release_s=NEVER_S, entry="FaultFrequency[0]")
-    assert seed_format.read_rules(text).frequency == {"80E18005": rule}
+    assert ascend_format.read_rules(text).frequency == {"80E18005": rule}
 
 
 def test_what_is_built_in() -> None:

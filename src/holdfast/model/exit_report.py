@@ -44,7 +44,7 @@ class Outcome(enum.StrEnum):
 
 
 class Trigger(enum.StrEnum):
-    """The kind of evidence that decided a report (the values are the seed's field names)."""
+    """The kind of evidence that decided a report. Values that OpenPAI's exit info also has are its field names."""
 
     EXIT_CODE = "originalUserExitCode"
     SIGNAL = "caughtSignal"

@@ -1,6 +1,6 @@
 """The rules in force: levels of codes, frequency and duration rules, and the graceful-tolerance times.
 
-The ranges are those of the seed's fault configuration. The engine computes in whole milliseconds, so that a time at
+The ranges are those of Ascend's fault configuration. The engine computes in whole milliseconds, so that a time at
 the limit is judged exactly.
 """
 
@@ -89,7 +89,7 @@ class Policy(Noun, frozen=True, kw_only=True):
     duration: dict[str, DurationRule] = {}
     grace: GraceTimes = GraceTimes()
     spelled: dict[str, str] = {}
-    #: Whether messages use the seed's names of levels, because a file of the user has them.
+    #: Whether messages use Ascend's names of levels, because a file of the user has them.
     seed_names: bool = False
 
     def spell(self, code: str) -> str:
@@ -97,7 +97,7 @@ class Policy(Noun, frozen=True, kw_only=True):
         return self.spelled.get(code, code)
 
     def flat(self) -> dict[str, int | str]:
-        """Return the rules in force under the seed's names: `FaultFrequency.80E18005.Times` → 3."""
+        """Return the rules in force under Ascend's names: `FaultFrequency.80E18005.Times` → 3."""
         out: dict[str, int | str] = {
             "WaitProcessReadCMTime": self.grace.save_s,
             "WaitDeviceResetTime": self.grace.reset_s,

@@ -1,4 +1,4 @@
-"""Maps a fault code to its remedy, and remedies to the seed's names of levels. Pure.
+"""Maps a fault code to its remedy, and remedies to Ascend's names of levels. Pure.
 
 Callers pass in the tables; `holdfast.decide.faults.fault_policy` builds them.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from holdfast.catalogue.fault_codes import LINK_DOWN, NETWORK_CODES
 from holdfast.model.faults import Remedy, Severity, Standing
 
-#: The seed's name of each remedy.
+#: Ascend's name of each remedy.
 LEVEL_NAMES: dict[Remedy, str] = {
     Remedy.NONE: "NotHandleFault",
     Remedy.WATCH: "SubHealthFault",
@@ -23,7 +23,7 @@ LEVEL_NAMES: dict[Remedy, str] = {
     Remedy.HOLD: "ManuallySeparateNPU",
 }
 
-#: The seed's name for "no fault", which is below every level.
+#: Ascend's name for "no fault", which is below every level.
 NORMAL = "NormalNPU"
 
 REMEDIES: dict[str, Remedy] = {name: remedy for remedy, name in LEVEL_NAMES.items()}
@@ -57,12 +57,12 @@ def remedy_of(code: str, severity: Severity, levels: Mapping[str, Remedy]) -> Re
 
 
 def level_name(remedy: Remedy | None) -> str:
-    """Return the seed's name of a level. None: no fault."""
+    """Return Ascend's name of a level. None: no fault."""
     return NORMAL if remedy is None else LEVEL_NAMES[remedy]
 
 
 def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
-    """Return whether a level is healthy by the seed's rule.
+    """Return whether a level is healthy by Ascend's rule.
 
     RETRY_REQUEST and higher are unhealthy; AVOID is unhealthy only while no job uses the device.
     """

@@ -1,6 +1,6 @@
 """Replays a fault case (files, a timeline, checks) and returns the state at each check. Pure; it reads no clock.
 
-The timing is that of the seed's own plugin, which looks once a tick. Events that have arrived by then are applied in
+The timing is that of Ascend's device plugin, which looks once a tick. Events that have arrived by then are applied in
 the order of their own times; then deadlines are passed. A `recover` arrives one second late, as the driver's do,
 unless the case gives its delay.
 """
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.decide.faults import seed_format
+from holdfast.decide.faults import ascend_format
 from holdfast.decide.faults.fault_engine import FaultEngine
 from holdfast.decide.faults.fault_policy import Levels, Policy, PolicyProblem, Rules, policy_of
 from holdfast.decide.faults.fault_remedies import NORMAL, REMEDIES, level_name
@@ -46,11 +46,11 @@ class _Files:
                 self._use_default(key)
                 continue
             else:
-                data = seed_format.encode(config[key])
+                data = ascend_format.encode(config[key])
             if key == "faultCode":
-                self.levels = self._or_default(seed_format.read_codes(data), shipped_levels(), key)
+                self.levels = self._or_default(ascend_format.read_codes(data), shipped_levels(), key)
             else:
-                self.rules = self._or_default(seed_format.read_rules(data), shipped_rules(), key)
+                self.rules = self._or_default(ascend_format.read_rules(data), shipped_rules(), key)
 
     def _use_default(self, key: str) -> None:
         if key == "faultCode":

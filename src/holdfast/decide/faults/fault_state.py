@@ -83,7 +83,7 @@ class LevelChange(Noun, frozen=True, kw_only=True):
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
-        """Return `reason`; with `seed_names` it has the seed's names of levels, for users whose rules have them."""
+        """Return `reason`; with `seed_names` it has Ascend's names of levels, for users whose rules have them."""
         was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
         match self.kind:
             case ChangeKind.LEVEL:
@@ -260,7 +260,7 @@ class FaultState:
         return any(reason.remedy is Remedy.HOLD and reason.counts for reason in self.reasons(name))
 
     def healthy(self, name: str) -> tuple[bool, bool]:
-        """Return whether the planes are healthy by the seed's rule: (chip, network)."""
+        """Return whether the planes are healthy by Ascend's rule: (chip, network)."""
         device = self.devices.get(name)
         in_use = device is not None and device.in_use
         chip, network = self.plane_levels(name)

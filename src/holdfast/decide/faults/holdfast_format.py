@@ -19,7 +19,7 @@ duration:
 grace: {save_s: 30, reset_s: 150, heal_s: 15}
 ```
 
-Ranges and the handling of mistakes are the seed's: a value out of range drops its entry, a wrong format the whole
+Ranges and the handling of mistakes are Ascend's: a value out of range drops its entry, a wrong format the whole
 file.
 """
 

@@ -12,7 +12,7 @@ from holdfast.decide.faults.holdfast_format import read_rules
 
 @functools.cache
 def shipped_levels() -> Levels:
-    """Return the levels of the seed's `faultCode.json` as shipped."""
+    """Return the levels of Ascend's `faultCode.json` as shipped."""
     rows = {key: row for key, row in shipped_codes().items() if row.remedy is not None}
     return Levels(
         levels={key: row.remedy for key, row in rows.items() if row.remedy is not None},
@@ -22,7 +22,7 @@ def shipped_levels() -> Levels:
 
 @functools.cache
 def shipped_rules() -> Rules:
-    """Return the rules of the seed's `faultCustomization.json` as shipped."""
+    """Return the rules of Ascend's `faultCustomization.json` as shipped."""
     return read_rules(rules_text("ascend").encode())
 
 
@@ -47,5 +47,5 @@ def default_policy() -> Policy:
 
 
 def with_catalogue(levels: Levels, *, of_seed: bool) -> Levels:
-    """Merge a file's levels over the built-in ones. A file of the seed replaces its vendor's whole list (`of_seed`)."""
+    """Merge a file's levels over the built-in ones. Ascend's file replaces its vendor's whole list (`of_seed`)."""
     return merged(catalogue_levels(frozenset({"ascend"}) if of_seed else frozenset()), levels)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.decide.faults import holdfast_format, seed_format
+from holdfast.decide.faults import ascend_format, holdfast_format
 from holdfast.decide.faults.fault_policy import Levels, Policy, PolicyProblem, Rules, policy_of
 from holdfast.decide.faults.fault_remedies import level_name
 from holdfast.decide.faults.shipped_policy import default_rules, with_catalogue
@@ -113,10 +113,10 @@ def _lint_one(name: str) -> tuple[LintedFile, Levels, Rules]:
         return _finding(name, "holdfast", problems, levels, rules), levels, rules
     document = _json(data)
     keys = {key.lower() for key in document} if isinstance(document, dict) else set()
-    if keys & {section.lower() for section in seed_format.SECTIONS}:
-        rules = seed_format.read_rules(data)
+    if keys & {section.lower() for section in ascend_format.SECTIONS}:
+        rules = ascend_format.read_rules(data)
         return _finding(name, "faultCustomization.json", list(rules.problems), Levels(), rules), Levels(), rules
-    levels = seed_format.read_codes(data)
+    levels = ascend_format.read_codes(data)
     return _finding(name, "faultCode.json", list(levels.problems), levels, Rules()), levels, Rules()
 
 
@@ -155,12 +155,12 @@ def _levels_of(name: str, data: bytes) -> Levels:
     if _is_own(name):
         read = holdfast_format.read_levels(data)
         return read if _fatal(read) else with_catalogue(read, of_seed=False)
-    read = seed_format.read_codes(data)
+    read = ascend_format.read_codes(data)
     return read if _fatal(read) else with_catalogue(read, of_seed=True)
 
 
 def _rules_of(name: str, data: bytes) -> Rules:
-    return holdfast_format.read_rules(data) if _is_own(name) else seed_format.read_rules(data)
+    return holdfast_format.read_rules(data) if _is_own(name) else ascend_format.read_rules(data)
 
 
 def _fatal(read: Levels | Rules) -> PolicyProblem | None:

@@ -1,8 +1,8 @@
-"""Reads the seed's own two files, `faultCode.json` and `faultCustomization.json`, unchanged.
+"""Reads the two files of Ascend's device plugin, `faultCode.json` and `faultCustomization.json`, unchanged.
 
 A value out of range drops its entry, with a problem that names the entry; a later valid entry may use its codes. A
 wrong data format (broken JSON, a string in place of a number, 2.5 for an integer) is fatal: the whole file is ignored.
-`null` means absent. Keys and codes are case-insensitive, as in the seed.
+`null` means absent. Keys and codes are case-insensitive, as in Ascend's plugin.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _DURATION = ("EventId", "FaultTimeout", "RecoverTimeout", "FaultHandling")
 _INT64 = 2**63
 
 
-class _WrongSeedFormat(Exception):
+class _WrongFormat(Exception):
     """The file has the wrong format. This module catches it and reports a fatal problem."""
 
 
@@ -71,7 +71,7 @@ def read_codes(data: bytes) -> Levels:
     """Read the levels of `faultCode.json`. It never raises: `problems` lists what was ignored."""
     try:
         return _codes(_document(data), _repeated(data))
-    except _WrongSeedFormat as error:
+    except _WrongFormat as error:
         return Levels(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
 
 
@@ -79,7 +79,7 @@ def read_rules(data: bytes) -> Rules:
     """Read the rules of `faultCustomization.json`. It never raises: `problems` lists what was ignored."""
     try:
         return _rules(_document(data), _repeated(data))
-    except _WrongSeedFormat as error:
+    except _WrongFormat as error:
         return Rules(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
 
 
@@ -232,7 +232,7 @@ def _document(data: bytes) -> dict[str, Any]:
     try:
         value = json_value(data, most_bytes=MOST_CONFIG_BYTES)
     except Malformed as error:
-        raise _WrongSeedFormat(f"it is not JSON: {error}") from error
+        raise _WrongFormat(f"it is not JSON: {error}") from error
     return _object(value, "the file")
 
 
@@ -267,7 +267,7 @@ def _field(item: dict[str, Any], name: str) -> Any:
 
 def _wrong(where: str, wanted: str, value: Any) -> NoReturn:
     shown = msgspec.json.encode(value).decode()
-    raise _WrongSeedFormat(f"{where}: {wanted} was expected, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
+    raise _WrongFormat(f"{where}: {wanted} was expected, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
