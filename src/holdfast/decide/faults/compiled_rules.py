@@ -1,5 +1,6 @@
-"""The rules for one code, compiled for the fold: plain numbers, times in milliseconds, remedies as integers; and the
-devices on which the code was seen briefly."""
+"""The rules for one fault code in the form that the fault engine needs: plain numbers, times in milliseconds, remedies
+as
+integers; and the devices on which the code was seen only briefly."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def order_of(entry: Entry) -> int:
 
 
 class CompiledRules(msgspec.Struct, frozen=True):
-    """The rules for one code. It is a struct because the fold reads its fields a dozen times an event."""
+    """The rules for one code. It is a struct because the engine reads its fields a dozen times for each event."""
 
     #: The code's base level, or `NOTHING` if no list has the code: then the event's severity decides.
     level: int
@@ -67,7 +68,7 @@ class CompiledRules(msgspec.Struct, frozen=True):
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
     def only_counts_differ(self, other: CompiledRules) -> bool:
-        """Return whether only the frequency rules differ. Such a reload changes nothing for a track without counts."""
+        """Return whether only the frequency rules differ. A track without counts is not affected by such a reload."""
         return self._rest() == other._rest()
 
     def _rest(self) -> tuple[object, ...]:
@@ -75,13 +76,14 @@ class CompiledRules(msgspec.Struct, frozen=True):
 
 
 def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Remedy]:
-    """Return the event's canonical code and its base remedy, without the rules that count repetitions."""
+    """Return the event's canonical code, and its remedy by the code list alone, without frequency and duration
+    rules."""
     code = canonical(event.code)
     return code, remedy_of(code, event.severity, levels)
 
 
 def judge_of(code: str, policy: Policy) -> CompiledRules:
-    """Return a policy's rules for one canonical code."""
+    """Compile a policy's rules for one canonical code."""
     counted: FrequencyRule | None = policy.frequency.get(code)
     lasting: DurationRule | None = policy.duration.get(code)
     level = policy.levels.get(code)
@@ -102,7 +104,7 @@ def judge_of(code: str, policy: Policy) -> CompiledRules:
     )
 
 
-#: (order of the event, time in milliseconds until which `codes` lists it).
+#: A momentary event on a device: its order, and the time (milliseconds) until which it counts as active.
 Sighting = tuple[int, int]
 
 
@@ -124,7 +126,7 @@ class Code:
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
         """Use these rules from now on."""
         self.judge = judge
-        #: The base level by severity.
+        #: The base level for each severity, in the order of `SEVERITIES`.
         self.bases = judge.bases()
         #: The code as users write it.
         self.spelled = policy.spell(self.key)
@@ -153,7 +155,7 @@ class Code:
         self.seen, self.earlier = {}, self.seen
 
     def shown_after(self, moment: int) -> Iterator[str]:
-        """Yield the devices with a sighting that still counts as seen after `moment`, or that happens after it."""
+        """Yield the devices on which a sighting still counts as active after `moment`."""
         for generation in (self.earlier, self.seen):
             for device, (_, until) in generation.items():
                 if until > moment:

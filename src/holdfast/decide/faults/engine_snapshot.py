@@ -46,13 +46,13 @@ class EngineState(Noun, frozen=True, kw_only=True):
     clock: int = 0
     ticked: int = 0
     devices: dict[str, DeviceState] = {}
-    #: Known devices of which no event is kept.
+    #: The known devices for which the engine keeps no event.
     known: tuple[str, ...] = ()
     taken: dict[str, dict[str, int]] = {}
     refused: dict[str, int] = {}
     reloads: list[tuple[int, Policy, Policy]] = []
     releases: list[tuple[int, str]] = []
-    #: Code → device → the sighting of a momentary event whose code asks for nothing.
+    #: Code → device → its latest sighting, for codes that have no rule and no remedy.
     seen: dict[str, dict[str, tuple[int, int]]] = {}
 
 

@@ -40,9 +40,9 @@ from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 __all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange", "Reason"]
 
-#: Seconds. An event whose time is further in the future is refused: its source's clock is wrong.
+#: The engine refuses an event that is dated more than this many seconds in the future: its source's clock is wrong.
 FUTURE_S = 60.0
-#: The window of the circuit breaker for duration rules, which have none themselves: one hour, in milliseconds.
+#: The circuit breaker's window for duration rules, in milliseconds: one hour, since these rules have no window.
 _DURATION_WINDOW = 3_600_000
 _OLDEST = -1.0e12
 _AT = attrgetter("at")
@@ -157,7 +157,7 @@ class FaultEngine(FaultState):
         return changes
 
     def next_wake(self) -> float | None:
-        """Return when `tick` has something to do next, in seconds; None: not before another call changes something."""
+        """Return when `tick` is next needed, in seconds; None: not until another call changes something."""
         alarms = self._alarms
         while (alarm := alarms.first()) is not None:
             due = alarm[0]
@@ -308,7 +308,7 @@ class FaultEngine(FaultState):
         told = device.level
         if asked != told:
             device.level = asked
-            # A momentary NONE, or its end, changes nothing.
+            # A momentary event without a remedy changes nothing, nor does its end.
             if asked > 0 or told > 0:
                 changes.append(
                     LevelChange(

@@ -60,7 +60,7 @@ class Overlaps:
 
 
 def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float) -> list[FaultEvent]:
-    """Return recovery events for every active code of these devices, after a finished reset. Holds stay."""
+    """Return a recovery event for every active code of these devices, because a reset has cleared them. Holds stay."""
     return [
         FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source="reset")
         for device in devices

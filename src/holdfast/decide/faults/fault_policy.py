@@ -40,7 +40,7 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
     remedy: Remedy
     release_s: int = NEVER_S
     dry_run: bool = False
-    #: The entry of the file that the rule comes from; the circuit breaker counts devices by it.
+    #: The place of the rule in its file: `frequency[2] (line 9)`. The circuit breaker counts devices for each place.
     entry: str = ""
 
     @property
@@ -97,7 +97,7 @@ class Policy(Noun, frozen=True, kw_only=True):
         return self.spelled.get(code, code)
 
     def flat(self) -> dict[str, int | str]:
-        """Return the rules in force under Ascend's names: `FaultFrequency.80E18005.Times` → 3."""
+        """Return every value of the rules by its name in Ascend's files: `FaultFrequency.80E18005.Times` → 3."""
         out: dict[str, int | str] = {
             "WaitProcessReadCMTime": self.grace.save_s,
             "WaitDeviceResetTime": self.grace.reset_s,
@@ -120,7 +120,7 @@ class Policy(Noun, frozen=True, kw_only=True):
 class PolicyProblem(Noun, frozen=True, kw_only=True):
     """One part of a file that is ignored, and the reason.
 
-    `fatal`: the whole file is ignored because of it. `harmless`: the user loses nothing by it.
+    `fatal`: the whole file is ignored because of it. `harmless`: ignoring it changes nothing.
     """
 
     #: The place in the file: `FaultFrequency[2]`, `codes.79`; empty: the file as a whole.

@@ -72,7 +72,7 @@ def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
 
 
 def standing_of(remedy: Remedy | None) -> Standing:
-    """Return the device's standing at this level: whether new work may be placed on it, and what ends that."""
+    """Return the device's standing at this level: whether new work may be placed on it, and until when."""
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return Standing.HEALTHY
     if remedy is Remedy.HOLD:

@@ -20,7 +20,7 @@ from holdfast.errors import BadUsage
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 from holdfast.untrusted import json_value
 
-#: The time `t` = 0 of every case, in seconds since the epoch.
+#: The time `t = 0` of every case, in seconds since the epoch.
 EPOCH_S = 1_700_000_000
 RECOVER_DELAY_S = 1.0
 _FAR = 1.0e12
@@ -181,7 +181,7 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
             kind, code, level, at = _reason(reason)
             remedy = REMEDIES[level]
             if remedy is Remedy.HOLD and held is not None and name not in held:
-                continue  # a person has released the device meanwhile
+                continue  # a person has released the device since then
             if kind == "FaultDuration":
                 continue  # the engine judges the duration itself, from the fault's events
             engine.hold(name, code or engine.AUTOFILL, at, remedy)

@@ -60,7 +60,7 @@ class ChangeKind(enum.StrEnum):
     LEVEL = "level"
     #: A dry-run rule escalated: the change reports what the rule would have done.
     WOULD = "would"
-    #: The circuit breaker stopped a rule that has excluded its share of devices: a person must look.
+    #: The circuit breaker stopped a rule that has excluded its share of devices; a person must look at the rule.
     BREAKER = "breaker"
 
 
@@ -109,7 +109,7 @@ class Reason(Noun, frozen=True, kw_only=True):
     code: str
     remedy: Remedy
     at: float
-    #: False: the rule is a dry run, or the circuit breaker stopped it.
+    #: Whether the escalation has an effect; False: its rule is a dry run, or the circuit breaker stopped it.
     counts: bool = True
 
     def __str__(self) -> str:
@@ -149,20 +149,20 @@ class FaultState:
         self.taken = DevicesByRule()
         #: The latest `now`, in milliseconds.
         self.clock = 0
-        #: The time of the latest tick (milliseconds): deadlines up to it were passed.  Later ones wait for the next
+        #: The time of the latest tick (milliseconds): earlier deadlines were applied.  Later ones wait for the next
         #: tick.
         self.ticked = 0
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
         self._codes: dict[str, Code] = {}
-        #: Codes by the spelling of their sources.
+        #: Each code by every spelling in which a source has reported it.
         self._spoken: dict[str, Code] = {}
         #: The deadlines of tracks, and the times at which momentary events stop counting as active.
         self._alarms = Alarms()
         self._alarms_most = 1024
         #: Tracks due for deletion, in buckets by the minute of their `fades`. Each track is in one bucket at most.
         self._fading: dict[int, list[Track]] = {}
-        #: When sightings were last aged, in milliseconds.
+        #: When the engine last forgot old sightings, in milliseconds (see `Code.age`).
         self._aged = 0
         #: The order of the latest reload or release.
         self._last_deed = -INF
@@ -170,7 +170,7 @@ class FaultState:
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
 
-    # ---- what is known without any fault
+    # ---- devices without a fault
 
     def register(self, devices: Iterable[str]) -> None:
         """Add existing devices. The circuit breaker computes its share from the number of known devices."""
@@ -183,7 +183,7 @@ class FaultState:
         device.in_use = in_use
         self._forget_if_unused(device)
 
-    # ---- what can be asked
+    # ---- queries
 
     def level(self, name: str) -> Remedy | None:
         """Return the device's level as of the latest `now`: the highest of both planes. None: no fault."""
@@ -248,7 +248,7 @@ class FaultState:
         return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
 
     def given_back(self, name: str) -> bool:
-        """Return whether a person has released the device since its latest event, and nothing about it lasts."""
+        """Return whether a person has released the device since its latest event, and it has no fault or escalation."""
         released = max((order for order, device in self._releases if device == name), default=-INF)
         return not self.lasts(name) and released >= max((track.order for track in self._tracks(name)), default=INF)
 
@@ -266,7 +266,7 @@ class FaultState:
         chip, network = self.plane_levels(name)
         return is_healthy(chip, in_use), is_healthy(network, in_use)
 
-    # ---- what survives
+    # ---- dump and load
 
     def dump(self) -> EngineState:
         """Return the whole state, for a later `load`."""
@@ -325,7 +325,7 @@ class FaultState:
         return code
 
     def _meet(self, spelled: str) -> Code:
-        """Add a new spelling of a code. When there are too many spellings, forget them all, and the unused codes."""
+        """Add a spelling of a code. If there are too many spellings, forget them all first, and the unused codes."""
         if len(self._spoken) >= _SPOKEN_MOST:
             self._spoken.clear()
             used = {track.code.key for device in self.devices.values() if device for track in device.tracks.values()}
@@ -349,7 +349,7 @@ class FaultState:
         due = track.due
         shown = track.seen_until - 1
         if shown < due and shown >= self.clock and not track.active and track.code.bases[track.severity] > 0:
-            # The end of a momentary event matters only for a code that asks for something.
+            # The end of a momentary event changes the level only if the code has a remedy.
             due = shown
         if due < track.wake:
             track.wake = due
@@ -402,7 +402,7 @@ def _wanted(alarm: Alarm) -> bool:
     return alarm[-1].wake == alarm[0]
 
 
-# A table, because calling an enum runs in Python, and each change does it twice. Index -1 (`NOTHING`) is None.
+# A table is faster than a call of the enum, and each change needs two remedies. Index -1 (`NOTHING`) is None.
 _REMEDIES: tuple[Remedy | None, ...] = (*Remedy, None)
 
 

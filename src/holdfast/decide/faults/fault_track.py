@@ -29,7 +29,7 @@ from holdfast.decide.faults.compiled_rules import (
 )
 from holdfast.model.faults import Remedy
 
-#: A log with at most this many entries is not shortened.
+#: The log is only shortened if it has more entries than this.
 SHORT = 64
 
 
@@ -42,7 +42,7 @@ class TrackedDevice:
         self.name = name
         self.node = node
         self.tracks: dict[str, Track] = {}
-        #: The level last reported. A momentary NONE is not reported.
+        #: The device's level in the last reported change. A momentary event without a remedy is not reported.
         self.level = NOTHING
         self.in_use = False
 
@@ -104,18 +104,19 @@ class Track:
         self.since = 0
         self.severity = 0
         self.counts: tuple[int, ...] = ()
-        #: The remedy of the frequency rule while it is escalated; else `NOTHING`.
+        #: The remedy of the frequency rule while the rule has escalated; else `NOTHING`.
         self.escalated = NOTHING
         self.escalated_at = 0
         self.last_fault = 0
         self.last_recover = 0
-        #: The fault has recovered since the last counted occurrence; the release window runs from `last_recover`.
+        #: Whether the fault has recovered since the last counted occurrence; then the release window runs from
+        #: `last_recover`.
         self.quiet = False
-        #: When the fault began that has not timed out yet (duration rule); `NOTHING`: there is none.
+        #: For the duration rule: when the present fault began, if it has not timed out yet; else `NOTHING`.
         self.pending = NOTHING
         self.timed_out = False
         self.timed_at = 0
-        #: When the timed-out fault went away; `NOTHING`: it has not.
+        #: When the fault that had timed out went away; `NOTHING`: it lasts.
         self.recovering = NOTHING
         #: The order of the latest change; an event with a smaller order is late.
         self.order = NOTHING
@@ -189,7 +190,7 @@ class Track:
             if self.pending >= 0:
                 self.pending = NOTHING
                 return
-            # It is active without a timer: it began before there was a duration rule, and was counted at once.
+            # The fault has no timer: it began before there was a duration rule, and was counted at once.
         if was_active:
             self.last_recover = at
             self.quiet = True
@@ -338,7 +339,8 @@ class Track:
         return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
 
     def settle(self, oldest: int, judge: CompiledRules) -> None:
-        """Move the log's entries before the order `oldest` into the checkpoint: events that old are not accepted."""
+        """Move the log's entries before the order `oldest` into the checkpoint, since the engine accepts no older
+        events."""
         settled = bisect_left(self.log, oldest, key=order_of)
         if settled:
             past = Track(self.device, self.code)

@@ -25,18 +25,18 @@ ATTEMPTS = 4
 
 class TolerancePhase(enum.StrEnum):
     IDLE = "idle"
-    #: A RESTART_WORKERS fault may heal by itself.
+    #: The group waits, because a RESTART_WORKERS fault may heal by itself.
     HEALING = "healing"
-    #: A RESET_WHEN_IDLE fault waits until the work on the group ends by itself.
+    #: A reset waits until the work on the group ends by itself, because the fault is a RESET_WHEN_IDLE fault.
     WAITING = "waiting"
-    #: The workers are notified, save and exit.
+    #: The workers are notified, so that they save and exit.
     NOTIFIED = "notified"
     #: The workers did not exit in time and are being stopped.
     STOPPING = "stopping"
     RESETTING = "resetting"
     #: The workers were restarted for a RESTART_WORKERS fault that did not heal. The restart may have ended the fault.
     RETRIED = "retried"
-    #: A reset followed such a restart. If the fault comes back soon, no reset can end it.
+    #: The group was reset after such a restart. If the fault comes back soon, no reset can end it.
     PROVING = "proving"
     ISOLATED = "isolated"
 
@@ -146,7 +146,7 @@ class Tolerance:
     ) -> None:
         self.devices = devices
         self.resettable = resettable
-        #: A restart did not end a RESTART_WORKERS fault, so the fault asks for a reset.
+        #: Whether a restart did not end a RESTART_WORKERS fault, so that the group needs a reset.
         self.escalated = False
         self.grace = grace
         self.attempts = attempts
@@ -203,7 +203,7 @@ class Tolerance:
 
     @property
     def wanted(self) -> Remedy:
-        """The gravest remedy that a reset or a restart can carry out. Other parts keep devices out of jobs."""
+        """The gravest remedy that needs a reset or a restart. Other parts handle the remedies that exclude devices."""
         answerable = [level for level in self.levels.values() if Remedy.RESTART_WORKERS <= level <= Remedy.RESET_NOW]
         most = max(answerable, default=Remedy.NONE)
         return Remedy.RESET_NOW if self.escalated and most is Remedy.RESTART_WORKERS else most
@@ -216,7 +216,8 @@ class Tolerance:
             TolerancePhase.RESETTING,
             TolerancePhase.ISOLATED,
         ):
-            # Once the workers are notified the reset goes on: a fault that comes and goes must not stop them halfway.
+            # Once the workers are notified the reset happens, even if the fault goes away, because they are exiting
+            # already.
             if self.phase is TolerancePhase.ISOLATED and not self.levels:
                 self._rest()
             return []
@@ -263,7 +264,7 @@ class Tolerance:
         return []
 
     def _left(self, now: float) -> list[ToleranceAction]:
-        """No process uses the group any more: reset it, or restart the workers."""
+        """Reset the group or restart the workers, because no process uses the group any more."""
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
         if self.wanted is Remedy.RESTART_WORKERS:

@@ -12,7 +12,7 @@ from holdfast.decide.faults.holdfast_format import read_rules
 
 @functools.cache
 def shipped_levels() -> Levels:
-    """Return the levels of Ascend's `faultCode.json` as shipped."""
+    """Return the levels of the `faultCode.json` that Ascend ships."""
     rows = {key: row for key, row in shipped_codes().items() if row.remedy is not None}
     return Levels(
         levels={key: row.remedy for key, row in rows.items() if row.remedy is not None},
@@ -22,7 +22,7 @@ def shipped_levels() -> Levels:
 
 @functools.cache
 def shipped_rules() -> Rules:
-    """Return the rules of Ascend's `faultCustomization.json` as shipped."""
+    """Return the rules of the `faultCustomization.json` that Ascend ships."""
     return read_rules(rules_text("ascend").encode())
 
 

@@ -11,11 +11,11 @@ from heapq import heapify, heappop, heappush
 
 from holdfast.decide.faults.fault_track import Track
 
-#: (time in milliseconds, device, code, track). Alarms of one time go in the order of their names.
+#: Time in milliseconds, device, code, track. Alarms of the same time are ordered by device and code.
 Alarm = tuple[int, str, str, Track]
 
 
-#: A bucket holds 2**10 milliseconds.
+#: A bucket has the alarms of 2**10 milliseconds.
 _SHIFT = 10
 
 
