@@ -26,7 +26,7 @@ def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
     time.
     """
     found: dict[int, float] = {}
-    # By node, going back from the last exit: (order, earliest time from this order on, earliest time after this order).
+    # For each node, from its last exit backwards: the order, the earliest time from this order on, and after it.
     seen: dict[str, tuple[int, float, float]] = {}
     for ended in sorted(exits, key=lambda ended: -ended.order):
         at = 0.0 if ended.ended_at is None else ended.ended_at
@@ -39,7 +39,7 @@ def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
 
 
 def of_node(ended: WorkerExit, node: str) -> bool:
-    """Whether an observation on `node` can concern this worker."""
+    """Return whether an observation on `node` can concern this worker."""
     return not node or not ended.node or node == ended.node
 
 
@@ -49,8 +49,8 @@ def kill_of(ended: WorkerExit, kills: Sequence[MemoryKill]) -> MemoryKill | None
     return next((k for k in mine if k.rank == ended.rank or (k.pid and k.pid == ended.pid)), None)
 
 
-#: Exits within this many seconds of each other are ordered by their evidence, not by the order in which holdfast
-#: noticed them.
+#: Exits less than this many seconds apart are ordered by their evidence, not by the order in which holdfast noticed
+#: them.
 SAME_INSTANT_S = 0.2
 #: The same limit if the first worker exited without a message, in seconds: the gang then waits half a second for the
 #: other workers, and printing a traceback takes time.
@@ -90,14 +90,14 @@ class Attribution(msgspec.Struct):
     """The culprit, the ranks that exited like it (`also`), and the ranks that exited because of it (`collateral`)."""
 
     culprit: Suspect | None
-    #: A clause for the reason, if the choice of the culprit needs an explanation.
+    #: A clause that explains the choice of the culprit, for the report's reason; empty: it needs none.
     why: str = ""
     also: list[Suspect] = msgspec.field(default_factory=list)
     confidence: float = 1.0
     collateral: tuple[int, ...] = ()
     #: Whether the culprit exited with status 0 while the other ranks still waited for it.
     left_early: bool = False
-    #: The only rank that still ran, and had blamed no other, when all other ranks gave up waiting for a peer.
+    #: The rank that still ran and blamed no other, when all other ranks gave up waiting for a peer; None: no such rank.
     missing: Suspect | None = None
 
 
@@ -170,8 +170,8 @@ _ENDED_BY_EXCEPTION = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
-    """Whether holdfast's stop hit a worker that was exiting already: its last output, before the stop, was its own
-    exception.
+    """Return whether holdfast's stop hit a worker that was exiting already: its last output, before the stop, was its
+    own exception.
 
     Python prints the traceback first and exits later; a peer that noticed the failure may have exited before it.
     """
@@ -201,7 +201,7 @@ def _undated(ended: WorkerExit) -> bool:
 
 
 def _of_a_link(clue: Clue) -> bool:
-    """Whether the clue is a broken connection, which is usually the effect of another rank's exit."""
+    """Return whether the clue is a broken connection, which is usually the effect of another rank's exit."""
     return clue.phrase in _LINK
 
 

@@ -30,7 +30,7 @@ from holdfast.model.worker_reading import Clue, EndNote, LinePlace, QuotedLine, 
 #: Signals that a fault of the program itself causes: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS.
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 
-#: Meanings of statuses from shells and timeout(1): the phrase, its words, and the rerun class if it is not the row's.
+#: Exit statuses of shells and timeout(1): the phrase, the text, and the rerun class if it differs from the row's.
 _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
     124: (Phrase.TIME_LIMIT_REACHED, "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
     126: (Phrase.EXEC_FORMAT_ERROR, "a file that it runs cannot be executed", None),
@@ -48,7 +48,7 @@ def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException 
 
 
 def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> ReportDraft:
-    """Draft a report from the signal or the status alone. `several`: the job has other ranks."""
+    """Draft a report from the signal or the status alone. `several`: whether the job has other ranks."""
     if ended is None:
         return unexplained([reading], matcher)
     typed = ended.pid is None and ended.ended_at is None and not several

@@ -17,7 +17,7 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, LinePlace, Weight
 
-#: Phrases about the communication between workers: a cause within one worker takes precedence over them.
+#: Phrases about the communication between workers. A cause within one worker ranks before them.
 ABOUT_PEERS = frozenset({
     Phrase.PEER_LOST, Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.COLLECTIVE_TIMEOUT, Phrase.COLLECTIVE_SYSTEM_ERROR,
     Phrase.COLLECTIVE_CONNECT_FAILED, Phrase.NETWORK_LOST, Phrase.COLLECTIVE_MISMATCH,
@@ -47,11 +47,11 @@ _LAUNCHERS_OWN = Lazy(
     r"^(?:RuntimeError|ValueError|AssertionError|KeyError|TypeError|OSError|FileNotFoundError|ImportError): "
 )
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
-#: Phrases that state how a process exited, not why: a phrase with a cause takes precedence.
+#: Phrases that state how a process exited, not why. A phrase with a cause ranks before them.
 SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
 
 
-#: The most general phrases: any other phrase of equal strength takes precedence.
+#: The most general phrases. Any other phrase of equal weight ranks before them.
 BROADEST = frozenset({Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION})
 
 
@@ -102,7 +102,7 @@ def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) ->
 
 
 def _is_probe(chain: Chain, raised: Raised) -> bool:
-    """Whether the exception was handled and is of a kind that programs often raise on purpose (a cache miss, an
+    """Return whether the exception was handled and is of a kind that programs often raise on purpose (a cache miss, an
     optional module)."""
     position = chain.raised.index(raised)
     handled = position < len(chain.during) and chain.during[position]
@@ -128,7 +128,7 @@ def is_wrapper(raised: Raised) -> bool:
 
 
 def from_launcher(chain: Chain) -> bool:
-    """Whether a launcher raised the chain's outer exception because a worker had failed, and not for an error of its
+    """Return whether a launcher raised the chain's outer exception because a worker had failed, and not for an error of its
     own."""
     frames = chain.outer.frames
     if not frames or _LAUNCHER_FILES.search(frames[-1][0]) is None:
@@ -182,7 +182,7 @@ def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | 
             if hit.row.phrase in ABOUT_PEERS:
                 return Weight.PEERS
             if outside:
-                # For a fault of the program itself, the program's own message is better than the driver's.
+                # If the program itself is at fault, its own message explains more than the driver's.
                 return Weight.ENDING if hit.row.phrase == Phrase.ACCELERATOR_APPLICATION_FAULT else Weight.EVENT
             return Weight.WARNED if line.level in ("D", "I", "W") else Weight.ENDING
 
@@ -201,7 +201,7 @@ def key(clue: Clue) -> Key:
     """
     weight = Weight.OWN + 0.5 if clue.doubtful and clue.weight <= Weight.OWN else clue.weight
     if clue.weight is Weight.CONSEQUENCE:
-        # Among consequences, a lost peer tells more than a library's general error, and a launcher's line tells least.
+        # Among consequences, a lost peer ranks before a library's general error, and a launcher's line ranks last.
         tier = 2 if clue.phrase == Phrase.UNEXPLAINED else 1 if clue.phrase in BROADEST else 0
         return (weight, tier, False, clue.place)
     if clue.weight is not Weight.PEERS:
@@ -216,7 +216,7 @@ def key(clue: Clue) -> Key:
 
 
 def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
-    """Whether a lost peer is the only explanation for the exit."""
+    """Return whether a lost peer is the only explanation for the exit."""
     all_of_them = list(clues)
     return all(clue.weight >= Weight.ABORT for clue in all_of_them) and any(
         clue.weight is Weight.CONSEQUENCE and clue.phrase in ABOUT_PEERS for clue in all_of_them

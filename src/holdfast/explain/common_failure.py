@@ -78,7 +78,7 @@ def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> Repo
 
 
 def of_a_device(draft: ReportDraft) -> bool:
-    """Whether the draft blames the hardware: one device may have caused the exception on all ranks then."""
+    """Return whether the draft blames the hardware: one device may have caused the exception on all ranks then."""
     return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
 
 
@@ -145,7 +145,7 @@ def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: Attempt
 
 
 def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> ReportDraft:
-    """Change the draft for one of the ranks into a draft for all: it has no culprit and no collateral."""
+    """Change the draft for one of the ranks into a draft for all of them, without a culprit and without collateral."""
     code = fellows[0].exit.exit_code if fellows[0].exit is not None else None
     died = [suspect.died[0] for suspect in fellows]
     span_ms = max(1, round(1000 * (max(died) - min(died))))

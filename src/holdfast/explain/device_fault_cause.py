@@ -40,7 +40,7 @@ _NODE = {
     "PCIE-NONFATAL": Phrase.ACCELERATOR_FAULT,
     "NODE-MEMORY-KILL": Phrase.HOST_OUT_OF_MEMORY_KILLED,
 }
-#: Seconds after which an ended or momentary fault no longer explains an exit. A fault that is still active always can.
+#: Seconds after which an ended or momentary fault no longer explains an exit. An active fault may always explain it.
 BEFORE_S = 600.0
 
 

@@ -59,7 +59,7 @@ def _of_note(note: EndNote) -> Clue:
 
 
 def _cleaned_up(clue: Clue) -> Clue:
-    """Weaken a clue from a shell's line about a kill: the launcher cleaned up after a failure between the workers."""
+    """Lower the weight of a shell's line about a kill: the launcher killed the worker to clean up after a failure."""
     if clue.phrase != Phrase.KILLED_BY_SIGNAL or not _SHELL.match(clue.line.text):
         return clue
     return replace(clue, weight=max(clue.weight, Weight.ABORT))
@@ -110,7 +110,7 @@ def ranks_with_ends(
             elif clue.weight is Weight.EVENT:
                 return None
     if _raised(others) and not _raised(ranks):
-        return None  # the launcher's log contains the output of a rank that has no file of its own
+        return None  # a rank has no file of its own: its output is in the launcher's log
     if any(each.worker.exit is None for each in ranks):
         known = {each.worker.rank for each in ranks}
         ends = _ends(others, known)
@@ -138,7 +138,7 @@ def _rank_of(reading: Reading) -> int | None:
 
 
 def _of_others(reading: Reading) -> bool:
-    """Whether the file is about several ranks, as a launcher's log is, or about none, as the kernel log is."""
+    """Return whether the file is about several ranks, as a launcher's log is, or about none, as the kernel log is."""
     if reading.said.tagged is not None:
         return False
     of_kernel = bool(reading.said.clues) and all(clue.weight is Weight.EVENT for clue in reading.said.clues)
@@ -198,7 +198,7 @@ def _worker_exit(
 
 
 def _raised(readings: Sequence[Reading]) -> bool:
-    """Whether any of the readings has an exception that ended its program."""
+    """Return whether any of the readings has an exception that ended its program."""
     return any(raised_by(clue) is not None for each in readings for clue in each.said.clues)
 
 
@@ -212,7 +212,7 @@ def _ended(reading: Reading, end: WorkerExit | None) -> Reading:
 
 
 def _with_own_words(reading: Reading) -> Reading:
-    """Return the reading with `first_hand` set from the end of the rank's log."""
+    """Return the reading; its `first_hand` follows from the end of the rank's log."""
     worker = reading.worker
     if worker.exit is None or worker.log is None:
         return reading

@@ -290,7 +290,7 @@ def _trouble(evidence: AttemptEvidence) -> bool:
 
 
 def _before_stop(case: ExplanationCase, stop: StopRequest) -> bool:
-    """Whether a worker had exited for a cause of its own before the stop was requested."""
+    """Return whether a worker had exited for a cause of its own before the stop was requested."""
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
         return False

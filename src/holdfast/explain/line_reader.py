@@ -320,7 +320,7 @@ class _Times:
             self._after[index] = last
 
     def gone_on(self, chain: Chain) -> bool:
-        """Whether the program survived this traceback.
+        """Return whether the program survived this traceback.
 
         Later lines without times prove little, because a program writes its buffered standard output when it exits,
         after the traceback. Lines with a later time prove it.

@@ -321,7 +321,8 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
 
 
 def newest_first(lines: list[Line]) -> bool:
-    """Whether the newest line is on top, according to the times of the lines, else to the direction of tracebacks."""
+    """Return whether the newest line is on top, according to the times of the lines, else to the direction of
+    tracebacks."""
     rising = falling = 0
     last: float | None = None
     for line in lines:

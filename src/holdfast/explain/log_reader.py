@@ -29,7 +29,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, OwnMatch, QuotedLine, Weight, WorkerReading
 from holdfast.untrusted import Malformed, json_leniently
 
-#: Number of last lines in which a line that blames another rank counts.
+#: A line that blames another rank counts only if it is among this many last lines.
 _BLAMING_LINES = 200
 _SIGKILL = 9
 
@@ -79,7 +79,7 @@ def glance_worker_logs(worker: WorkerEvidence, *, last: bool = False) -> WorkerR
 
 
 def says_own_exception(words: str) -> bool:
-    """Whether the last exception in a worker's last lines is its own, and not about a peer."""
+    """Return whether the last exception in a worker's last lines is its own, and not about a peer."""
     last = last_exception(words)
     return bool(last) and not speaks_of_peers(last)
 
@@ -92,7 +92,7 @@ class _WorkerLogReader:
         self._weaker: list[Clue] = []
         self._notes: list[ExitNote] = []
         self._lines: list[Line] = []
-        #: For each line: whether the program continued its work after it.
+        #: For each line, whether the program continued its work after it.
         self._gone_on: list[bool] = []
         self._worker = worker
         self._matcher = matcher
@@ -186,7 +186,8 @@ class _WorkerLogReader:
         )
 
     def _without_end(self) -> bool:
-        """Whether only the log shows how the worker exited; otherwise the operating system reports memory kills."""
+        """Return whether only the log shows how the worker exited; otherwise the operating system reports memory
+        kills."""
         return self._worker.exit is None or not self._worker.exit.pid
 
     def _own_matches(self) -> Iterator[OwnMatch]:
@@ -230,7 +231,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
             replace(clue, weight=max(clue.weight, Weight.ABORT)) if clue.phrase == Phrase.KILLED_BY_SIGNAL else clue
             for clue in clues
         ]
-    # A launcher's line that a worker failed explains nothing: this failure is to be explained.
+    # A launcher's line only states that a worker failed, which is what the report has to explain.
     kept, out = _parted(
         clues, lambda clue: clue.weight is Weight.CONSEQUENCE and bool(_LAUNCHER_SAYS.search(clue.line.text))
     )
@@ -248,7 +249,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
 
 
 def _parted(clues: Sequence[Clue], goes: Callable[[Clue], bool]) -> tuple[list[Clue], list[Clue]]:
-    """Divide the clues into those to keep, and those for which `goes` is true."""
+    """Return two lists: the clues for which `goes` is false, and those for which it is true."""
     return [clue for clue in clues if not goes(clue)], [clue for clue in clues if goes(clue)]
 
 

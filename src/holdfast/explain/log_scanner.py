@@ -73,7 +73,7 @@ class Scanner:
         return tail, offset, line, [*kept, *self._open], len(kept)
 
     def _leave(self, offset: int, line: int, block: bytes) -> None:
-        """Scan a block that leaves the tail, and keep excerpts around its hits."""
+        """Scan a block that drops out of the tail, and keep excerpts around its hits."""
         self._held -= len(block)
         if self._growing is not None:
             self._grow(self._growing, block[:AFTER_BYTES])

@@ -13,11 +13,11 @@ from holdfast.explain.peer_errors import first_hand
 from holdfast.explain.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
-#: Number of workers that exited first, whose logs are always read whole.
+#: The logs of this many workers are always read whole: those that exited first.
 MOST_WHOLE = 2
-#: The same number for workers whose time of exit is unknown.
+#: The same number, if the times of the exits are unknown.
 MOST_UNDATED = 64
-#: Number of further workers of whose logs the ends are read, if the first have no cause of their own.
+#: If these workers have no cause of their own, the ends of the logs of this many further workers are read.
 MOST_TAILS = 28
 TAIL_CHARS = 4096
 

@@ -43,7 +43,7 @@ def missing(flights: Sequence[FlightDump]) -> MissingRanks | None:
             groups.setdefault(group.group, {})[flight.rank] = group
     found = [one for name, of_group in groups.items() if (one := _in_group(name, of_group)) is not None]
     waiting = {flight.rank for flight in flights if any(group.waits is not None for group in flight.groups)}
-    # A rank that waits in another group is late because of that group, so it is not the cause.
+    # A missing rank that waits in another group is late because of that group, so it is not the cause.
     if free := [one for one in found if not set(one.ranks) & waiting]:
         return free[0]
     if len(found) < 2:

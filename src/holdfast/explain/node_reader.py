@@ -32,7 +32,7 @@ LARGEST = 2**31
 _NAME = 200
 #: Bytes by which a reading may grow when it is sent: an integer in a float field becomes `3.0` when it is decoded.
 _SLACK = 128
-#: Limit on a pattern of a user's rows, in characters: matches of longer ones are not sent.
+#: Limit on a pattern of a user's rows, in characters. Matches of longer patterns are not sent to the owner.
 _PATTERN = 400
 
 
@@ -50,7 +50,7 @@ class _Limits(NamedTuple):
     fields: int
 
 
-#: The limits to try in order: the first whose result is small enough is used. The last always is.
+#: The limits to try, in order, until the reading is small enough. With the last ones it always is.
 _STEPS = (
     _Limits(best=2000, text=2000, clues=16, weaker=8, notes=16, ranks=512, fields=16),
     _Limits(best=2000, text=600, clues=16, weaker=8, notes=16, ranks=512, fields=16),
@@ -137,7 +137,7 @@ def _quote(line: QuotedLine, text: int, prefixed: int) -> QuotedLine:
 
 
 def _kept(text: str, limit: int) -> str:
-    """Return the text, shortened if it is longer than `limit`. A short text keeps its indentation, which matters."""
+    """Return the text, shortened if it is longer than `limit`. A short text keeps its indentation."""
     return text if len(text) <= limit else shortened(text, limit)
 
 
@@ -180,7 +180,7 @@ def _evidence(item: Evidence, limit: int) -> Evidence:
     return replace(item, text=_kept(item.text, limit), source=_kept(item.source, _NAME))
 
 
-#: Limit on the workers whose logs were not read but whose last line is kept, if no worker has a cause of its own.
+#: If no worker has a cause of its own, the last lines of this many workers with unread logs are kept.
 MOST_LAST_LINES = 64
 
 

@@ -30,7 +30,7 @@ _PLAIN = Lazy(
 )
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
 
-#: Limit on each of these values in bytes; the logs get the rest of the file.
+#: Limit on each of these values, in bytes. The logs get the rest of the file.
 _FLOORS = {"reason": 900, "solution": 600, "caughtException": 300, "matchedUserLogString": 400, "dockerStatus": 120}
 
 
@@ -266,7 +266,8 @@ def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
 
 
 def _tail(worker: WorkerEvidence, report: ExitReport) -> str:
-    """Return the culprit's log around the deciding line, else its end; at most 4096 characters, more never fit."""
+    """Return the culprit's log around the deciding line, else its end; at most 4096 characters, since the file has no
+    room for more."""
     excerpt: LogExcerpt | None = (
         worker.stderr if worker.stderr and worker.stderr.text else (worker.log or worker.stdout)
     )

@@ -56,7 +56,7 @@ _REACTION = {
 
 
 def is_pai(row: object) -> bool:
-    """Whether this raw row is in OpenPAI's schema."""
+    """Return whether this raw row is in OpenPAI's schema."""
     if not isinstance(row, dict):
         return False
     if "wordings" in row or "blame" in row:

@@ -47,7 +47,7 @@ _LAST_EXCEPTION = Lazy(
 
 
 def speaks_of_peers(text: str) -> bool:
-    """Whether the text (a line, or the end of a log) reports that a peer was lost or did not answer."""
+    """Return whether the text (a line, or the end of a log) reports that a peer was lost or did not answer."""
     return _PEER.search(text) is not None
 
 
@@ -71,7 +71,7 @@ def last_exception(text: str) -> str:
 
 
 def is_wordless(ended: WorkerExit) -> bool:
-    """Whether the exit has a status without a meaning, and the program wrote no line.
+    """Return whether the exit has a status without a meaning, and the program wrote no line.
 
     A program exits like this if its handler for a lost peer is `os._exit(1)`. It may then exit before the peer, which
     is still printing its exception. A contract code (200–219) has a meaning.
@@ -81,7 +81,7 @@ def is_wordless(ended: WorkerExit) -> bool:
 
 
 def first_hand(ended: WorkerExit) -> bool:
-    """Whether this exit has evidence of a cause of its own, and does not only report a lost peer.
+    """Return whether this exit has evidence of a cause of its own, and does not only report a lost peer.
 
     The gang calls this at the moment of an exit, before anything is stopped. A first-hand exit stops the gang at once;
     after any other exit the gang waits a moment for peers with a cause of their own. A signal is first-hand, except an

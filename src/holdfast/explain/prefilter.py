@@ -24,16 +24,16 @@ from holdfast.catalogue.pattern_atoms import atoms, ordinary
 
 #: Memory limit of an automaton, in bytes: re2 builds it while it searches, and drops it when it is full.
 SET_MEMORY = 64 << 20
-#: Number of stops of the gate in one block after which the rest is read line by line; also the limit on the new line
-#: shapes that are learnt then.
+#: After this many stops of the gate in one block, the rest of the block is read line by line. It is also the limit on
+#: the new line shapes that are learnt then.
 MOST_STOPS = 32
-#: Number of wordings in one block above which the block counts as crowded.
+#: A block with more wordings than this counts as crowded.
 _FEW = 24
 _PIECE_BYTES = 8 << 10
 #: If more lines than this may contain a wording, the whole text is searched for it, not those lines one by one.
 _SCANNED = 64
 MOST_COUNTED = 4096
-#: Number of stops of the gate in one block at which a word counts as common in that log.
+#: If the gate stops this often at a word in one block, the word counts as common in that log.
 USUAL = 8
 #: Limit on how often the gate is rebuilt without the words that are common in a log.
 MOST_LEARNT = 8
@@ -74,7 +74,7 @@ def shape(text: str) -> str:
 
 
 def is_blind(pattern: str) -> bool:
-    """Whether the pattern treats all digits alike, so that lines of the same shape have the same result."""
+    """Return whether the pattern treats all digits alike, so that lines of the same shape have the same result."""
     return not any(map(str.isdigit, _BLIND.sub("", pattern)))
 
 
@@ -384,5 +384,5 @@ def _valid(block: bytes) -> bytes:
 
 
 def _marks(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeDecodeError)  # the handler is only used for decoding
+    assert isinstance(error, UnicodeDecodeError)  # Python calls this handler only when decoding fails
     return "?" * (error.end - error.start), error.end

@@ -281,7 +281,7 @@ def _without_stacks(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idl
 
 
 def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> bool:
-    """Whether the rank waits for other ranks: in every look; or in the last look with native frames, if there is
+    """Return whether the rank waits for other ranks: in every look; or in the last look with native frames, if there is
     one."""
     close = [frames for frames in known if len(python_only(frames)) < len(frames)]
     waits = [wait_of(frames) for frames in (close[-1:] or known)]
@@ -293,7 +293,7 @@ def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bo
 
 
 def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
-    """Whether the stacks differ only below one function, which calls few others, and none is in a collective."""
+    """Return whether the stacks differ only below one function, which calls few others, and none is in a collective."""
     if len({outline(frames) for frames in stacks}) > LOOP_OUTLINES or any(peer_wait(one) is not None for one in stacks):
         return False
     outwards = [tuple(reversed(python_only(frames))) for frames in stacks]
@@ -304,7 +304,7 @@ def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _by_a_thread(shot: RankSnapshot, wait: Wait | None) -> bool:
-    """Whether the rank waits for one of its threads, and a thread of it waits for other ranks."""
+    """Return whether the rank waits for one of its threads, and a thread of it waits for other ranks."""
     if wait is None or wait.waits is not WaitTarget.THREAD:
         return False
     main = telling(shot)
@@ -335,7 +335,8 @@ def _wait(shot: RankSnapshot) -> Wait | None:
 
 
 def _stuck_in_kernel(shots: Sequence[RankSnapshot]) -> bool:
-    """Whether the rank's thread was blocked in the kernel (state D) in every look: its frames do not count then, and no
+    """Return whether the rank's thread was blocked in the kernel (state D) in every look: its frames do not count then,
+    and no
     other rank blocks it."""
     return len(shots) > 1 and all(telling(shot).state == "D" for shot in shots)
 
@@ -347,7 +348,8 @@ def _short(function: str) -> str:
 
 
 def _children_work(first: RankSnapshot, last: RankSnapshot) -> bool:
-    """Whether child processes, such as data loaders, used most of the CPU time: the rank itself does not spin then."""
+    """Return whether child processes, such as data loaders, used most of the CPU time: the rank itself does not spin
+    then."""
     before = sum(thread.cpu_s for thread in _own(first))
     own_s = sum(thread.cpu_s for thread in _own(last)) - before
     return 0 <= own_s < (last.cpu_s - first.cpu_s) / 2

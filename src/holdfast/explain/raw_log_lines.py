@@ -127,5 +127,5 @@ def shared_tags(raws: Sequence[str]) -> re.Pattern[str] | None:
 
 
 def is_bar(text: str) -> bool:
-    """Whether the line is a progress bar."""
+    """Return whether the line is a progress bar."""
     return _BAR.search(text) is not None

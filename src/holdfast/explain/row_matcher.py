@@ -110,7 +110,7 @@ class Matcher:
         return -1
 
     def has(self, pattern: str, texts: Sequence[str]) -> bool:
-        """Whether the pattern matches any of these lines."""
+        """Return whether the pattern matches any of these lines."""
         compiled = self.compiled(pattern)
         return any(compiled.search(text) for text in texts if text)
 

@@ -372,7 +372,8 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
 
 
 def _counts(failure: SideFailure, evidence: AttemptEvidence, *, finished: bool) -> bool:
-    """Whether the failure explains the attempt's end. A later hook counts only if all workers had succeeded; any other
+    """Return whether the failure explains the attempt's end. A later hook counts only if all workers had succeeded; any
+    other
     sidecar only if nothing else requested a stop."""
     if failure.kind is SideKind.HOOK and failure.when is not HookMoment.BEFORE:
         return finished

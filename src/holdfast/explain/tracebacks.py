@@ -57,7 +57,7 @@ _LIBRARY = Lazy(
 
 
 def is_users(file: str) -> bool:
-    """Whether a frame's file belongs to the user's code and not to a library."""
+    """Return whether a frame's file belongs to the user's code and not to a library."""
     return _LIBRARY.search(file) is None
 
 
@@ -235,7 +235,7 @@ def _bare_exception(text: str) -> bool:
 
 
 def _open(text: str) -> bool:
-    """Whether the text has an unclosed bracket, so that the next line belongs to it."""
+    """Return whether the text has an unclosed bracket, so that the next line belongs to it."""
     return sum(map(text.count, "([{")) > sum(map(text.count, ")]}"))
 
 
@@ -289,7 +289,7 @@ def _indent(text: str) -> int:
 
 
 def _is_source(lines: Sequence[Line], index: int, text: str) -> bool:
-    """Whether the line is source code between a frame and either another frame or the exception."""
+    """Return whether the line is source code between a frame and either another frame or the exception."""
     if exception_name(text) is not None and not _CODE.search(text):
         return False
     above, below = lines[index - 1].text, lines[index + 1].text if index + 1 < len(lines) else ""

@@ -222,12 +222,13 @@ def _address(met_at: str) -> str:
 
 
 def _had_come(reading: Reading) -> bool:
-    """Whether the rank lost a connection that it had: it had joined, until rank 0 and its store ended."""
+    """Return whether the rank lost a connection that it had: it had joined, until rank 0 and its store ended."""
     return reading.best is not None and reading.best.phrase in (Phrase.PEER_LOST, Phrase.NETWORK_LOST)
 
 
 def _failed(reading: Reading) -> bool:
-    """Whether the rank failed: its exit is not 0; without an exit, whether its log has a line about a failed start."""
+    """Return whether the rank failed: its exit is not 0; without an exit, whether its log has a line about a failed
+    start."""
     ended = reading.worker.exit
     return reading.said.meeting is not None if ended is None else not ended.ok
 

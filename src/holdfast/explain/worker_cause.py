@@ -210,7 +210,7 @@ def _original_of(ended: WorkerExit) -> Original:
 
 
 def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: bool, stopped: bool) -> bool:
-    """Whether the status that the user typed is better evidence than the strongest clue in the logs."""
+    """Return whether the status that the user typed is better evidence than the strongest clue in the logs."""
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
     if sig is None:
