@@ -236,7 +236,7 @@ def port_of_rank_0(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     return told or unmet(draft, case.evidence, case.readings, case.matcher)
 
 
-#: Functions that may replace the answer, called in this order, each with the answer of the one before.
+#: Functions that may replace the answer. They are called in this order, each with the latest answer.
 SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] = (
     kernel_log,
     port_of_rank_0,

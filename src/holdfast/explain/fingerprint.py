@@ -69,7 +69,7 @@ def normalized(text: str) -> str:
 
 
 def _how(draft: ReportDraft) -> str:
-    """Return the signal or status; empty if it is the effect of holdfast's stop."""
+    """Return the culprit's signal or status; empty if holdfast's stop caused it."""
     ended = draft.exit
     if ended is None and draft.original is not None:
         # Several ranks failed in the same way, so none of them is the culprit.

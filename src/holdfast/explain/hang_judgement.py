@@ -19,12 +19,12 @@ from holdfast.model.noun_base import Noun
 
 Look = tuple[RankSnapshot, ...]
 
-#: Looks needed to find a hang if no rank uses the CPU.
+#: Number of looks that are needed to find a hang, if no rank uses the CPU.
 LOOKS = 2
-#: Looks needed if some ranks spin in a collective and another rank stands still.
+#: The same number, if some ranks spin in a collective (use the CPU while they wait) and another rank does not move.
 SPIN_LOOKS = 3
-#: Looks, and silence in multiples of the time-out, needed if every rank spins in a collective: a loop that mostly
-#: communicates looks like this for a while.
+#: The same number, and the needed silence in multiples of the time-out, if every rank spins in a collective: a loop
+#: that mostly communicates looks like this for a while.
 ALL_SPIN_LOOKS = 6
 ALL_SPIN_FACTOR = 2.0
 #: Looks, and silence in multiples of the time-out, needed if the others wait in a collective for ranks that use the
@@ -39,7 +39,7 @@ CHILD_FACTOR = 3.0
 SAME_LINE_LOOKS = 10
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0
-#: Looks kept as evidence: the first, the one before the last, and the last.
+#: Number of looks that are kept as evidence: the first, the one before the last, and the last.
 KEPT_LOOKS = 3
 _TELLING_GAP_S = 1.0
 
@@ -239,7 +239,7 @@ def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int,
         odd = [one for one in those if one.place != most]
         return tuple(one.rank for one in odd), _sentence(odd, [*(one for one in those if one.place == most), *others])
     by_silence = sorted(those, key=lambda one: -one.silent_s)
-    # The silence of a rank that never prints (often only rank 0 logs) tells nothing.
+    # The silence of a rank that never prints is no difference: often only rank 0 logs.
     if (
         len(those) > 1
         and all(one.heard for one in those)

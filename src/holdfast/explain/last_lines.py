@@ -1,4 +1,5 @@
-"""Quotes a worker's last lines if no row of the catalogue matches, since the reader may understand them."""
+"""Finds what a worker wrote last (a line, an exception, a crash), for reports whose cause no row of the catalogue
+explains."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class ExitNote(NamedTuple):
     signal: int | None = None
     host: str = ""
     pid: int | None = None
-    #: A line from a shell or from the end of a log, which does not identify the process.
+    #: Whether the line is a shell's, or the last of a log, so that it does not identify the process.
     shell: bool = False
     #: The program that logged the exit, such as `Slurm`.
     by: str = ""
@@ -195,7 +195,7 @@ def notes(lines: Sequence[Line]) -> list[ExitNote]:
     return found
 
 
-#: Every pattern of `_SENTENCES` matches only lines with one of these words.
+#: Every line that a pattern of `_SENTENCES` matches has one of these words, which are quick to search.
 _CLUES = (
     "exitcode", "srun: ", "rank ", "bort(", "ABORT", "terminated", "subprocess", "return code", "returncode",
     "xit code",
@@ -203,7 +203,7 @@ _CLUES = (
     "|TIMEOUT",
     "|CANCEL",
 )  # fmt: skip
-#: Beginnings of the lines of a summary.
+#: The words with which the lines of a summary begin.
 _PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "Exit code", "Errorcode")
 
 

@@ -46,16 +46,16 @@ _TROUBLE = Lazy(
 _CONTEXT_LINES = 10
 #: Limit on the lines of an exception's message that are kept.
 _MESSAGE_LINES = 12
-#: Number of progress lines after a line that prove that its writer survived it.
+#: This many progress lines after a line prove that its writer continued its work.
 _WENT_ON = 1
-#: Number of ordinary log lines that prove the same.
+#: This many ordinary log lines after a line prove the same.
 _WENT_ON_ORDINARY = 3
 #: Factor on both numbers for a line that is fatal by its nature: a progress bar may be drawn once more after it, and
 #: other ranks continue until they need the dead one.
 _WENT_FAR = 10
 
 
-#: Outer exceptions that only report that there were inner ones.
+#: Exceptions that only report that other exceptions were raised.
 _NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
 
 
@@ -97,7 +97,7 @@ class NeighbourLines:
 
 
 class StreamReader:
-    """Reads the lines of one writer within a text. `clues` count; `weaker` are lines that the program survived."""
+    """Reads the lines of one writer within a text. `clues`: those that may be the cause. `weaker`: those after which the program continued."""
 
     def __init__(self, text: Text, stream: str, own: list[Line]) -> None:
         self.clues: list[Clue] = []
@@ -187,7 +187,7 @@ class StreamReader:
         (self.weaker if lived_on else self.clues).append(clue)
 
     def _of_no_row(self, raised: Raised) -> Clue:
-        """Make a clue for an exception that no row explains."""
+        """Make a clue for an exception for which the catalogue has no row."""
         index = self._number[id(raised.line)]
         about_peers = speaks_of_peers(f"{raised.type}: {raised.message}")
         row = self._matcher.catalogue.row(Phrase.PEER_LOST if about_peers else Phrase.USER_EXCEPTION)

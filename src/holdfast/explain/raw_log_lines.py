@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 #: Limit on a line in characters; of a longer line, both ends are kept.
 MOST_LINE = 32_768
-#: Limit on the lines that are made from one line with a whole traceback.
+#: Maximum number of lines into which a traceback that is quoted in one line is split.
 _MOST_UNFOLDED = 400
 
 _ANSI = re.compile(

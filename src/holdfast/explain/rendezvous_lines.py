@@ -18,8 +18,7 @@ _ATOMS = (
     "Unable to find address for", "did not connect", "did not join", "not joined", "not connected",
 )  # fmt: skip
 _MOST = 4
-#: Number of characters at the end of a log that are read. A failed start is near the end, since the job did not get
-#: further.
+#: Only this many characters at the end of a log are read. A failed start is near the end, since it ended the job.
 _MOST_CHARS = 256 * 1024
 
 _TRIED = Lazy(
@@ -46,7 +45,7 @@ _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) 
 
 
 def meeting_words(worker: WorkerEvidence) -> FailedRendezvous | None:
-    """Return what the rank's logs tell about a failed start of its group; None if they have no line about it."""
+    """Return the facts in the rank's logs about a failed start of its group; None if no line is about it."""
     said = "\n".join(text for text in _texts(worker) if any(atom in text for atom in _ATOMS))
     if not said:
         return None

@@ -75,7 +75,7 @@ class ReportDraft(msgspec.Struct):
     alike: tuple[int, ...] = ()
     #: The rule that gave this answer; empty: the function of `holdfast.explain.explanation_rules` that returns it.
     rule: str = ""
-    #: The deciding line, if `cause` is None.
+    #: The line that decided, if no clue did (`cause` is None).
     line: DecidingLine | None = None
     #: The id of the wording that matches `line`.
     line_wording: str = ""
@@ -363,7 +363,7 @@ def _hint(draft: ReportDraft, evidence: AttemptEvidence) -> str | None:
         return None
     rank = f" --rank {draft.exit.rank}" if draft.exit is not None else ""
     if evidence.attempt == 0 or evidence.muster is not None:
-        return f"holdfast show {evidence.job}"  # no worker was started
+        return f"holdfast show {evidence.job}"  # no worker was started, so the job has no logs
     return f"holdfast logs {evidence.job} --attempt {evidence.attempt}{rank}"
 
 

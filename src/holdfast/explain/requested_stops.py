@@ -13,7 +13,7 @@ from holdfast.model.phrases import Phrase
 def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     """Draft the report for a stop request, with the requester's reason."""
     request = evidence.stop
-    assert request is not None  # the caller has checked it
+    assert request is not None  # the caller has checked that a stop was requested
     row = row_of(request, matcher.catalogue)
     by = f" (asked by {request.who})" if request.who and request.who not in request.reason else ""
     trigger = Trigger.DISK_CLEANER if request.phrase == Phrase.KILLED_BY_DISK_CLEANER else Trigger.REQUEST

@@ -19,7 +19,7 @@ from holdfast.untrusted import Malformed, convert, yaml_value
 
 
 class Grade(enum.StrEnum):
-    #: The row, or a part of it, is not used.
+    #: The row, or a part of it, has no effect.
     ERROR = "error"
     #: The row is used, but probably not as its author intended.
     WARNING = "warning"
@@ -295,7 +295,7 @@ def _shadowed_pai(specs: Sequence[tuple[str, openpai_rows.PaiRow]]) -> Iterable[
 
 
 def _plain(pattern: str) -> str:
-    """Return a text that the pattern probably matches, to try another pattern on it."""
+    """Return a text that the pattern probably matches. The caller tries another pattern on it."""
     return re.sub(r"\.\*", " ", re.sub(r"\\(.)", r"\1", _FLAGS.sub("", pattern.strip())))
 
 

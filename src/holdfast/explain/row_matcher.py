@@ -14,7 +14,7 @@ import re2
 from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Wording, load
 from holdfast.explain.prefilter import KNOWN_LINE, KNOWN_MOST, Prefilter, is_blind, options, shape
 
-#: Signs of progress in a block of raw text. `line_reader` has a stricter check for single lines.
+#: Texts that show that a program makes progress, for whole blocks. `line_reader` checks single lines more strictly.
 PROGRESS = (
     r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
     r"|\bloss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|\" 200 OK\b"
@@ -115,7 +115,7 @@ class Matcher:
         return any(compiled.search(text) for text in texts if text)
 
     def fields(self, pattern: str, texts: Sequence[str]) -> dict[str, str]:
-        """Return the named groups of the first line that matches; empty: none does."""
+        """Return the named groups of the first line that matches; empty if no line does."""
         compiled = self.compiled(pattern)
         for text in texts:
             if match := compiled.search(text):

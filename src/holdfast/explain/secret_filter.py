@@ -25,7 +25,7 @@ def hide(values: Iterable[str]) -> None:
 
 
 def without_secrets(value: T) -> T:
-    """Return `value` with the secrets in its texts masked. For the usual event without secrets no pattern is loaded."""
+    """Return `value` with the secrets in its texts masked. An event without any hint of a secret loads no patterns."""
     if _known:
         value = _hidden(value)
     if not may_hold_anywhere(value):

@@ -82,13 +82,13 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Report
 
 
 def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> ReportDraft:
-    """Draft the report for a prerequisite that holdfast could not fetch: its phrase has a row with its own blame."""
+    """Draft the report for a prerequisite that holdfast could not fetch: the row of its phrase says who is to blame."""
     row = matcher.catalogue.row(check.phrase)
     return ReportDraft(
         check.phrase,
         row,
         Trigger.CHECK,
-        # If the cause is the node's own, such as a full disk, another node may help.
+        # If the cause is on the node, such as a full disk, another node may help.
         rerun=Rerun.ELSEWHERE if check.elsewhere else None,
         reason=f"{check.check} could not be had on {check.message}",
         solution=check.solution or row.solution,
@@ -167,7 +167,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Rep
     who = sentences.ranks(hang.culprits) if hang.culprits else "no rank stands out"
     why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
     last = hang.looks[-1] if hang.looks else ()
-    # If every rank is a candidate, the report names no first culprit.
+    # If every rank may have caused the hang, the report names no first culprit.
     stands_out = len(hang.culprits) == 1 or any(shot.rank not in hang.culprits for shot in last)
     blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
     return ReportDraft(

@@ -79,7 +79,7 @@ def _days(year: int, month: int, day: int) -> int:
 def _newest(month: int, day: int, seconds: float, limit: float) -> float:
     """Return the latest time up to `limit` with this month and day. `seconds`: the time of day in UTC."""
     year = datetime.datetime.fromtimestamp(limit, datetime.UTC).year + 1
-    for tried in range(year, year - 9, -1):  # two 29ths of February are at most eight years apart
+    for tried in range(year, year - 9, -1):  # 29 February comes at least every eight years
         try:
             datetime.date(tried, month, day)
         except ValueError:

@@ -27,7 +27,7 @@ _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
 _THREAD = Lazy(r"^\s*Exception in thread ")
 _GOES_ON = Lazy(r"(?i)^\W{0,4}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
-#: Lines of launchers, shells and trackers, which follow an exception but are no part of its message.
+#: Lines of launchers, shells and experiment trackers. They follow an exception, but are no part of its message.
 _SOMEBODY_ELSE = Lazy(
     r"^(?:srun|slurmstepd|salloc|sbatch|scontrol|mpirun|mpiexec|prterun|orterun|wandb|pdsh@\S+|kubectl|bash|sh|g?make)"
     r"(?:\[\d+\])?: "
@@ -207,7 +207,7 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
                 index = raised.last
             else:
                 pending = None if HEADER.match(text) else pending
-                # These frames lead to no exception, so skip all of them.
+                # No exception follows these frames, so skip them all.
                 while index + 1 < len(lines) and _FRAME.match(lines[index + 1].text):
                     index += 1
         index += 1

@@ -60,7 +60,7 @@ def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Read
     if len(readings) < 2:
         return draft
     if len({reading.worker.rank for reading in readings}) < len(readings):
-        return draft  # several roles
+        return draft  # several roles have this rank, so ranks do not identify workers
     said = {each.worker.rank: each.said.meeting for each in readings if each.said.meeting is not None}
     if not said:
         return draft
@@ -310,7 +310,7 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
         return None
     (host, port), _ = counted.most_common(1)[0]
     if evidence.meeting and f"{host}:{port}" != evidence.meeting:
-        return None  # not the address that holdfast set, so another module explains it
+        return None  # not the address that holdfast set: `unmet` explains that
     by_node: dict[str, list[int]] = {}
     why = ""
     for rank, (reading, places) in tried.items():
@@ -337,7 +337,7 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
     worker = first.worker
     draft.worker, draft.exit, draft.rank = worker, worker.exit, worker.rank
     if worker.exit is not None and worker.exit.after_stop:
-        draft.exit = None  # the stop interrupted it while it still tried, so its exit tells nothing
+        draft.exit = None  # the stop interrupted it while it still tried, so its exit is no evidence
     draft.cause = next(clue for clue in _clues(first) if _TRIED.search(clue.line.text))
     draft.wording, draft.rule = None, ""
     named = {rank for ranks in by_node.values() for rank in ranks}
