@@ -104,7 +104,7 @@ class Say(Act, frozen=True, kw_only=True):
 
 
 class Avoid(Act, frozen=True, kw_only=True):
-    """Place nothing of this job on these devices or nodes from now on."""
+    """Place no worker of this job on these devices or nodes from now on."""
 
     names: tuple[str, ...]
     reason: str

@@ -56,7 +56,7 @@ class Node:
 class DiagnosisAction:
     """The action for which a failed check asks. `nodes`: the nodes to act on; empty: the result's abnormal nodes."""
 
-    #: None: the action has no effect, and the failure stays.
+    #: The kind of the action; None: it has no effect, and the check counts as failed.
     kind: ActionKind | None = None
 
     def __init__(self, reason: str = "", nodes: Sequence[Node | str] = (), **more: Any) -> None:
@@ -180,7 +180,7 @@ class Verdict(PreCheckResult):
     blame: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
-    #: The check could not decide: the result is neither good nor bad.
+    #: Whether the check could not decide, so that the result is neither good nor bad.
     inconclusive: bool = False
 
 

@@ -103,7 +103,7 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     signal: int | None = None
     #: Seconds that workers have to exit; None: the job's own value. A second Ctrl-C asks for 0.
     grace_s: float | None = None
-    #: Every process of the job got the signal, so holdfast need not send it to the workers.
+    #: Whether every process of the job got the signal already, so that holdfast need not send it to the workers.
     everywhere: bool = False
     #: Seconds to wait before the first signal, because holdfast may learn that every process of the job got it already.
     hold_s: float = 0.0
@@ -112,9 +112,9 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     #: Seconds until the platform kills all processes. Holdfast kills them by then, even if other fields allow more.
     #: None: no such time is known.
     within_s: float | None = None
-    #: True ends the job; False ends only this attempt, and recovery decides what follows.
+    #: Whether the request ends the job; False: it ends only this attempt, and recovery decides what follows.
     final: bool = True
-    #: Only this run ends: if the platform starts another run, the job continues in it.
+    #: Whether only this run ends: if the platform starts the job again, it continues in that run.
     requeue: bool = False
 
 
@@ -203,11 +203,11 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     blame: str = "hardware"
     inconclusive: bool = False
-    #: The check failed while the workers ran, not before they started.
+    #: Whether the check failed while the workers ran, not before they started.
     running: bool = False
     #: The bad devices, if the check names any.
     devices: tuple[str, ...] = ()
-    #: The check asks to leave nodes or devices out, so the job may work elsewhere.
+    #: Whether the check demands that nodes or devices are left out, so that the job may work elsewhere.
     elsewhere: bool = False
     #: The check asks to stop the job: no other attempt may start, wherever it runs.
     ends_job: bool = False

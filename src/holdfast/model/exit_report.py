@@ -10,7 +10,7 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Blame(enum.StrEnum):
-    """The owner of a failure, who has to act."""
+    """The party that caused a failure, and has to act."""
 
     WORKLOAD = "workload"
     HARDWARE = "hardware"
@@ -59,7 +59,7 @@ class Trigger(enum.StrEnum):
     HANG = "hangDetector"
 
 
-@functools.cache  # the exits of a gang of thousands have a handful of numbers
+@functools.cache  # the exits of thousands of workers have only a handful of numbers
 def signal_name(number: int) -> str:
     """Return a signal's name: `9` → `SIGKILL`; a number without a name → `signal 42`."""
     try:

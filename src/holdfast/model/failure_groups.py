@@ -52,7 +52,7 @@ def group_of(fingerprint: str) -> str:
     if len(parts) == _PARTS:
         # Keep the collective's name without its number. The report shows the devices beside the group.
         kept += [parts[_COLLECTIVE].partition(" ")[0], alike(parts[_TEXT])]
-    else:  # the fingerprint is of another release, or only has a class
+    else:  # another release made the fingerprint, or it has only a class
         kept += [alike(part) for part in parts[_PLACES:]]
     return "|".join(kept)
 

@@ -68,7 +68,7 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     text: str = ""
     #: The source: kernel log, nvml, ascend, socket, command line …
     source: str = ""
-    #: The process that the source names, if it names one (as an Xid line does).
+    #: The process id in the source's message, if it has one (as an Xid line has).
     pid: int | None = None
 
 

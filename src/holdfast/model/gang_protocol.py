@@ -91,7 +91,7 @@ class Ack(Message, frozen=True, kw_only=True):
 
     #: The report's sending time by the agent's own clock, echoed.
     sent: float
-    #: The highest attempt that has ended for the owner. The agent obeys no command for it or an older attempt.
+    #: The number of the last attempt that the owner has ended. The agent obeys no command for it, or for an older one.
     floor: int = 0
     term: int = 0
 
@@ -137,11 +137,11 @@ class Report(Noun, frozen=True, kw_only=True):
     """The only message of an agent. It is sent on every change, and as the heartbeat."""
 
     node: str
-    #: Rises when the agent restarts; the workers of the earlier agent have ended then.
+    #: The boot: a number that rises with each start of the agent. The workers of an earlier agent have ended.
     boot: int
     #: The attempt that the agent is working on.
     attempt: int
-    #: All processes of attempts up to this number are reaped.
+    #: An attempt's number: all processes of this attempt and of older ones have ended on this node.
     stopped: int
     #: The sending time by the agent's own clock; the acknowledgement echoes it.
     sent: float

@@ -96,6 +96,6 @@ def _await_lock(lock: Path, end: int) -> None:
         with opened(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH)
     except OSError:
-        pass  # there is no lock to wait for: the job counts as ended
+        pass  # without a lock there is nothing to wait for: the job counts as ended
     finally:
         os.close(end)

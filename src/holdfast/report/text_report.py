@@ -98,7 +98,7 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
                 lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (_LABEL + 5))
         before = record
         decision = record.decision
-        told = decision.reason.startswith("restart ")  # the reason has the notes' facts already
+        told = decision.reason.startswith("restart ")  # the reason of a restart has these facts already
         notes = [] if told else [decision.kind.value]
         if decision.delay_s and not told:
             notes.append(f"after {duration(decision.delay_s)}")
@@ -270,7 +270,7 @@ def _look(name: str) -> tuple[str, str]:
 
 
 def _shares(spans: Sequence[float]) -> list[int]:
-    """Return the number of marks for each span: at least one each, and `_BAR` in total."""
+    """Return the number of the bar's marks for each time span: at least one each, and `_BAR` in total."""
     total = sum(spans)
     shares = [max(1, round(_BAR * span / total)) for span in spans]
     while sum(shares) != _BAR:

@@ -79,7 +79,7 @@ def ended_well(record: AttemptRecord) -> bool:
 
 
 def kept(record: AttemptRecord) -> bool:
-    """Return whether the attempt was useful: it ended well or made progress."""
+    """Return whether the attempt's work counts as productive: it ended well, or made progress."""
     return record.progressed or bool(record.signs) or ended_well(record)
 
 

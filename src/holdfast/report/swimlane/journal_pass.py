@@ -53,7 +53,7 @@ class AttemptHistory:
         self.number = number
         self.began = self.last = at
         self.ranks: dict[int, RankHistory] = {}
-        #: Ranks that are not up yet. The set spares a look at all of ten thousand ranks for each report.
+        #: Ranks that are not up yet. With this set a report of one node does not cost a loop over ten thousand ranks.
         self.behind: set[int] = set()
         self.checked: float | None = None
         self.going: float | None = None
@@ -140,7 +140,7 @@ def _take(whole: SwimlaneFacts, now: float, event: Event) -> None:
             text = "the owner of the job is back after a crash"
             whole.marks.append(Mark(kind=MarkKind.BACK, at=now, text=text, attempt=whole.present))
         case JobSubmitted():
-            pass  # events of the attempts say which nodes and ranks took part
+            pass  # the nodes and ranks that took part are in the events of the attempts
         case _:
             pass  # other events change nothing in the picture
 

@@ -12,7 +12,7 @@ from holdfast.report.swimlane.journal_pass import AttemptHistory, RankHistory, S
 from holdfast.report.swimlane.row_folding import RankRow, fold_rows, thin_marks
 from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, PhaseSpan, Stretch, Swimlane
 
-#: The number of attempts drawn; the last ones are drawn.
+#: At most this many attempts are drawn, the last ones.
 MOST_BANDS = 24
 
 _BEFORE_START = ("backoff", "assembling")
@@ -37,7 +37,7 @@ def swimlane_of(
     by_attempt = {band.attempt: band for band in bands}
     rows = _rows(told, by_attempt, records)
     nodes, marks = _of_nodes(told, rows, start)
-    # After the job's end holdfast requests stops itself: these are not shown.
+    # The stops that holdfast requests after the job's end are not shown.
     of_job = [
         mark for mark in told.marks if mark.at >= start and (mark.kind is not MarkKind.STOP_ASKED or mark.at <= end)
     ]

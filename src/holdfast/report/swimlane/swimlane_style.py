@@ -56,7 +56,7 @@ PATTERNS: dict[str, str] = {
 
 
 def phase(name: str) -> tuple[str, str]:
-    """Return the look and the name of a part; a part of a later version looks like waiting."""
+    """Return the look and the name of a part; a part that only a later version of holdfast knows looks like waiting."""
     return PHASES.get(name, ("wait", name))
 
 

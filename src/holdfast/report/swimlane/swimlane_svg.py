@@ -14,7 +14,7 @@ from holdfast.report.swimlane.swimlane_table import table
 
 #: Width of the shortest part, in the unit of `width`.
 _LEAST = 9.0
-#: The fraction of the width that may go to parts that are drawn wider than they were.
+#: Short parts are drawn wider than they were; together they get at most this fraction of the width.
 _MOST_AT_LEAST = 0.4
 
 
@@ -62,11 +62,11 @@ def _between(source: Sequence[float], target: Sequence[float], value: float) -> 
 
 
 WIDTH = 1120
-#: The plot lies between these x positions; the names of the rows are left of it.
+#: The x positions between which time is drawn. The names of the rows are left of them.
 LEFT, RIGHT = 212, 1100
 #: Heights of the rows: axis, job, node and lane.
 _AXIS, _JOB, _NODE, _LANE = 30, 40, 24, 22
-#: The smallest distance between two marks, even if they were closer in time.
+#: Minimum distance between two marks, in the units of the picture. Marks that are closer in time are moved apart.
 _APART = 12.0
 #: The number of characters shown of a row's name.
 _LABEL = 29
