@@ -33,7 +33,7 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
     directory: str
     #: The version: 1 has `memory.oom_control` and `memory.limit_in_bytes`, 2 has `memory.events` and `memory.max`.
     version: int
-    #: The rank of the worker in the group; None: it is holdfast's own group, or one above it.
+    #: The rank of the worker in the group; None: the group is holdfast's own, or one above it.
     rank: int | None = None
     #: Whether it is the highest visible group: a container's own, or the machine's root.
     is_top: bool = False

@@ -20,7 +20,7 @@ NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 VISIBLE = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
 
 
-#: Only jobs that ask for OpenPAI's environment use variables with these prefixes.
+#: A job that uses variables with these prefixes gets OpenPAI's environment (see `tells_peers`).
 _TOLD = ("PAI_", "HOLDFAST_PEERS", "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_CONFIG")
 
 
@@ -142,9 +142,9 @@ class NodePlan(Noun, frozen=True, kw_only=True):
     grow: bool = False
     #: Seconds that workers that listen may take to save before that stop.
     save_s: float = 30.0
-    #: The owner's machine has no workers: every node, even the only one, is another machine.
+    #: Whether the owner's machine has no workers, so that every node, even the only one, is another machine.
     apart: bool = False
-    #: The platform replaces a node that the job avoids.
+    #: Whether the platform replaces a node that the job avoids.
     replaced: bool = False
 
     @property
@@ -283,8 +283,8 @@ class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
     shares: tuple[str, ...] = ()
     #: The devices that the worker may see, if some devices of its node must not be used; empty: no restriction.
     visible: tuple[str, ...] = ()
-    #: The devices in `visible` are the worker's own, and it sees no other device, even if `visible` is empty. It
-    #: numbers its devices, and LOCAL_RANK, from 0.
+    #: Whether the devices in `visible` belong to this worker alone, so that it sees no other device, even if it has
+    #: none. It numbers its devices, and LOCAL_RANK, from 0.
     bound: bool = False
     #: The CPUs to which the worker is bound, as the kernel lists them: `0-3,8`; empty: it is not bound.
     cpus: str = ""

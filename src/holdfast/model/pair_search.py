@@ -24,7 +24,7 @@ class PairSearch:
     def __init__(self, count: int, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> None:
         self.count = count
         self.slow_factor = slow_factor
-        #: Seconds that a pair may take in addition, because a busy machine may delay a process that long.
+        #: Seconds by which a pair may be slower, because a busy machine may delay a process that long.
         self.slack_s = slack_s
         self.times: dict[Pair, float | None] = {}
         self.cleared: set[int] = set()

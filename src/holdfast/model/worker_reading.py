@@ -34,7 +34,7 @@ class Weight(enum.IntEnum):
     OWN = 6
     #: A warning of the process itself, or a line that a broad row matches, in the last lines of a log.
     WARNED = 7
-    #: Trouble between workers: reliable about the link, only hearsay about the cause.
+    #: A failed connection between workers: it proves that the link failed, but not why.
     PEERS = 8
     #: The process aborted itself: the line shows how it ended, not why.
     ABORT = 9
@@ -130,7 +130,7 @@ class Clue(Noun, frozen=True, kw_only=True):
     stream: str = ""
     #: The id of the wording that matches the line; empty: none does.
     wording: str = ""
-    #: Whether that wording is broad.
+    #: Whether that wording is broad, so that it only hints at the cause.
     hint: bool = False
     #: The matched groups of the wording's pattern and of the row's further patterns, by name.
     fields: dict[str, str] = {}
@@ -138,7 +138,7 @@ class Clue(Noun, frozen=True, kw_only=True):
     #: Whether `line` is the line that names `raised`.
     naming: bool = False
     rank: int | None = None
-    #: Signs of progress without a time follow the line: it may be buffered output, or the program survived.
+    #: Whether signs of progress without a time follow the line: they may be buffered output, or the program survived.
     doubtful: bool = False
     #: The process's end, if only a launcher or shell reported it.
     note: EndNote | None = None
@@ -191,7 +191,7 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     notes: tuple[EndNote, ...] = ()
     #: All ranks that the clues and notes name.
     ranks: tuple[int, ...] = ()
-    #: The ranks that the worker's last lines accuse.
+    #: The ranks that the worker's last lines blame.
     blames: tuple[int, ...] = ()
     own_matches: tuple[OwnMatch, ...] = ()
     #: The number of lines that were read.

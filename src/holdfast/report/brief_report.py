@@ -28,13 +28,13 @@ _SENTENCE = Lazy(r"[.!?] (?=[A-Z`'\"])")
 _CLAUSE = Lazy(r"[:;] ")
 _SHORTEST_CLAUSE = 30
 _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
-#: The number of characters shown of an exception; the log has the rest.
+#: Up to this many characters of an exception are shown. The log has the rest.
 _MOST_SAID = 400
 _MOST_SOURCE = 100
-#: The number of lines with statements of the platform and the kernel.
+#: Up to this many lines show statements of the platform and the kernel.
 _MOST_SEEN = 3
 _SEEN = (EvidenceKind.PLATFORM, EvidenceKind.KERNEL, EvidenceKind.FAULT, EvidenceKind.MEMORY)
-#: The number of groups of equal attempts.
+#: Up to this many groups of equal attempts are shown.
 _MOST_ATTEMPTS = 6
 
 _FAULT = {
@@ -100,7 +100,7 @@ def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, co
         lines += _entry("class", " · ".join(_class(report, None)), width, colour)
     if report.solution:
         lines += _entry("fix", report.solution, width, colour, Style.STRONG)
-    # The stop of the other ranks is in the line "others" below.
+    # The line "others" below shows the stop of the other ranks.
     told = tuple(item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL)
     lines += evidence_lines(told, width, colour, label_columns=_LABEL)
     if scene.log:
@@ -149,7 +149,7 @@ def _who(report: JobReport, width: int) -> list[str]:
 def _culprit(report: ExitReport, world: int) -> list[str]:
     """Return the rank, the number of ranks, the node, the rank's exit and the confidence, as parts of a line.
 
-    `world`: the number of ranks; 0: not known.
+    `world`: the number of the job's ranks; 0: not known.
     """
     first, parts = report.first, []
     if first is not None:
@@ -226,7 +226,7 @@ def _first_step(solution: str, most: int) -> str:
 
 
 def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -> list[str]:
-    """Return the line with the reason, unless the exception says the same."""
+    """Return the line with the reason; none if it only repeats the exception."""
     bare = _without_who(report.reason)
     said = one_line(scene.said)
     if not said or bare in said or bare.endswith(f"raised {said}"):
@@ -273,7 +273,7 @@ def _lines(scene: FailurePlace) -> str:
 
 
 def _others(report: ExitReport) -> str:
-    """Return one line for any number of ranks; it says how they ended if all ended in the same way."""
+    """Return one line about the ranks that ended because of the culprit, and how, if all ended in the same way."""
     who = ranks(report.collateral)
     ends = {item.text for item in report.evidence if item.kind is EvidenceKind.COLLATERAL}
     how = f" ({one_line(ends.pop())})" if len(ends) == 1 else ""

@@ -18,14 +18,14 @@ _STACK = Lazy(r"(?P<function>.{1,200}) \((?P<path>[^()\n]{1,4096}):(?P<line>\d{1
 _DUMPED = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})')
 _CRASHED, _INNERMOST = "Current thread ", "(most recent call first):"
 _BEGIN = "Traceback (most recent call last):"
-#: Parts of paths of code that the user did not write.
+#: Parts of the paths of installed code, which the user did not write.
 _OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
-#: Beginnings of such paths in stacks that have shortened paths.
+#: Beginnings of such paths in stacks whose paths are shortened.
 _LIBRARIES = ("torch/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "selectors.py", "<")
 
-#: The number of bytes of a log that are searched, from its end.
+#: Only this many bytes at the end of a log are searched.
 TAIL_BYTES = 256 * 1024
-#: The number of lines before the exception in which its traceback is searched.
+#: The traceback is searched in this many lines before the exception.
 MOST_LINES = 400
 MOST_FRAMES = 3
 

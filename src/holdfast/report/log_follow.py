@@ -50,7 +50,8 @@ class LogWatch:
         return True
 
     def wait(self) -> set[Path] | None:
-        """Wait for a change and return the changed paths (empty: too many to name). None once the lock is free.
+        """Wait for a change and return the changed paths; empty: too many changed. None: the job has ended (its lock is
+        free).
 
         The file with a log's times changes before the log does; such changes are ignored.
         """

@@ -42,7 +42,7 @@ class LogLineFilter(Noun, frozen=True, kw_only=True):
     since: float | None = None
     #: Seconds since the epoch, as `since`; a line of exactly this time is excluded.
     until: float | None = None
-    #: None: all lines.
+    #: The pattern that lines must contain; None: all lines.
     pattern: Pattern | None = None
     #: The number of last lines of each log; None: all lines.
     tail: int | None = None
@@ -114,7 +114,7 @@ class LogCursor:
         self._mark = self._begin()
         self._last = 0.0
         self._over = False
-        #: Whether the last line so far had no line end.
+        #: Whether the last line that was read has no line end yet.
         self.goes_on = False
         self._skip = (
             self._before_the_tail() if wish.tail is not None and (wish.pattern or wish.until is not None) else 0

@@ -63,7 +63,7 @@ def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[RankGro
         return (RankGroup(ranks=rest, ended="", why="ended because of the first cause"),) if rest else ()
     first = exits.get(last.first.rank) if last.first is not None else None
     if first is not None and first.after_stop:
-        first = None  # holdfast stopped this rank with the others: the order of their ends says nothing
+        first = None  # holdfast stopped this rank with the others, so the order of their ends has no meaning
     collateral = set(last.collateral)
     found: dict[tuple[str, str], list[tuple[int, float | None]]] = {}
     for rank, told in sorted(exits.items()):

@@ -13,7 +13,7 @@ from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import ended_well, kept, recoveries
 
 WEEK_S = 7 * 86_400.0
-#: 1970-01-05, the first Monday.
+#: 1970-01-05, the first Monday after the epoch, in seconds since the epoch.
 _EPOCH_MONDAY_S = 4 * 86_400.0
 
 
@@ -75,7 +75,7 @@ class FailureGroup(Noun, frozen=True, kw_only=True):
 
 
 def failures(jobs: Iterable[PastJob]) -> Iterator[FailedAttempt]:
-    """Yield every attempt that failed; a regular stop by a person or the platform is not a failure."""
+    """Yield every attempt that failed. A stop by a person or the platform is not a failure."""
     for job in jobs:
         for record, after in zip_longest(job.attempts, job.attempts[1:]):
             if not ended_well(record) and record.report.blame is not Blame.OPERATOR:
