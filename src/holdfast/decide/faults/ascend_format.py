@@ -63,7 +63,7 @@ _DURATION = ("EventId", "FaultTimeout", "RecoverTimeout", "FaultHandling")
 _INT64 = 2**63
 
 
-class _WrongFormat(Exception):
+class _WrongAscendFormat(Exception):
     """The file has the wrong format. This module catches it and reports a fatal problem."""
 
 
@@ -71,7 +71,7 @@ def read_codes(data: bytes) -> Levels:
     """Read the levels of `faultCode.json`. It never raises: `problems` lists what was ignored."""
     try:
         return _codes(_document(data), _repeated(data))
-    except _WrongFormat as error:
+    except _WrongAscendFormat as error:
         return Levels(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
 
 
@@ -79,7 +79,7 @@ def read_rules(data: bytes) -> Rules:
     """Read the rules of `faultCustomization.json`. It never raises: `problems` lists what was ignored."""
     try:
         return _rules(_document(data), _repeated(data))
-    except _WrongFormat as error:
+    except _WrongAscendFormat as error:
         return Rules(problems=(PolicyProblem(where="", what=str(error), fatal=True),))
 
 
@@ -232,7 +232,7 @@ def _document(data: bytes) -> dict[str, Any]:
     try:
         value = json_value(data, most_bytes=MOST_CONFIG_BYTES)
     except Malformed as error:
-        raise _WrongFormat(f"it is not JSON: {error}") from error
+        raise _WrongAscendFormat(f"it is not JSON: {error}") from error
     return _object(value, "the file")
 
 
@@ -267,7 +267,7 @@ def _field(item: dict[str, Any], name: str) -> Any:
 
 def _wrong(where: str, wanted: str, value: Any) -> NoReturn:
     shown = msgspec.json.encode(value).decode()
-    raise _WrongFormat(f"{where}: {wanted} was expected, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
+    raise _WrongAscendFormat(f"{where}: {wanted} was expected, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from holdfast.model.human_format import Zone, clock, duration
 from holdfast.report.swimlane.swimlane_labels import band_words, lane_name, mark_words, nodes_name, safe, summary
@@ -106,25 +107,121 @@ def figure(
     )
 
 
+class _Pen(NamedTuple):
+    """Draws the parts of one picture. `y`: the upper edge of a row. `ident`: the beginning of the picture's ids."""
+
+    swimlane: Swimlane
+    scale: Scale
+    zone: Zone
+    ident: str
+
+    def ground(self, height: float) -> list[str]:
+        """Draw the axis: the start of each attempt and the end of the picture."""
+        out = []
+        free_from = 0.0
+        moments = [(band.start, f"{band.attempt}") for band in self.swimlane.bands] + [(self.swimlane.end, "")]
+        day, zone_name = "", ""
+        for at, _ in moments:
+            x = self.scale.place(at)
+            out.append(f'<line class="sw-tick" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS - 6}" y2="{height:.0f}"/>')
+            date, _, rest = clock(at, self.zone).partition(" ")
+            time, _, zone_name = rest.partition(" ")
+            last = at == self.swimlane.end and at != moments[0][0]
+            from_x = x - 52 if last else x
+            if from_x >= free_from:
+                anchor = ' text-anchor="end"' if last else ""
+                out.append(f'<text class="sw-time" x="{x:.1f}" y="{_AXIS - 10}"{anchor}>{safe(time)}</text>')
+                free_from = from_x + 58
+            day = day or date
+        out.append(f'<text class="sw-time" x="6" y="{_AXIS - 10}">{safe(f"{day} {zone_name}")}</text>')
+        return out
+
+    def cursor(self, height: float, at: Address) -> Iterator[str]:
+        """Yield slices of the axis, each a link to its moment. The Tab key reaches the first; arrow keys lead to the
+        others.
+        """
+        wide = (RIGHT - LEFT) / _SLICES
+        for slice_ in range(_SLICES):
+            x = LEFT + slice_ * wide
+            moment = self.scale.moment(x + wide / 2)
+            yield (
+                f'<a href="{safe(at(moment), 300)}" tabindex="{-1 if slice_ else 0}">'
+                f"<title>{safe(clock(moment, self.zone))}</title>"
+                f'<rect class="sw-cursor" x="{x:.1f}" y="0" width="{wide:.2f}" height="{_AXIS}"/>'
+                f'<line class="sw-hair" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS}" y2="{height:.0f}"/></a>'
+            )
+
+    def job_row(self, y: float) -> list[str]:
+        """Draw the row of the job: its attempts with their phases, and its marks."""
+        out = [_label("attempts", y + 16, "sw-node")]
+        for band in self.swimlane.bands:
+            decided = f" · {band.decision}" if band.decision else ""
+            out.append(f"<g><title>{safe(band_words(band, self.zone) + decided)}</title>")
+            for part in band.parts:
+                look, name = phase(part.name)
+                x, end = self.scale.place(part.start), self.scale.place(part.end)
+                took = f"attempt {band.attempt}: {name}, {duration(part.end - part.start)}"
+                out.append(f"<g><title>{safe(took)}</title>{_filled(x, y, end - x, 16, look, self.ident)}</g>")
+            x, end = self.scale.place(band.start), self.scale.place(band.end)
+            out.append(f'<rect class="sw-frame" x="{x:.1f}" y="{y:.0f}" width="{max(end - x, 1):.1f}" height="16"/>')
+            words = next((each for each in _names(band) if 6.4 * len(each) <= end - x), "")
+            if words:
+                out.append(f'<text class="sw-attempt" x="{x + 1:.1f}" y="{y + 29:.0f}">{safe(words)}</text>')
+            out.append("</g>")
+        return out + self.marks(self.swimlane.marks, y + 8)
+
+    def lane(self, node: NodeLanes, lane: SwimlaneRow, y: float, link: Link | None) -> list[str]:
+        """Draw one row: its name, the lives of its processes, and its marks."""
+        name = lane_name(lane, node)
+        kind = "sw-lane sw-culprit" if lane.culprit else "sw-lane"
+        label = _label(("▸ " if lane.culprit else "") + name, y + 15, kind, indent=16)
+        to = link(node, lane) if link is not None else None
+        out = [f'<a href="{safe(to, 2000)}">{label}</a>' if to else label]
+        whole = f"{name} on {nodes_name(node)}"
+        out += [self.stretch(each, whole, lane, y) for each in lane.stretches]
+        return out + self.marks(lane.marks, y + 11, of=whole)
+
+    def stretch(self, each: Stretch, whole: str, lane: SwimlaneRow, y: float) -> str:
+        """Draw the life of a process. `whole`: the row's name and node."""
+        x, end = self.scale.place(each.start), self.scale.place(each.end)
+        step = f", last step {lane.step}" if lane.step is not None else ""
+        words = f"{whole}, attempt {each.attempt}: {duration(each.end - each.start)}{step}"
+        out = f'<rect class="sw-life" x="{x:.1f}" y="{y + 7:.0f}" width="{max(end - x, 1.5):.1f}" height="8" rx="2"/>'
+        if each.silent_from is not None:
+            from_x = self.scale.place(each.silent_from)
+            out += _filled(from_x, y + 7, end - from_x, 8, "silent", self.ident)
+            words += f", nothing moved for {duration(each.end - each.silent_from)}"
+        return f"<g><title>{safe(words)}</title>{out}</g>"
+
+    def marks(self, marks: Sequence[Mark], y: float, of: str = "") -> list[str]:
+        """Draw marks, each with its description. `of`: the row that the descriptions name; empty: none."""
+        out = []
+        for mark, x in zip(marks, _places([self.scale.place(mark.at) for mark in marks]), strict=True):
+            words = mark_words(mark, self.zone, self.swimlane.bands)
+            words = f"{of}: {words}" if of else words
+            shape = _use(mark.kind, self.ident)
+            out.append(f'<g transform="translate({x:.1f} {y:.0f})"><title>{safe(words)}</title>{shape}</g>')
+        return out
+
+
 def svg(
     swimlane: Swimlane, zone: Zone, *, ident: str = "sw", link: Link | None = None, at: Address | None = None
 ) -> str:
     """Return only the picture. Each band, row and mark has its description as a `<title>`."""
-    scale = scale_of(swimlane)
-    out: list[str] = []
+    pen = _Pen(swimlane, scale_of(swimlane), zone, ident)
     y = float(_AXIS)
-    out += _job_row(swimlane, scale, zone, ident, y)
+    out = pen.job_row(y)
     y += _JOB
     for node in swimlane.nodes:
         out.append(_label(nodes_name(node), y + 16, "sw-node"))
-        out += _marks(node.marks, scale, y + 12, zone, swimlane.bands, ident)
+        out += pen.marks(node.marks, y + 12)
         y += _NODE
         for lane in node.lanes:
-            out += _lane(node, lane, scale, y, zone, swimlane.bands, ident, link)
+            out += pen.lane(node, lane, y, link)
             y += _LANE
     y += 6
     if at is not None:
-        out += _cursor(scale, y, zone, at)
+        out += pen.cursor(y, at)
     role = "img" if link is None and at is None else "group"
     head = (
         f'<svg class="sw-picture" viewBox="0 0 {WIDTH} {y:.0f}" width="{WIDTH}" height="{y:.0f}" role="{role}"'
@@ -132,23 +229,7 @@ def svg(
         f'<title id="{ident}-title">Time by nodes and ranks</title>'
         f'<desc id="{ident}-desc">{safe(summary(swimlane, zone), 2000)}</desc>'
     )
-    return "".join([head, _defs(ident), *_ground(swimlane, scale, zone, y), *out, "</svg>"])
-
-
-def _cursor(scale: Scale, height: float, zone: Zone, at: Address) -> Iterator[str]:
-    """Yield slices of the axis, each a link to its moment. The Tab key reaches the first; arrow keys lead to the
-    others.
-    """
-    wide = (RIGHT - LEFT) / _SLICES
-    for slice_ in range(_SLICES):
-        x = LEFT + slice_ * wide
-        moment = scale.moment(x + wide / 2)
-        yield (
-            f'<a href="{safe(at(moment), 300)}" tabindex="{-1 if slice_ else 0}">'
-            f"<title>{safe(clock(moment, zone))}</title>"
-            f'<rect class="sw-cursor" x="{x:.1f}" y="0" width="{wide:.2f}" height="{_AXIS}"/>'
-            f'<line class="sw-hair" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS}" y2="{height:.0f}"/></a>'
-        )
+    return "".join([head, _defs(ident), *pen.ground(y), *out, "</svg>"])
 
 
 def legend(swimlane: Swimlane, *, ident: str = "sw") -> str:
@@ -186,101 +267,10 @@ def _defs(ident: str) -> str:
     return f"<defs>{''.join(patterns)}{''.join(shapes)}</defs>"
 
 
-def _ground(swimlane: Swimlane, scale: Scale, zone: Zone, height: float) -> list[str]:
-    """Draw the axis: the start of each attempt and the end of the picture."""
-    out = []
-    free_from = 0.0
-    moments = [(band.start, f"{band.attempt}") for band in swimlane.bands] + [(swimlane.end, "")]
-    day, zone_name = "", ""
-    for at, _ in moments:
-        x = scale.place(at)
-        out.append(f'<line class="sw-tick" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS - 6}" y2="{height:.0f}"/>')
-        date, _, rest = clock(at, zone).partition(" ")
-        time, _, zone_name = rest.partition(" ")
-        last = at == swimlane.end and at != moments[0][0]
-        from_x = x - 52 if last else x
-        if from_x >= free_from:
-            anchor = ' text-anchor="end"' if last else ""
-            out.append(f'<text class="sw-time" x="{x:.1f}" y="{_AXIS - 10}"{anchor}>{safe(time)}</text>')
-            free_from = from_x + 58
-        day = day or date
-    out.append(f'<text class="sw-time" x="6" y="{_AXIS - 10}">{safe(f"{day} {zone_name}")}</text>')
-    return out
-
-
-def _job_row(swimlane: Swimlane, scale: Scale, zone: Zone, ident: str, y: float) -> list[str]:
-    out = [_label("attempts", y + 16, "sw-node")]
-    for band in swimlane.bands:
-        decided = f" · {band.decision}" if band.decision else ""
-        out.append(f"<g><title>{safe(band_words(band, zone) + decided)}</title>")
-        for part in band.parts:
-            look, name = phase(part.name)
-            x, end = scale.place(part.start), scale.place(part.end)
-            took = f"attempt {band.attempt}: {name}, {duration(part.end - part.start)}"
-            out.append(f"<g><title>{safe(took)}</title>{_filled(x, y, end - x, 16, look, ident)}</g>")
-        x, end = scale.place(band.start), scale.place(band.end)
-        out.append(f'<rect class="sw-frame" x="{x:.1f}" y="{y:.0f}" width="{max(end - x, 1):.1f}" height="16"/>')
-        words = next((each for each in _names(band) if 6.4 * len(each) <= end - x), "")
-        if words:
-            out.append(f'<text class="sw-attempt" x="{x + 1:.1f}" y="{y + 29:.0f}">{safe(words)}</text>')
-        out.append("</g>")
-    return out + _marks(swimlane.marks, scale, y + 8, zone, swimlane.bands, ident)
-
-
 def _names(band: Band) -> Sequence[str]:
     """Return names for a band, the longest first."""
     end = "running" if band.running else band.phrase
     return (f"attempt {band.attempt}: {end}", f"attempt {band.attempt}", str(band.attempt))
-
-
-def _lane(
-    node: NodeLanes,
-    lane: SwimlaneRow,
-    scale: Scale,
-    y: float,
-    zone: Zone,
-    bands: tuple[Band, ...],
-    ident: str,
-    link: Link | None,
-) -> list[str]:
-    name = lane_name(lane, node)
-    kind = "sw-lane sw-culprit" if lane.culprit else "sw-lane"
-    label = _label(("▸ " if lane.culprit else "") + name, y + 15, kind, indent=16)
-    to = link(node, lane) if link is not None else None
-    out = [f'<a href="{safe(to, 2000)}">{label}</a>' if to else label]
-    whole = f"{name} on {nodes_name(node)}"
-    out += [_stretch(each, whole, lane, scale, y, ident) for each in lane.stretches]
-    return out + _marks(lane.marks, scale, y + 11, zone, bands, ident, of=whole)
-
-
-def _stretch(each: Stretch, whole: str, lane: SwimlaneRow, scale: Scale, y: float, ident: str) -> str:
-    x, end = scale.place(each.start), scale.place(each.end)
-    step = f", last step {lane.step}" if lane.step is not None else ""
-    words = f"{whole}, attempt {each.attempt}: {duration(each.end - each.start)}{step}"
-    out = f'<rect class="sw-life" x="{x:.1f}" y="{y + 7:.0f}" width="{max(end - x, 1.5):.1f}" height="8" rx="2"/>'
-    if each.silent_from is not None:
-        from_x = scale.place(each.silent_from)
-        out += _filled(from_x, y + 7, end - from_x, 8, "silent", ident)
-        words += f", nothing moved for {duration(each.end - each.silent_from)}"
-    return f"<g><title>{safe(words)}</title>{out}</g>"
-
-
-def _marks(
-    marks: Sequence[Mark],
-    scale: Scale,
-    y: float,
-    zone: Zone,
-    bands: tuple[Band, ...],
-    ident: str,
-    of: str = "",
-) -> list[str]:
-    out = []
-    for mark, x in zip(marks, _places([scale.place(mark.at) for mark in marks]), strict=True):
-        words = f"{of}: {mark_words(mark, zone, bands)}" if of else mark_words(mark, zone, bands)
-        out.append(
-            f'<g transform="translate({x:.1f} {y:.0f})"><title>{safe(words)}</title>{_use(mark.kind, ident)}</g>'
-        )
-    return out
 
 
 def _places(wanted: Sequence[float]) -> list[float]:
