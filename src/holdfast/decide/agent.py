@@ -327,7 +327,7 @@ class Agent:
         self.stopped = max(self.stopped, attempt)
         self.stopping.reaped()
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ internal
 
     def _enter(self, attempt: int) -> None:
         self.attempt = attempt

@@ -101,7 +101,7 @@ class AnswerCollection:
         for asked in [asked for asked in self._open.values() if asked.due <= now]:
             yield self._close(asked)
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ internal
 
     def _asked(self, kind: type[Question], node: str) -> _OpenQuestion | None:
         asked = self._open.get(kind)

@@ -60,7 +60,7 @@ class AttemptStart:
         course.move(trigger, now, f"attempt {course.attempt}")
         self.ask_checks(now)
 
-    # ------------------------------------------------------------------------------------------ its checks
+    # ------------------------------------------------------------------------------------------ checks
 
     def ask_checks(self, now: float) -> None:
         course = self._course
@@ -146,7 +146,7 @@ class AttemptStart:
         self._course.trial.next_round()
         self.ask_checks(now)
 
-    # ------------------------------------------------------------------------------------------ its seats
+    # ------------------------------------------------------------------------------------------ seats
 
     def _prepare(self, event: ev.ChecksFinished, now: float) -> None:
         course, trial = self._course, self._course.trial

@@ -148,7 +148,7 @@ class AttemptState:
         """Add seconds to a part (a phase) of the attempt's time."""
         self._parts[part] = self._parts.get(part, 0.0) + seconds
 
-    # ------------------------------------------------------------------------------------------ its checks and seats
+    # ------------------------------------------------------------------------------------------ checks and seats
 
     def begin_round(self, nodes: Iterable[str], meet_on: str, ports: Mapping[str, int]) -> None:
         """Record the request for this round of checks.
@@ -196,7 +196,7 @@ class AttemptState:
         """Record that all workers are prepared and that the owner sends GO."""
         self.go_at = now
 
-    # ------------------------------------------------------------------------------------------ its nodes and troubles
+    # ------------------------------------------------------------------------------------------ nodes and failures
 
     def hear(self, node: str, now: float) -> None:
         """Record that the node's agent reported at `now`."""
@@ -236,7 +236,7 @@ class AttemptState:
         """Record the ranks that missed a deadline. `words`: the last known state of the first of them, as clauses."""
         self.deadline, self.late, self.late_words = deadline, tuple(late), tuple(words)
 
-    # ------------------------------------------------------------------------------------------ its stop
+    # ------------------------------------------------------------------------------------------ stop
 
     def complete(self) -> None:
         """Record that the completion policy is met."""

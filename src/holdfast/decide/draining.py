@@ -233,7 +233,7 @@ class Draining:
         self._course.arm(TimerKind.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
         self._orders.send(now)
 
-    # ------------------------------------------------------------------------------------------ its nodes
+    # ------------------------------------------------------------------------------------------ nodes
 
     def lose(self, lost: LeftBehind) -> None:
         """Record a lost node during the stop: it may be the cause of the stop, if other workers failed before the owner
@@ -290,7 +290,7 @@ class Draining:
         else:
             self._orders.send(now)
 
-    # ------------------------------------------------------------------------------------------ its end
+    # ------------------------------------------------------------------------------------------ end
 
     def _collect(self, now: float) -> None:
         course, trial = self._course, self._course.trial

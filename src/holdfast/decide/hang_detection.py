@@ -263,7 +263,7 @@ class HangDetection:
         asked.answers[node] = seen
         return [] if asked.waits_for else self._looked(watch, asked, now)
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ internal
 
     def _ask(self, watch: HangWatch, closeness: Closeness, now: float) -> LookAtRanks:
         self._number += 1

@@ -95,7 +95,7 @@ class IdleWarning:
         asked.answers.append(seen)
         return None if asked.waits_for else self._whole(asked, now)
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ internal
 
     def _ask(self, closeness: Closeness, now: float) -> LookAtRanks:
         self._number += 1

@@ -225,7 +225,7 @@ class GangState:
         self.report = report
         self.emit(FinishJob(report=report, cause=self.cause))
 
-    # ------------------------------------------------------------------------------------------ its nodes
+    # ------------------------------------------------------------------------------------------ nodes
 
     def join(self, node: NodeInfo) -> None:
         self._known[node.name] = node
@@ -254,7 +254,7 @@ class GangState:
     def end_resets(self) -> None:
         self.reset_s = 0.0
 
-    # ------------------------------------------------------------------------------------------ its attempts
+    # ------------------------------------------------------------------------------------------ attempts
 
     def begin_attempt(self, now: float) -> None:
         """Begin an attempt with the next number. The wait before it counts as a part of its time."""
@@ -291,7 +291,7 @@ class GangState:
     def pause_until(self, due: float) -> None:
         self.due = due
 
-    # ------------------------------------------------------------------------------------------ words and timers
+    # ------------------------------------------------------------------------------------------ output and timers
 
     def say(self, text: str, *, cause: str = "") -> None:
         """Add one line for the user. `cause`: the event; empty: the one that led to the present state."""

@@ -153,7 +153,7 @@ class Assembly:
             final=False,
         )
 
-    # ------------------------------------------------------------------------------------------ in words
+    # ------------------------------------------------------------------------------------------ sentences
 
     def short(self) -> str:
         """Return the lack of nodes in words: `1 of at least 2 nodes is here (a)`."""

@@ -99,7 +99,7 @@ class Owner:
         """The owner's term: it rises with each restart of the owner."""
         return self.gang.term
 
-    # ------------------------------------------------------------------------------------------ events in
+    # ------------------------------------------------------------------------------------------ reports and events
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
         """Take a report that has arrived at `now` (seconds).
@@ -191,7 +191,7 @@ class Owner:
         if wake is not None and wake <= now:
             yield ev.Tick()
 
-    # ------------------------------------------------------------------------------------------ coming back
+    # ------------------------------------------------------------------------------------------ recovery after a crash
 
     def recover(self, journal: Iterable[tuple[float, ev.Event]], now: float) -> list[list[Action]]:
         """Replay a journal from before a crash, and return the actions of each event. Handle `OwnerRecovered` next.

@@ -197,7 +197,7 @@ def _kept(looks: Sequence[Look]) -> tuple[Look, ...]:
     return tuple(looks) if len(looks) <= KEPT_LOOKS else (looks[0], *looks[-(KEPT_LOOKS - 1) :])
 
 
-# ---------------------------------------------------------------------------------------------- who differs
+# ---------------------------------------------------------------------------------------------- the rank that differs
 
 
 def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[int, ...], str]:

@@ -58,7 +58,7 @@ class FaultEngine(FaultState):
     for the next `tick`. `refused` counts the refused events by reason.
     """
 
-    # ---- what comes in
+    # ---- events
 
     def check(self, event: FaultEvent, now: float) -> str:
         """Return why `handle` would refuse this event; empty if it would accept it. Changes nothing."""
@@ -273,7 +273,7 @@ class FaultEngine(FaultState):
                 code.age()
         return gone
 
-    # ---- inside
+    # ---- internal
 
     def _begin(self, device: TrackedDevice, code: Code) -> Track:
         """Create a device's track of a code, with the recent reloads, releases and sightings in its log."""

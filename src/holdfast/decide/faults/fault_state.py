@@ -316,7 +316,7 @@ class FaultState:
         for key, seen in state.seen.items():
             self._code(key).seen = seen
 
-    # ---- inside
+    # ---- internal
 
     def _code(self, key: str) -> Code:
         code = self._codes.get(key)
