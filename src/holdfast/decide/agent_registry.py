@@ -65,7 +65,7 @@ class AgentRegistry:
         return boot == self.boots.get(node, boot) and not self.is_dead(node, boot)
 
     def began_anew(self, node: str, over: int) -> None:
-        """Record that a new agent has no process of attempts up to `over`: the earlier agent's guard killed them."""
+        """Record that the node has a new agent, and no process of attempts up to `over`: the guard killed them."""
         self.stopped[node] = max(self.stopped.get(node, 0), over)
         self.busy.pop(node, None)
 

@@ -146,7 +146,7 @@ class Draining:
         """Stop the attempt because of a failure or a request.
 
         `reason`: one clause for the user. `stop`: the request; None: a failure. `cause`: the event that reported it;
-        empty: the present event. `told`: the user has already seen the reason.
+        empty: the present event. `told`: whether the user has already seen the reason.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this(cause)

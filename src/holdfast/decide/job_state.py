@@ -350,11 +350,14 @@ class GangState:
         return line_up(self.spec, self.nodes, avoid, out, self.line)
 
     def names_on(self, node: str, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the job's names for a node's own names of devices; on one machine both are equal."""
+        """Return the job's names for devices of a node: `gpu-2/npu0` for `npu0`.
+
+        On one machine the names stay as they are.
+        """
         return on_node(self.known.get(node) if self.many else None, names)
 
     def where(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the job's names for devices that a report calls by their nodes' own names."""
+        """Return the job's names for the devices in a report, which has the nodes' own names for them."""
         found = self.trial.found
         first = found.report.first if found is not None else None
         nodes = {fault.event.device: fault.event.node for fault in self.trial.faults}

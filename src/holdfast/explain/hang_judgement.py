@@ -21,21 +21,22 @@ Look = tuple[RankSnapshot, ...]
 
 #: Number of looks that are needed to find a hang, if no rank uses the CPU.
 LOOKS = 2
-#: The same number, if some ranks spin in a collective (use the CPU while they wait) and another rank does not move.
+#: Number of looks that are needed if some ranks spin in a collective (they use the CPU while they wait) and another
+#: rank does not move.
 SPIN_LOOKS = 3
-#: The same number, and the needed silence in multiples of the time-out, if every rank spins in a collective: a loop
-#: that mostly communicates looks like this for a while.
+#: Number of looks, and of time-outs without output, that are needed if every rank spins in a collective: a loop that
+#: mostly communicates looks like this for a while.
 ALL_SPIN_LOOKS = 6
 ALL_SPIN_FACTOR = 2.0
-#: Looks, and silence in multiples of the time-out, needed if the others wait in a collective for ranks that use the
-#: CPU at the same place: an endless loop.
+#: Number of looks, and of time-outs without output, that are needed if the others wait in a collective for ranks that
+#: use the CPU at the same place: an endless loop.
 LOOP_LOOKS = 7
 LOOP_FACTOR = 2.0
-#: Silence in multiples of the time-out, needed if the others wait for a rank whose child process uses the CPU: no stack
-#: shows whether the child moves.
+#: Number of time-outs without output that are needed if the others wait for a rank whose child process uses the CPU: no
+#: stack shows whether the child makes progress.
 CHILD_FACTOR = 3.0
-#: Looks, and silence in multiples of the time-out and in seconds, needed if ranks use the CPU at one line and no rank
-#: waits for them: an endless loop, or one long computation.
+#: Number of looks, of time-outs and of seconds without output, that are needed if ranks use the CPU at one line and no
+#: rank waits for them: an endless loop, or one long computation.
 SAME_LINE_LOOKS = 10
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0

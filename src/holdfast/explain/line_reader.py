@@ -48,7 +48,7 @@ _CONTEXT_LINES = 10
 _MESSAGE_LINES = 12
 #: This many progress lines after a line prove that its writer continued its work.
 _WENT_ON = 1
-#: This many ordinary log lines after a line prove the same.
+#: This many ordinary log lines after a line prove that its writer continued its work.
 _WENT_ON_ORDINARY = 3
 #: Factor on both numbers for a line that is fatal by its nature: a progress bar may be drawn once more after it, and
 #: other ranks continue until they need the dead one.

@@ -15,7 +15,7 @@ from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
 #: The logs of this many workers are always read whole: those that exited first.
 MOST_WHOLE = 2
-#: The same number, if the times of the exits are unknown.
+#: The logs of this many workers are read whole, if the times of the exits are unknown.
 MOST_UNDATED = 64
 #: If these workers have no cause of their own, the ends of the logs of this many further workers are read.
 MOST_TAILS = 28

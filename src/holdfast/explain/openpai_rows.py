@@ -21,7 +21,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
-#: Keys that distinguish a row of OpenPAI's schema from a row of holdfast's.
+#: Keys that only rows in OpenPAI's schema have, not holdfast's own rows.
 SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
 
 

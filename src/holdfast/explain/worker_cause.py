@@ -49,7 +49,7 @@ def of_worker(
 ) -> ReportDraft:
     """Draft the report for a culprit whose exit the operating system reported."""
     suspect = who.culprit
-    assert suspect is not None  # the caller has checked it
+    assert suspect is not None  # the caller has checked that there is a culprit
     reading, ended = suspect.reading, suspect.exit
     if who.left_early and ended is not None:
         draft = left_early(ended, who, matcher)
