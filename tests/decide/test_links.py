@@ -24,7 +24,7 @@ from holdfast.model.check_results import CheckLine, ChecksTaken, CheckState
 from holdfast.model.events import ChecksFinished
 from holdfast.model.gang_protocol import ClosePort, MeasurePeer, OpenPort, PeerMeasured, PortOpen
 from holdfast.model.job_spec import JobSpec, NodePlan, Role
-from holdfast.node.link_probe import LinkProbe
+from holdfast.node.owner_probes import LinkProbe
 from holdfast.observe.link_exchange import PEERS, PeerPort, PeerProbe
 from holdfast.owner.node_queries import NodeQueries
 from holdfast.reactor import Reactor

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from conftest import Holdfast
-from holdfast.node.sidecars.ssh_keys import KeySide, key_pair
+from holdfast.node.sidecars.ssh_server import KeySide, key_pair
 from processes import until
 from real_sshd import SSHD
 

@@ -14,8 +14,7 @@ from holdfast.decide.faults.fault_policy import FrequencyRule, Policy
 from holdfast.model.faults import Assertion, Remedy, Standing
 from holdfast.node.devices import fault_log as door
 from holdfast.node.devices.excluded_devices import kept_out
-from holdfast.node.devices.fault_log import FaultLog
-from holdfast.node.devices.fault_log_pruning import KEEP_S
+from holdfast.node.devices.fault_log import KEEP_S, FaultLog
 from holdfast.record.database import FILE_NAME
 from holdfast.record.device_standings import RowKind
 

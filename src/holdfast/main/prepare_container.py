@@ -49,7 +49,7 @@ def prepare(
     if job is not None and text is not None:
         _lay_job(job, text, into / JOB)
         if things := found.spec.runtime.prerequisites:
-            from holdfast.node.fetching.blocking_fetch import fetch_here  # few jobs have prerequisites
+            from holdfast.node.prechecks.fetch_process import fetch_here  # few jobs have prerequisites
 
             # The secrets are looked up only if an address uses one.
             asks = any("$secrets." in thing.uri for thing in things)

@@ -10,7 +10,7 @@ from holdfast.decide.gate import Progress
 from holdfast.launch.check_plan import CheckPlan, DuringJob, PlannedCheck, choices_from_text, during_job
 from holdfast.node.prechecks.check_planning import catalogue, plan_checks
 from holdfast.node.prechecks.check_round import CheckRound, run_round
-from holdfast.node.prechecks.check_scheduler import CheckChange, CheckWatch
+from holdfast.node.prechecks.checks_during_job import CheckChange, CheckWatch
 
 __all__ = [
     "CheckChange",

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from holdfast.model.gang_protocol import Command, Report
     from holdfast.node.checkpoint_watch import CheckpointPoller
     from holdfast.node.devices.device_faults import DeviceFaults
-    from holdfast.node.hang_sampler import HangSampler
-    from holdfast.node.link_probe import LinkProbe
     from holdfast.node.machine_log import MachineLog
+    from holdfast.node.owner_probes import HangSampler, LinkProbe
     from holdfast.node.prechecks.attempt_checks import AttemptChecks
     from holdfast.node.prechecks.checks_during_job import DuringChecks
     from holdfast.node.sidecars.node_sidecars import NodeSidecars

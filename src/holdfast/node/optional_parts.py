@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from holdfast.model.gang_protocol import PeerMeasured, PortOpen, RanksSeen
     from holdfast.model.process_messages import Fact
     from holdfast.node.disk_cleaner import DiskCleaner
-    from holdfast.node.hang_sampler import HangSampler
-    from holdfast.node.link_probe import LinkProbe
+    from holdfast.node.owner_probes import HangSampler, LinkProbe
     from holdfast.node.prechecks.checks_during_job import DuringChecks
     from holdfast.node.sidecars.node_sidecars import NodeSidecars
     from holdfast.node.sidecars.ssh_server import SshServer
@@ -136,7 +135,7 @@ def hang_looks(
     view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: OutputPump, tell: Callable[[RanksSeen], None]
 ) -> HangSampler:
     """Make the hang sampler for the running attempt (`view`), at the owner's first request."""
-    from holdfast.node.hang_sampler import HangSampler
+    from holdfast.node.owner_probes import HangSampler
 
     names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in view.seats}
     return HangSampler(
@@ -151,7 +150,7 @@ def hang_looks(
 
 def peering(launch: LaunchSpec, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> LinkProbe:
     """Make the link probe, when the owner wants to measure the links between nodes."""
-    from holdfast.node.link_probe import LinkProbe
+    from holdfast.node.owner_probes import LinkProbe
 
     return LinkProbe(reactor, launch.nodes.port_range if launch.nodes is not None else None, tell)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from holdfast.act.console import Console
 from holdfast.act.time_limited import descriptor_of, within
+from holdfast.act.worker_environment import read_error_file
 from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.secret_masking import mask
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
@@ -17,8 +21,9 @@ from holdfast.model.exit_report import ExitReport
 from holdfast.node.exit_status import for_engine, status_of
 from holdfast.record import report_file
 from holdfast.record.job_directory import NOWHERE, JobPlace
-from holdfast.safe_files import write_file
+from holdfast.safe_files import write_file, write_given
 from holdfast.safe_text import json_text
+from holdfast.untrusted import Malformed, json_leniently
 
 
 class ReportWriter:
@@ -75,8 +80,6 @@ class ReportWriter:
         self.tell_engine(report.report)
         asked = self._order.environment.get("TORCHELASTIC_ERROR_FILE")
         if asked and report.report.code != 0:
-            from holdfast.node.error_file import write_error_out  # imported late, because few users ask for it
-
             place = self._order.cwd / asked
             what = f"{asked} (TORCHELASTIC_ERROR_FILE)"
             self._hand_over(place, what, lambda: write_error_out(place, self._place.logs, report))
@@ -126,3 +129,48 @@ def _columns(otherwise: int) -> int:
         return os.get_terminal_size(2).columns or otherwise
     except OSError:
         return otherwise
+
+
+VARIABLE = "TORCHELASTIC_ERROR_FILE"
+
+
+def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
+    """Write the failure in `report` to `path`, replacing an existing file. Raises OSError."""
+    said = report.report
+    write_given(path, encode(_workers_own(logs, said) or _ours(report)))
+
+
+def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
+    """Return the culprit's own file with its exit status or signal added; None if there is no readable one."""
+    if said.first is None:
+        return None
+    directory = logs / f"attempt-{said.attempt}" / f"{said.first.role}-{said.first.rank}"
+    text = read_error_file(directory / "error.json")
+    try:
+        data = json_leniently(mask(text))
+    except Malformed:
+        return None
+    if not isinstance(data, dict):
+        return None
+    message = data.get("message")
+    if isinstance(message, dict):
+        name = said.original.signal
+        known = name in signal.Signals.__members__
+        message["errorCode"] = -signal.Signals[name] if name and known else said.original.exit_code or said.code
+    return data
+
+
+def _ours(report: JobReport) -> dict[str, Any]:
+    said = report.report
+    at = said.first.at if said.first is not None else None
+    ended = report.attempts[-1].ended_at if report.attempts else 0.0
+    return {
+        "message": {
+            "message": f"{said.phrase}: {said.reason}",
+            "extraInfo": {
+                "py_callstack": "\n".join(item.text for item in said.evidence),
+                "timestamp": str(int(at if at is not None else ended)),
+            },
+            "errorCode": said.code,
+        }
+    }

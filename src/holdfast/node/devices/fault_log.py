@@ -2,6 +2,10 @@
 
 Every entry is first written and then folded into the engine. Entries of other processes are folded in the log's
 order, so that all processes reach the same standings.
+
+A snapshot holds the whole state, so old entries can be removed. But a newer holdfast may keep another kind of
+snapshot, which this one cannot read. Then the log alone must still have every hold and every lasting fault: a
+`PrunedRemainder`.
 """
 
 from __future__ import annotations
@@ -12,15 +16,15 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from holdfast.decide.faults.compiled_rules import SEVERITIES
 from holdfast.decide.faults.engine_snapshot import FORMAT, EngineState
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.isolation import Breaker, FaultEngine, LevelChange, standing, standings
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.codec import encode
-from holdfast.model.faults import DeviceStanding, FaultEvent
+from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Remedy
 from holdfast.model.noun_base import Noun
 from holdfast.node.devices.fault_event_lines import event_refusal
-from holdfast.node.devices.fault_log_pruning import AT_A_TIME, KEEP_MOST, KEEP_S, PrunedRemainder, left_of, put_back
 from holdfast.record.database import FILE_NAME
 from holdfast.record.device_standings import BUSY_MS, RowKind, StandingRow, Standings, StandingsUnusable
 from holdfast.record.local_time import local
@@ -291,3 +295,60 @@ def _own(home: Path) -> None:
             "there",
             hint=f"sudo -u '#{owner}' env HOLDFAST_HOME={home} holdfast devices",
         )
+
+
+#: Entries younger than this stay, in seconds: the widest window of any rule (10 days), plus an hour for late events.
+KEEP_S = 864_000.0 + 3600.0
+#: The most entries kept. Older ones go at any age, so that one bad day does not keep a huge file for ten days.
+KEEP_MOST = 20_000
+AT_A_TIME = 20_000
+
+
+class Escalated(Noun, frozen=True, kw_only=True):
+    """One escalation caused by a frequency rule."""
+
+    device: str
+    code: str
+    remedy: Remedy
+    at: float
+
+
+class PrunedRemainder(Noun, frozen=True, kw_only=True):
+    """The lasting faults and the escalations that removed entries had caused."""
+
+    lasting: tuple[FaultEvent, ...] = ()
+    escalated: tuple[Escalated, ...] = ()
+
+
+def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
+    """Return the part of a state that must never be lost."""
+    lasting = [
+        FaultEvent(
+            device=name,
+            code=engine.policy.spell(code),
+            assertion=Assertion.OCCUR,
+            at=track.since / 1000,
+            node=device.node,
+            severity=SEVERITIES[track.severity],
+            source="fault log",
+        )
+        for name, device in engine.devices.items()
+        if device is not None and name in state.devices
+        for code, track in device.tracks.items()
+        if track.active
+    ]
+    escalated = [
+        Escalated(device=name, code=reason.code, remedy=reason.remedy, at=reason.at)
+        for name in state.devices
+        for reason in engine.reasons(name)
+        if reason.kind != "FaultDuration" and reason.counts
+    ]
+    return PrunedRemainder(lasting=tuple(lasting), escalated=tuple(escalated))
+
+
+def put_back(engine: FaultEngine, left: PrunedRemainder, now: float) -> None:
+    """Load into the engine the remainder of removed entries."""
+    for event in left.lasting:
+        engine.handle(event, max(now, event.at))
+    for one in left.escalated:
+        engine.hold(one.device, one.code, one.at, one.remedy)

@@ -1,4 +1,4 @@
-"""The pre-checks of an attempt: a round before each attempt, unless one has just passed."""
+"""Runs the pre-checks of an attempt, unless they have just passed, and reserves ports for its workers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.act.rendezvous_ports import NoPort
 from holdfast.errors import HoldfastError
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import ChecksTaken, CheckState, Site
+from holdfast.model.events import ChecksFinished
+from holdfast.model.evidence import CheckFailure
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.job_spec import JobSpec
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.node.prechecks.check_round import CheckRound
     from holdfast.node.prechecks.prerequisites import Prerequisites
     from holdfast.reactor import Reactor
+
 
 #: The least seconds between two updates of a round, so that quick checks do not each cost a journal row.
 TOLD_EVERY_S = 0.2
@@ -163,11 +167,30 @@ class AttemptChecks:
         """Add the requested ports to the answer. They are held only after the checks, whose processes are forks."""
         if not order.ports or answer.state is CheckState.FAIL:
             return answer
-        from holdfast.node.prechecks.port_reservation import with_ports  # imported late, because few jobs need ports
-
         return with_ports(order, answer, self._site.node, self._reserve)
 
     @staticmethod
     def _answer(order: RunChecks, state: CheckState, before: ChecksTaken | None = None) -> ev.ChecksFinished:
         taken = ChecksTaken(state=state, reused=before is not None, checks=before.checks if before else ())
         return ev.ChecksFinished(attempt=order.attempt, round=order.round, state=state, taken=taken, cause=order.cause)
+
+
+def with_ports(
+    order: RunChecks, answer: ChecksFinished, node: str, reserve: Callable[[int, int], tuple[int, ...]]
+) -> ChecksFinished:
+    """Add the ports that this node holds to the answer; make it a failure if there are not enough."""
+    count = sum(order.ports.values())  # the order has only this node's ports
+    try:
+        return replace(answer, ports={node: reserve(order.attempt, count)})
+    except NoPort as error:
+        free = int(error.args[0])
+    failure = CheckFailure(
+        check="ports",
+        message=f"{node}: the workers need {count} {'port' if count == 1 else 'ports'}, and {free} of them can be had",
+        solution="Let --port-range be wider, let the roles have fewer `ports`, or stop what holds ports on that node "
+        "(`holdfast check ports` there names it).",
+        nodes=(node,),
+        blame="platform",
+        elsewhere=True,
+    )
+    return replace(answer, state=CheckState.FAIL, failure=failure, avoid=(node,))

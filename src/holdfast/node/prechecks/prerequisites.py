@@ -15,7 +15,7 @@ from holdfast.model.fetch_messages import FetchFailed, FetchMoved, FetchTrouble,
 from holdfast.model.fetch_progress import fetch_sentence
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.phrases import Phrase
-from holdfast.node.fetching.fetch_process import Fetched, FetchRun, name_of
+from holdfast.node.prechecks.fetch_process import Fetched, FetchRun, name_of
 from holdfast.reactor import Reactor
 
 #: Seconds between two progress lines. Other lines come in between, so none is redrawn.

@@ -5,10 +5,15 @@ All files are in one directory of the job on this node, which only its user can 
 that every sshd of the job shares, the public keys that may log in, sshd's configuration, and `config` with a `Host`
 for each worker of the gang. A login gets the environment and directory of the worker that it names
 (`ssh_session.py`). Passwords are off, and every host key is checked.
+
+The job has two key pairs: one for the users who log in, one for the servers. Both derive from the job's key and its
+id, as the identities of the link do (`wire/peer_identity.py`). So every node of a job has the same keys without
+receiving any, and a restarted owner has them again.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import pwd
 import shlex
@@ -22,6 +27,7 @@ from holdfast.model.peer_addresses import tasks_of
 from holdfast.model.runtime_plan import Ssh
 from holdfast.node.sidecars import ssh_session
 from holdfast.safe_files import replace_file
+from holdfast.wire.ed25519 import Ed25519, derived, openssh_private, openssh_public
 
 #: The file for `ssh -F`.
 CONFIG = "config"
@@ -99,8 +105,6 @@ class SshServer:
 
     def _write_keys(self) -> str:
         """Write the key files; return the public half of the job's own key."""
-        from holdfast.node.sidecars.ssh_keys import KeySide, key_pair  # imported late, because few jobs use ssh
-
         private, public = key_pair(self._secret, self._job_id, KeySide.USER)
         replace_file(self.directory / "id_ed25519", private)
         own, host = key_pair(self._secret, self._job_id, KeySide.HOST)
@@ -182,3 +186,21 @@ def _user() -> str:
 
 def _quoted(path: Path) -> str:
     return f'"{path}"'
+
+
+_FOR = "holdfast door 1: "
+
+
+class KeySide(enum.StrEnum):
+    """The owner of a key pair."""
+
+    #: The users who log in.
+    USER = "user"
+    #: Every sshd of the job.
+    HOST = "host"
+
+
+def key_pair(secret: bytes, job_id: str, side: KeySide) -> tuple[bytes, str]:
+    """Return a private key in OpenSSH's file format, and its public key as a line without a comment."""
+    key = Ed25519(derived(secret, f"{_FOR}{side} {job_id}".encode()))
+    return openssh_private(key), openssh_public(key)

@@ -1,12 +1,24 @@
-"""A node's part in finding a hang: it tells the owner when its ranks last printed, and samples their stacks."""
+"""Looks that the owner requests during an attempt: a node samples its ranks, and measures the links to its peers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.model.gang_protocol import Closeness, LookAtRanks, RankActivity, RanksSeen
+from holdfast.model.gang_protocol import (
+    Closeness,
+    ClosePort,
+    LookAtRanks,
+    MeasurePeer,
+    OpenPort,
+    PeerMeasured,
+    PortOpen,
+    RankActivity,
+    RanksSeen,
+)
+from holdfast.observe.link_exchange import PeerPort, PeerProbe
 from holdfast.observe.progress_reader import read_progress
 from holdfast.observe.rank_look import HangProbe, bounded, look_lightly
 
@@ -111,3 +123,63 @@ class HangSampler:
         if self._probe is not None:
             self._probe.kill()
             self._probe = None
+
+
+class LinkProbe:
+    """Measures links to peers.
+
+    `among`: first and last port that it may open (for firewalls), or None for any. `tell` sends a result to the
+    owner.
+    """
+
+    def __init__(
+        self, reactor: Reactor, among: tuple[int, int] | None, tell: Callable[[PortOpen | PeerMeasured], None]
+    ) -> None:
+        self._reactor = reactor
+        self._among = among
+        self._tell = tell
+        self._port: PeerPort | None = None
+        self._probes: set[PeerProbe] = set()
+
+    def take(self, order: OpenPort | MeasurePeer | ClosePort, now: float) -> None:
+        """Carry out a request of the owner."""
+        match order:
+            case OpenPort():
+                self.close()
+                self._open(order)
+            case MeasurePeer():
+                self._probes.add(PeerProbe(order, self._reactor, now, self._measured))
+            case ClosePort():
+                self.close()
+
+    def close(self) -> None:
+        """Stop serving and measuring peers."""
+        for probe in self._probes:
+            probe.close()
+        self._probes.clear()
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+    def _open(self, order: OpenPort) -> None:
+        try:
+            self._port = PeerPort(order, self._reactor, self._ports())
+        except OSError as error:
+            why = f"no port can be opened: {error.strerror or error}"
+            self._tell(PortOpen(attempt=order.attempt, round=order.round, trouble=why))
+            return
+        self._tell(PortOpen(attempt=order.attempt, round=order.round, port=self._port.port))
+
+    def _ports(self) -> Iterator[int]:
+        if self._among is None:
+            yield 0
+            return
+        first, last = self._among
+        # Jobs that share a range start at different ports, from the end: MASTER_PORT is searched from the beginning.
+        begin = last - os.getpid() % (last - first + 1)
+        yield from range(begin, first - 1, -1)
+        yield from range(last, begin, -1)
+
+    def _measured(self, probe: PeerProbe, said: PeerMeasured) -> None:
+        self._probes.discard(probe)
+        self._tell(said)
