@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
+from holdfast.node import rare_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,12 +70,10 @@ class CheckpointPoller:
         return self._due
 
     def tick(self, now: float) -> None:
-        from holdfast.observe.checkpoint_files import CheckpointWatch  # imported late, because a start does not need it
-
         self._due = None
         if self._running:
             if self._watch is None:
-                self._watch = CheckpointWatch(self._ours)
+                self._watch = rare_parts.checkpoint_files.CheckpointWatch(self._ours)
             self._watch.look(self._pids().values())
             self._looked_at = now
             self._gap_s = max(GAP_S, COST_FACTOR * (self._clock() - now))

@@ -13,7 +13,9 @@ from holdfast.act.worker_environment import read_error_file
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exit_report import Evidence, EvidenceKind
 from holdfast.model.job_spec import JobSpec
+from holdfast.node import rare_parts
 from holdfast.observe.progress_reader import read_marks, read_progress
+from holdfast.observe.step_counter import counts_in
 from holdfast.record.local_time import local
 from holdfast.safe_files import read_file
 
@@ -134,8 +136,6 @@ def error_files(spec: JobSpec) -> dict[str, Path]:
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
     """Add the progress that a few workers printed; mostly the first or the last rank prints it."""
-    from holdfast.observe.step_counter import counts_in  # imported late, because a run without a death never needs it
-
     ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
     return tuple(
         replace(worker, counts=counts_in(*(log.text for log in (worker.stdout, worker.stderr) if log is not None)))
@@ -149,9 +149,6 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
     """Add the stacks that the workers wrote when they were stopped, if no look at the hang has any."""
     if any(thread.frames for look in hang.looks for shot in look for thread in shot.threads):
         return hang
-    from holdfast.explain.hang_judgement import with_stacks
-    from holdfast.observe.python_stacks import with_last_words
-
     # A worker that exited for another reason may have written its stack long before.
     said = {
         worker.rank: worker.stderr.text
@@ -159,12 +156,14 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
         if worker.stderr is not None and worker.exit is not None and worker.exit.signal == signal.SIGABRT
     }
     # Nothing changed between the looks, so the final stacks hold for each of them.
-    looks = [with_last_words(look, said) for look in hang.looks]
+    looks = [rare_parts.python_stacks.with_last_words(look, said) for look in hang.looks]
     if looks == list(hang.looks):
         return hang
     exits = [worker.exit for worker in workers if worker.exit is not None]
     began = min((ended.started_at for ended in exits if ended.started_at is not None), default=0.0)
-    return with_stacks(hang, looks, began, [ended.rank for ended in exits if ended.ok and not ended.after_stop])
+    return rare_parts.hang_judgement.with_stacks(
+        hang, looks, began, [ended.rank for ended in exits if ended.ok and not ended.after_stop]
+    )
 
 
 def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
@@ -183,15 +182,10 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
 
     `share`: the number of workers, with two files each, that share the time for a far search; 0: read only the end.
     """
-    from holdfast.node.explain_files import (  # the matcher is imported late, because no run needs it before a death
-        LIVE_BYTES,
-        MOST_TAIL_BYTES,
-        excerpt,
-    )
-
     try:
         if path.is_file() and path.stat().st_size:
-            return excerpt(path, source, LIVE_BYTES // (2 * share) if share else MOST_TAIL_BYTES)
+            logs = rare_parts.explain_files
+            return logs.excerpt(path, source, logs.LIVE_BYTES // (2 * share) if share else logs.MOST_TAIL_BYTES)
     except OSError:
         pass  # the file was never written or the disk is gone, so only memory has the output
     ended = worker.exit

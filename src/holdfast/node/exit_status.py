@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import ExitReport
+from holdfast.node import rare_parts
 from holdfast.safe_files import read_file, write_given
 
 AGG = "runtime.pai.agg.error"
@@ -32,10 +33,8 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
     place = environment.get("HOLDFAST_TERMINATION_LOG")
     if not place or "HOLDFAST_ATTEMPT" in environment:
         return
-    from holdfast.explain.openpai_exit_file import refused_exit_file
-
     try:
-        write_given(Path(place), refused_exit_file(code, reason, solution))
+        write_given(Path(place), rare_parts.openpai_exit_file.refused_exit_file(code, reason, solution))
     except OSError:
         pass  # the message is on stderr too
 
@@ -47,7 +46,5 @@ def for_engine(place: Path, report: ExitReport, logs: Path) -> None:
         try:
             data = read_file(logs / f"attempt-{report.attempt}" / AGG, _MOST)
         except OSError:
-            from holdfast.explain.openpai_exit_file import agg_error_file
-
-            data = agg_error_file(report, AttemptEvidence())
+            data = rare_parts.openpai_exit_file.agg_error_file(report, AttemptEvidence())
     write_given(place, data)

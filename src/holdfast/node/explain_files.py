@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import stat
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from msgspec.structs import replace
 
@@ -19,15 +21,13 @@ from holdfast.explain import explain
 from holdfast.explain.exits_from_logs import rank_of_name
 from holdfast.explain.launcher_notes import number_of, plain_of, signal_of
 from holdfast.explain.log_scanner import BLOCK_BYTES, Scanner
+from holdfast.explain.row_lint import RowProblem, lint, usable
 from holdfast.explain.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
 from holdfast.record.rotated_logs import older
 from holdfast.safe_files import opened, read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_leniently
-
-if TYPE_CHECKING:
-    from holdfast.explain.row_lint import RowProblem
 
 __all__ = [
     "catalogue_with",
@@ -147,8 +147,6 @@ def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
 
     Raises `BadUsage` for a file that cannot be read or has no rows.
     """
-    from holdfast.explain.row_lint import usable
-
     ours, theirs, said = [], [], []
     for name in files:
         try:
@@ -175,8 +173,6 @@ def read_rows_file(name: str) -> bytes:
 
 def lint_file(name: str) -> list[RowProblem]:
     """Return the mistakes in a file of rows, in the file's order."""
-    from holdfast.explain.row_lint import lint
-
     return lint(read_rows_file(name), name)
 
 
@@ -231,8 +227,6 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
     first = file.read(4096)
     read: Callable[[], bytes]
     if first[:2] == b"\x1f\x8b":
-        import zlib
-
         inflate = zlib.decompressobj(wbits=31)
         pending = first
 
@@ -313,8 +307,6 @@ def _document(tail: bytes) -> bytes:
     head = tail[:64].lstrip()
     if not head.startswith((b"{", b"[")) or b'"kind"' not in tail or len(tail) > MOST_TAIL_BYTES:
         return b""
-    import json
-
     try:
         return json.dumps(json_leniently(tail), indent=1, ensure_ascii=False).encode("utf-8", "replace")
     except Malformed:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from holdfast.explain import explain, first_hand, read_workers
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
+from holdfast.node import rare_parts
+from holdfast.observe.step_counter import counts_in
 
 #: Seconds that a gang must have run before the first step: its own start comes first.
 AFTER_S = 0.5
@@ -36,7 +38,8 @@ _PARTS = (
     "holdfast.explain.explanation_rules", "holdfast.explain.log_selection",
     "holdfast.explain.funnel", "holdfast.explain.funnel", "holdfast.explain.node_reader",
     "holdfast.explain.node_reader", "holdfast.explain.log_scanner",
-    "holdfast.node.explain_files",
+    "holdfast.explain.row_lint", "holdfast.node.explain_files",
+    "holdfast.observe.checks.port_holder", "holdfast.observe.full_disks",
     "holdfast.node.missing_resources", "holdfast.node.report_writer",
     "holdfast.explain.openpai_exit_file", "holdfast.report.text_report", "holdfast.report.failure_place",
     "holdfast.report.brief_report",
@@ -100,14 +103,10 @@ class ExplainWarmup:
 def _steps() -> Iterator[object]:
     for part in _PARTS:
         yield importlib.import_module(part)
-    from holdfast.explain.openpai_exit_file import agg_error_file
-    from holdfast.explain.row_matcher import built_in
-    from holdfast.observe.step_counter import counts_in
-
     yield counts_in(
         "Train: 1 [ 5/10]\nEpoch 1: step 5\n 50%|#####     | 5/10 [00:01\n5it [00:01\n5/10 [==>..]\n━━━━ 5/10\n"
     )
-    yield built_in()
+    yield rare_parts.row_matcher.built_in()
     killed = WorkerExit(role="worker", rank=1, node="here", attempt=1, signal=9, started_at=0.0, ended_at=1.0)
     fallen = WorkerExit(role="worker", rank=0, node="here", attempt=1, exit_code=1, last_words=_WORDS, ended_at=1.0)
     yield first_hand(fallen)
@@ -118,4 +117,4 @@ def _steps() -> Iterator[object]:
     yield read
     report = explain(read)
     yield report
-    yield agg_error_file(report, evidence)
+    yield rare_parts.openpai_exit_file.agg_error_file(report, evidence)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.launch.interpreter import with_our_part
 from holdfast.launch.launch_spec import WarmStartOptions
 from holdfast.launch.log_limits import rotation_of
+from holdfast.node import devices, prechecks, rare_parts
 from holdfast.settings.resolved_settings import SettingSource
 
 if TYPE_CHECKING:
@@ -30,10 +32,8 @@ def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
     catalogue, notes = _catalogue(settings)
     codes, rules = settings.text("fault-codes"), settings.text("fault-rules")
     if codes or rules:
-        from holdfast.node.devices.policy_files import load_policy
-
         # Warn about mistakes in the files before anything starts, and not when a fault occurs.
-        notes += load_policy(codes, rules).warnings
+        notes += devices.load_policy(codes, rules).warnings
     found = replace(
         launch,
         settings=settings,
@@ -51,12 +51,10 @@ def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
 
 
 def _nodes(order: NodesOrder, settings: Settings) -> NodesOrder:
-    from holdfast.launch.multi_node import port_range
-
     wait_s = settings.number("owner-wait") if settings.source("owner-wait") is not SettingSource.DEFAULT else None
     return replace(
         order,
-        port_range=port_range(settings),
+        port_range=rare_parts.multi_node.port_range(settings),
         owner_wait_s=order.usual_owner_wait_s if wait_s is None else wait_s,
     )
 
@@ -66,9 +64,7 @@ def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
     name = settings.text("exits")
     if name is None:
         return None, ()
-    from holdfast.node.explain_files import catalogue_with
-
-    catalogue, problems = catalogue_with([name])
+    catalogue, problems = rare_parts.explain_files.catalogue_with([name])
     return catalogue, tuple(problems)
 
 
@@ -78,14 +74,11 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
     plugins = settings.names("plugin") or ()
     if not plugins and (names == () or (names is None and spec.checks == ())):
         return None
-    from holdfast.launch.check_plan import choices_from_text
-    from holdfast.node.prechecks.check_planning import plan_checks
-
     if names is None:
         choices = spec.checks
     else:
-        choices = choices_from_text(",".join(names)) if names else ()
-    return plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
+        choices = prechecks.choices_from_text(",".join(names)) if names else ()
+    return prechecks.plan_checks(choices, plugins=plugins, timeout_s=settings.number("check-timeout"))
 
 
 def _warm(launch: LaunchSpec, settings: Settings) -> WarmStartOptions | None:
@@ -116,8 +109,6 @@ def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
     """Use the image's Python in a user's container: workers are forked from a process of it."""
     if launch.image_python is None:
         return launch
-    from holdfast.launch.interpreter import with_our_part
-
     python = launch.image_python()
     return replace(
         launch,

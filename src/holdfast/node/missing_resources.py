@@ -7,9 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from holdfast.act.linux import descendants
 from holdfast.act.time_limited import within
 from holdfast.launch.interpreter import environments, has_module, python_of, same_place
 from holdfast.model.evidence import AttemptEvidence, HostFacts
+from holdfast.observe.checks import proc_files
+from holdfast.observe.checks.port_holder import about, find, holder, taken
+from holdfast.observe.full_disks import full_disks, shared_memory
 
 _MODULE = re.compile(r"No module named [\"']?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _IN_USE = re.compile(r"[Aa]ddress already in use|EADDRINUSE|[Pp]ort \d+ (?:is )?already|Errno 98")
@@ -79,7 +83,7 @@ def look_around(
         asked_port=asked_port,
         holder=held[1] if held is not None and held[0] == port else _holder(port),
         disks=_disks(no_room, places, env) if no_room else (),
-        shared_memory=_shared_memory() if shared else (),
+        shared_memory=shared_memory() if shared else (),
     )
 
 
@@ -91,6 +95,21 @@ def port_in(words: str) -> int | None:
     )
 
 
+def descendant_with_port(words: str) -> tuple[int, str] | None:
+    """Return the taken port that a worker's last lines name, and the process below this one that holds it.
+
+    None: no such process. Processes of others are not inspected, because the stop of all ranks waits for this.
+    """
+    port = port_in(words)
+    pid = find(port, sorted(descendants(os.getpid()))) if port is not None else None
+    if port is None or pid is None:
+        return None
+    # For a worker forked from a warm process, /proc shows that process's environment.
+    rank = proc_files.variable(pid, "RANK")
+    who = f"rank {rank} of this job" if rank.isdigit() else f"{proc_files.command(pid)}, which this job started"
+    return port, f"{who} (pid {pid}{about(pid)})"
+
+
 def _port_of(line: str, before: Sequence[str]) -> int | None:
     if number := _PORT.search(line):
         return int(number[1] or number[2] or number[3])
@@ -99,25 +118,15 @@ def _port_of(line: str, before: Sequence[str]) -> int | None:
 
 def _port_above(lines: Sequence[str]) -> int | None:
     """Return a taken port from the source lines above the error, because Python's message does not name it."""
-    from holdfast.observe.checks.port_holder import taken
-
     found = [int(number) for line in lines[::-1] for number in _NUMBER.findall(line)]
     return next(iter(taken(port for port in found if 0 < port < 65536)), None)
 
 
 def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str]) -> tuple[str, ...]:
-    from holdfast.observe.full_disks import full_disks  # imported late, because only a full disk needs it
-
     base = places[0] if places else Path("/")
     named = [str(base / (found[1] or found[2])) for line in lines[:_MOST_LINES] for found in _PATH.finditer(line)]
     others = [*map(str, places), env.get("TMPDIR") or "/tmp", "/dev/shm"]
     return full_disks(list(dict.fromkeys(named))[:_MOST_NAMED], others, _answers)
-
-
-def _shared_memory() -> tuple[str, ...]:
-    from holdfast.observe.full_disks import shared_memory  # imported late, as above
-
-    return shared_memory()
 
 
 def _answers(path: str) -> bool:
@@ -132,6 +141,4 @@ def _answers(path: str) -> bool:
 def _holder(port: int | None) -> str:
     if port is None or not Path("/proc/net/tcp").exists():
         return ""
-    from holdfast.observe.checks.port_holder import holder
-
     return holder(port)

@@ -24,6 +24,8 @@ from holdfast.model.exit_report import Blame
 from holdfast.model.gang_protocol import ClosePort, LookAtRanks, MeasurePeer, OpenPort, WantLastWords
 from holdfast.model.phrases import Phrase
 from holdfast.model.process_messages import Fact, Instruction, SendReport
+from holdfast.node import rare_parts
+from holdfast.node.evidence_collector import Collector, error_files
 from holdfast.node.optional_parts import forget_logs, hang_looks, peering, word_of_container
 from holdfast.node.worker_context import surroundings_of
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
@@ -241,8 +243,6 @@ class NodeRequests:
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 
     def _collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
-        from holdfast.node.evidence_collector import Collector, error_files  # not needed at a start
-
         collector = Collector(
             self._logs,
             first_output_at=self._pump.first_output_at,
@@ -258,14 +258,12 @@ class NodeRequests:
         evidence = collector.collect(known, completed, since)
         if completed:
             return evidence
-        from holdfast.observe.flight_dumps import read_flights  # imported late, because a start does not need it
-
         roles = {name: value for role in self._launch.spec.roles for name, value in role.env.items()}
         environment = {**self._launch.environment, **roles}
         ranks = [worker.rank for worker in evidence.workers]
         return replace(
             evidence,
-            flights=read_flights(environment, self._launch.cwd, ranks, since),
+            flights=rare_parts.flight_dumps.read_flights(environment, self._launch.cwd, ranks, since),
             passed_on=self._desk.passed_on(since),
             surroundings=surroundings_of(evidence, self._launch, self._taken.take()),
             checkpoints=self._saving.finished(),

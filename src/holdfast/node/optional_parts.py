@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.explain.secret_filter import without_secrets
 from holdfast.launch.launch_spec import LaunchSpec
+from holdfast.node import prechecks, rare_parts, sidecars
+from holdfast.node.torch_timers import TorchTimers, timer_file
+from holdfast.observe.container_end import container_word
 from holdfast.observe.log_file import LogFile
 from holdfast.record.job_directory import DOOR
 
@@ -41,9 +44,7 @@ def rendezvous_store(
     """Make the process that hosts the workers' store. A single worker needs none: its store need not outlive it."""
     if launch.spec.world_size < 2:
         return None
-    from holdfast.act.store.store_process import Store
-
-    store = Store(launch.spec, launch.environment, launch.cwd, reactor, processes, say)
+    store = rare_parts.store_process.Store(launch.spec, launch.environment, launch.cwd, reactor, processes, say)
     reactor.deadlines(store.next_wake, store.tick)
     return store
 
@@ -67,8 +68,6 @@ def sides_of(
     plan = launch.spec.runtime
     if not (plan.hooks or plan.daemons or plan.ssh):
         return None
-    from holdfast.node.sidecars.attempt_sidecars import SidecarContext
-    from holdfast.node.sidecars.node_sidecars import NodeSidecars
 
     def open_log(path: Path, source: str) -> StreamLog:
         if logs is not None:
@@ -78,7 +77,7 @@ def sides_of(
             path, source, lambda text, about: say(text), shown=False, now=now, clock=reactor.now, rotation=kept
         )
 
-    around = SidecarContext(
+    around = sidecars.SidecarContext(
         plan,
         reactor,
         say,
@@ -92,7 +91,7 @@ def sides_of(
         door=_door(launch, place),
         let_go=host.ports.give_up,
     )
-    station = NodeSidecars(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
+    station = sidecars.NodeSidecars(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
     host.heard_by(station.learn)
     return station
 
@@ -102,12 +101,10 @@ def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
     ssh = launch.spec.runtime.ssh
     if ssh is None:
         return None
-    from holdfast.node.sidecars.ssh_server import SshServer
-
     # Nodes of one job derive the same ssh keys from the job's key. A single node has its own.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
     directory = place.directory / DOOR
-    return SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
+    return sidecars.SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
 
 
 def disk_cleaner(
@@ -115,9 +112,9 @@ def disk_cleaner(
 ) -> DiskCleaner | None:
     if launch.disk_limit is None:
         return None
-    from holdfast.node.disk_cleaner import DiskCleaner
-
-    return DiskCleaner.of_job(launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say)
+    return rare_parts.disk_cleaner.DiskCleaner.of_job(
+        launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say
+    )
 
 
 def forget_logs(logs: Path, last: int) -> None:
@@ -135,10 +132,8 @@ def hang_looks(
     view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: OutputPump, tell: Callable[[RanksSeen], None]
 ) -> HangSampler:
     """Make the hang sampler for the running attempt (`view`), at the owner's first request."""
-    from holdfast.node.owner_probes import HangSampler
-
     names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in view.seats}
-    return HangSampler(
+    return rare_parts.owner_probes.HangSampler(
         reactor,
         tell,
         pids=host.workers.pids,
@@ -150,9 +145,9 @@ def hang_looks(
 
 def peering(launch: LaunchSpec, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> LinkProbe:
     """Make the link probe, when the owner wants to measure the links between nodes."""
-    from holdfast.node.owner_probes import LinkProbe
-
-    return LinkProbe(reactor, launch.nodes.port_range if launch.nodes is not None else None, tell)
+    return rare_parts.owner_probes.LinkProbe(
+        reactor, launch.nodes.port_range if launch.nodes is not None else None, tell
+    )
 
 
 def checks_during(
@@ -161,10 +156,8 @@ def checks_during(
     """Make the checks that also run during a job, if the plan has any."""
     if launch.checks is None:
         return None
-    from holdfast.node.prechecks.checks_during_job import DuringChecks, during
-
-    plan = during(launch.checks)
-    return None if plan is None else DuringChecks(plan, launch.spec, site, reactor, running, say)
+    plan = prechecks.during(launch.checks)
+    return None if plan is None else prechecks.DuringChecks(plan, launch.spec, site, reactor, running, say)
 
 
 def torch_timers(
@@ -172,8 +165,6 @@ def torch_timers(
 ) -> TorchTimers | None:
     if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
         return None
-    from holdfast.node.torch_timers import TorchTimers, timer_file
-
     path = timer_file(launch.environment, job_dir, launch.cwd)
     assert path is not None
     try:
@@ -187,6 +178,4 @@ def word_of_container(launch: LaunchSpec, since: float) -> str:
     """Return the container engine's message about the job's container since `since`; "" if there is none."""
     if launch.container_status is None:
         return ""
-    from holdfast.observe.container_end import container_word
-
     return container_word(launch.container_status, since)

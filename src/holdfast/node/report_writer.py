@@ -12,12 +12,12 @@ from holdfast.act.console import Console
 from holdfast.act.time_limited import descriptor_of, within
 from holdfast.act.worker_environment import read_error_file
 from holdfast.explain.secret_filter import without_secrets
-from holdfast.explain.secret_masking import mask
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import ExitReport
+from holdfast.node import rare_parts
 from holdfast.node.exit_status import for_engine, status_of
 from holdfast.record import report_file
 from holdfast.record.job_directory import NOWHERE, JobPlace
@@ -51,12 +51,11 @@ class ReportWriter:
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
         """Write `runtime.pai.agg.error`, for readers of OpenPAI's exit files."""
-        from holdfast.explain.openpai_exit_file import agg_error_file  # imported late, because only a failure needs it
-
         path = self._place.logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, agg_error_file(record.report, without_secrets(evidence)))
+            data = rare_parts.openpai_exit_file.agg_error_file(record.report, without_secrets(evidence))
+            write_file(path, data)
         except OSError as error:
             self._say(f"{path}: not written: {error.strerror}")
         self.tell_engine(record.report)
@@ -147,7 +146,7 @@ def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
     directory = logs / f"attempt-{said.attempt}" / f"{said.first.role}-{said.first.rank}"
     text = read_error_file(directory / "error.json")
     try:
-        data = json_leniently(mask(text))
+        data = json_leniently(rare_parts.secret_masking.mask(text))
     except Malformed:
         return None
     if not isinstance(data, dict):

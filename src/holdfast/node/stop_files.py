@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.node import rare_parts
 from holdfast.observe.folder_watch import FolderWatch
 from holdfast.reactor import Reactor
 from holdfast.safe_files import end_of_file
@@ -106,22 +107,16 @@ class StopFiles:
         self.end()
 
     def _order(self, name: str, now: float) -> StopRequest | None:
-        from holdfast.catalogue.exit_rows import load
-        from holdfast.explain.stop_file_lines import (  # compiles patterns that a start does not need
-            asks_to_kill,
-            order_of,
-            words_of,
-        )
-
         try:
             lines = end_of_file(self._folder / name, MOST_BYTES).decode(errors="replace").splitlines()
         except OSError as error:
             self._tell(name, f"{self._folder / name} cannot be read ({error.strerror}): it is not obeyed")
             return None
-        said = words_of(lines)
-        order = order_of(name.removesuffix(SUFFIX), said, self._catalogue or load())
+        requests = rare_parts.stop_file_lines
+        said = requests.words_of(lines)
+        order = requests.order_of(name.removesuffix(SUFFIX), said, self._catalogue or rare_parts.exit_rows.load())
         if order is None:
-            if asks_to_kill(said):
+            if requests.asks_to_kill(said):
                 self._tell(
                     name, f"{name} asks for a KILL without a reason: it is obeyed once it has an ERROR REASON line"
                 )
@@ -148,16 +143,16 @@ def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopR
     """Build the request of `holdfast stop`. Raises ValueError with a message if its failure class or code is not
     allowed.
     """
-    from holdfast.catalogue.exit_rows import load
-    from holdfast.catalogue.stop_phrases import BY_OPERATOR, choose
-
-    phrase: str = BY_OPERATOR
+    by_operator = rare_parts.stop_phrases.BY_OPERATOR
+    phrase: str = by_operator
     code = None
     if line.phrase or line.code is not None:
-        phrase, code = choose(line.phrase, line.code, line.who, catalogue or load())
+        phrase, code = rare_parts.stop_phrases.choose(
+            line.phrase, line.code, line.who, catalogue or rare_parts.exit_rows.load()
+        )
     return StopRequest(
         reason=one_line(line.reason),
-        solution=line.solution or (NOTHING_TO_REPAIR if phrase == BY_OPERATOR else ""),
+        solution=line.solution or (NOTHING_TO_REPAIR if phrase == by_operator else ""),
         phrase=phrase,
         code=code,
         who=one_line(line.who),

@@ -16,7 +16,9 @@ from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.stream_choice import shown
 from holdfast.model.codec import encode
 from holdfast.model.evidence import AttemptEvidence, HostFacts
+from holdfast.node import rare_parts
 from holdfast.node.devices.visible_devices import devices_here, kept_out_here
+from holdfast.node.torch_timers import FILE, timer_file
 from holdfast.record.job_directory import DOOR
 
 if TYPE_CHECKING:
@@ -36,9 +38,7 @@ def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], 
     if launch.no_warmth:
         say(f"warm start is off, workers start cold: {launch.no_warmth}")
         return None
-    from holdfast.act.warm.nurseries import Warm as Nurseries  # imported late, because a cold run does not need it
-
-    return Nurseries(
+    return rare_parts.nurseries.Warm(
         reactor,
         say,
         preload=wanted.preload,
@@ -78,9 +78,7 @@ def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[st
     """Add the paths of the job's prerequisites to the environment."""
     if not launch.spec.runtime.prerequisites:
         return environment
-    from holdfast.launch.fetch_request import variables_of  # imported late, because few jobs have prerequisites
-
-    return {**environment, **variables_of(launch.spec, launch.environment)}
+    return {**environment, **rare_parts.fetch_request.variables_of(launch.spec, launch.environment)}
 
 
 def kept_out(
@@ -106,12 +104,11 @@ def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[i
 
     `held`: a port that one rank held when another wanted it, and the rank that held it.
     """
-    from holdfast.node.missing_resources import look_around  # imported late, because a start does not need it
-
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)
     places = (launch.cwd, launch.home, Path(launch.environment.get("HOME") or "/"))
     env = launch.environment
+    look_around = rare_parts.missing_resources.look_around
     return look_around(evidence, command, launch.python, launch.master_port, env, places=places, held=held)
 
 
@@ -119,8 +116,6 @@ def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
     """Return the base of every worker's environment: holdfast's own, and the path of torch's timers if they are on."""
     if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
         return launch.environment
-    from holdfast.node.torch_timers import FILE, timer_file  # imported late, because few jobs have timers
-
     return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
 
 

@@ -14,12 +14,33 @@ from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.job_spec import Seat
 from holdfast.model.phrases import Phrase
-from holdfast.node.port_conflicts import TAIL_BYTES, TakenPorts
+from holdfast.node import rare_parts
+from holdfast.node.outer_process import OuterWatch
 from holdfast.node.worker_context import screens
 from holdfast.observe.output_pump import TEMPLATE_VARIABLE, Logs, OutputPump, OutputScreen, line_prefix
 from holdfast.reactor import CallbackPriority, Reactor
 
 _WORDS = 64
+_TAKEN_PORT = "ddress already in use"
+#: The bytes of a dead worker's last output that are searched for a taken port.
+TAIL_BYTES = 4096
+
+
+class TakenPorts:
+    """Finds the rank that held a port which another rank wanted, at the death, before all ranks are stopped."""
+
+    def __init__(self) -> None:
+        self._held: tuple[int, str] | None = None
+
+    def died(self, words: str) -> None:
+        """Look up the port holder if a dead worker's last lines report a taken port."""
+        if _TAKEN_PORT in words and self._held is None:
+            self._held = rare_parts.missing_resources.descendant_with_port(words)
+
+    def take(self) -> tuple[int, str] | None:
+        """Return the port that the first such death wanted and its holder, and forget them for the next attempt."""
+        held, self._held = self._held, None
+        return held
 
 
 class WorkerOutput:
@@ -103,8 +124,6 @@ def watch_above(
     """Watch for the guard's signals and its end, and for the end of the outer process if there is one."""
     GuardWatch(guard_fd, reactor, heard)
     if outer is not None:
-        from holdfast.node.outer_process import OuterWatch  # imported late, because few runs have an outer process
-
         OuterWatch(outer, reactor, say)
 
 

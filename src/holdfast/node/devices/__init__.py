@@ -1,1 +1,72 @@
-"""Device faults of this machine during a run: their sources, the shared log, their meaning for the job, and resets."""
+"""Device faults of this machine during a run: their sources, the shared log, their meaning for the job, and resets.
+
+This is the door of the fault engine, its rules and its sources. Most runs see no fault, and loading all of them takes
+20 ms. So each name below loads its module when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.catalogue.fault_codes import all_codes, canonical
+    from holdfast.decide.isolation import standings
+    from holdfast.node.devices.buffered_log import BufferedFaultLog
+    from holdfast.node.devices.device_resets import Resets
+    from holdfast.node.devices.excluded_devices import kept_out
+    from holdfast.node.devices.fault_log import FaultLog
+    from holdfast.node.devices.job_faults import JobFaults
+    from holdfast.node.devices.nvml_watch import NvmlWatch
+    from holdfast.node.devices.policy_files import load_policy
+    from holdfast.observe.cpu_layout import cpus_here
+    from holdfast.observe.devices.fault_socket import FaultSocket
+    from holdfast.observe.devices.fault_sources import FileFaults, KernelFaults, vendor_sources
+    from holdfast.record.device_standings import Standings
+    from holdfast.record.held_devices import publish
+
+__all__ = [
+    "BufferedFaultLog",
+    "FaultLog",
+    "FaultSocket",
+    "FileFaults",
+    "JobFaults",
+    "KernelFaults",
+    "NvmlWatch",
+    "Resets",
+    "Standings",
+    "all_codes",
+    "canonical",
+    "cpus_here",
+    "kept_out",
+    "load_policy",
+    "publish",
+    "standings",
+    "vendor_sources",
+]
+
+if not TYPE_CHECKING:
+    _MODULES = {
+        "BufferedFaultLog": "holdfast.node.devices.buffered_log",
+        "FaultLog": "holdfast.node.devices.fault_log",
+        "FaultSocket": "holdfast.observe.devices.fault_socket",
+        "FileFaults": "holdfast.observe.devices.fault_sources",
+        "JobFaults": "holdfast.node.devices.job_faults",
+        "KernelFaults": "holdfast.observe.devices.fault_sources",
+        "NvmlWatch": "holdfast.node.devices.nvml_watch",
+        "Resets": "holdfast.node.devices.device_resets",
+        "Standings": "holdfast.record.device_standings",
+        "all_codes": "holdfast.catalogue.fault_codes",
+        "canonical": "holdfast.catalogue.fault_codes",
+        "cpus_here": "holdfast.observe.cpu_layout",
+        "kept_out": "holdfast.node.devices.excluded_devices",
+        "load_policy": "holdfast.node.devices.policy_files",
+        "publish": "holdfast.record.held_devices",
+        "standings": "holdfast.decide.isolation",
+        "vendor_sources": "holdfast.observe.devices.fault_sources",
+    }
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_MODULES[name]), name)

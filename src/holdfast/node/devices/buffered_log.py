@@ -1,8 +1,8 @@
 """Buffers the machine's fault log for a run, so that a log that cannot be written never delays the run.
 
 If another process holds the log, or the disk is full, the run goes on: it judges faults in memory, `news` says so
-once, and pending events are written as soon as the log can be written again. A write waits at most `BUSY_MS`;
-retries become rarer. A damaged log is left alone until the run ends.
+once, and pending events are written as soon as the log can be written again. Retries become rarer. A damaged log is
+left alone until the run ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from holdfast.node.devices.fault_log import FaultLog
 from holdfast.record.device_standings import StandingsUnusable
 from holdfast.record.write_backlog import Backlog
 
-#: The longest wait for another writer, in milliseconds. Workers' output and exits wait meanwhile.
-BUSY_MS = 200
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
 #: Age, in seconds, at which an old count of failed resets no longer counts.

@@ -23,20 +23,25 @@ from holdfast.model.actions import RunChecks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.faults import FaultEvent
 from holdfast.model.job_spec import JobSpec, NodeInfo, Seat
+from holdfast.node import devices
 from holdfast.node.devices.device_locks import DeviceLocks, LockWaiter
 from holdfast.node.devices.policy_reload import RuleFiles
 from holdfast.node.devices.run_fault_sources import FaultSources
 from holdfast.record.local_time import local
 from holdfast.record.write_backlog import Retries
+from holdfast.wire.fault_news import notify_all
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
+    from holdfast.node.devices.fault_log import FaultLog
     from holdfast.node.devices.job_faults import JobFaults
     from holdfast.reactor import Reactor
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
 #: The longest time for reading reports from before an attempt's end, in seconds; a flood of reports never ends.
 LAST_WORDS_S = 0.5
+#: The longest wait for another writer of the fault log, in milliseconds. Workers' output and exits wait meanwhile.
+BUSY_MS = 200
 #: A report may be written down up to this many seconds after it began.
 SLACK_S = 5.0
 
@@ -152,9 +157,8 @@ class DeviceFaults:
         if self._node.devices:
             for part in _TO_JUDGE:
                 yield importlib.import_module(part)
-            from holdfast.catalogue.fault_codes import all_codes
 
-            yield all_codes()
+            yield devices.all_codes()
             yield self._load(now)
 
     def close(self) -> None:
@@ -208,7 +212,6 @@ class DeviceFaults:
         if judge is None:
             return []
         found = judge.note(events, now)
-        from holdfast.wire.fault_news import notify_all
 
         notify_all(self._home)
         return found
@@ -277,18 +280,15 @@ class DeviceFaults:
         if policy is None or self._judge is None:
             return []
         found = self._judge.reload(policy, now)
-        from holdfast.wire.fault_news import notify_all
 
         notify_all(self._home)
         return found
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
         """Count rejected lines for `holdfast devices`, in a run that wrote nothing else to the fault log."""
-        from holdfast.node.devices.buffered_log import BUSY_MS
-        from holdfast.record.device_standings import Standings
 
         try:
-            log = Standings.for_writing(self._home, busy_ms=BUSY_MS)
+            log = devices.Standings.for_writing(self._home, busy_ms=BUSY_MS)
         except HoldfastError:
             return  # the count was printed already, and the end of the run must not depend on this
         for reason, count in refused.items():
@@ -324,10 +324,9 @@ class DeviceFaults:
         return next((seat.device for seat in self._seats() if seat.rank == rank), "")
 
     def _known(self, code: str) -> bool:
-        from holdfast.catalogue.fault_codes import all_codes, canonical
 
-        key = canonical(code)
-        return key in all_codes() or (self._judge is not None and self._judge.knows(key))
+        key = devices.canonical(code)
+        return key in devices.all_codes() or (self._judge is not None and self._judge.knows(key))
 
     def _load(self, now: float, *, must: bool = False) -> JobFaults | None:
         """Load the rules and the fault log; return None if that fails.
@@ -337,12 +336,6 @@ class DeviceFaults:
         """
         if self._judge is not None or self._broken:
             return self._judge
-        from holdfast.decide.isolation import standings
-        from holdfast.node.devices.buffered_log import BUSY_MS, BufferedFaultLog
-        from holdfast.node.devices.device_resets import Resets
-        from holdfast.node.devices.fault_log import FaultLog
-        from holdfast.node.devices.job_faults import JobFaults as Judge
-        from holdfast.record.held_devices import publish
 
         options = self._options
         try:
@@ -354,7 +347,7 @@ class DeviceFaults:
 
         def opened(at: float) -> FaultLog:
             since = self._since - SLACK_S
-            return FaultLog(self._home, self._rules.policy(), at, writable=True, since=since, busy_ms=BUSY_MS)
+            return devices.FaultLog(self._home, self._rules.policy(), at, writable=True, since=since, busy_ms=BUSY_MS)
 
         log: FaultLog | None = None
         try:
@@ -365,9 +358,9 @@ class DeviceFaults:
                     self._say(f"{error.message}; it is tried again")
                 return None
             self._say(f"{error.message}; faults are judged in memory only until it can be written")
-        faults = BufferedFaultLog(log, policy, reopen=opened)
+        faults = devices.BufferedFaultLog(log, policy, reopen=opened)
         faults.engine.register(self._node.devices)
-        resets = Resets(
+        resets = devices.Resets(
             options.reset_command,
             group=options.reset_group,
             grace=policy.grace,
@@ -381,17 +374,19 @@ class DeviceFaults:
             say=self._say,
         )
         ours = frozenset({self._node.name, *self._node.devices})
-        self._judge = Judge(
+        self._judge = devices.JobFaults(
             faults,
             resets,
             self._spec,
             ours,
             self._say,
             self._spare,
-            lambda found: publish(self._node.name, found),
+            lambda found: devices.publish(self._node.name, found),
             self._node.name,
         )
-        publish(self._node.name, standings(faults.engine, local))  # a reboot removes the published state
+        devices.publish(
+            self._node.name, devices.standings(faults.engine, local)
+        )  # a reboot removes the published state
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge

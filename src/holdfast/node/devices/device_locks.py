@@ -18,6 +18,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from holdfast.act.isolated_fork import forked
 from holdfast.observe.devices.device_discovery import local_devices
 from holdfast.safe_files import open_file
 
@@ -31,8 +32,6 @@ class LockWaiter:
     """
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
-        from holdfast.act.isolated_fork import forked  # a start with free devices does not need it
-
         self._child = forked(lambda: _lock(fds, how), keep=fds)
         self.pid = self._child.pid
         self.pidfd = self._child.pidfd

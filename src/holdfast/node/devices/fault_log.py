@@ -25,6 +25,7 @@ from holdfast.model.codec import encode
 from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Remedy
 from holdfast.model.noun_base import Noun
 from holdfast.node.devices.fault_event_lines import event_refusal
+from holdfast.node.devices.policy_files import load_policy
 from holdfast.record.database import FILE_NAME
 from holdfast.record.device_standings import BUSY_MS, RowKind, StandingRow, Standings, StandingsUnusable
 from holdfast.record.local_time import local
@@ -275,6 +276,17 @@ class FaultLog:
             raise StandingsUnusable(
                 f"entry {row.seq} of the fault log in {self.store.path} is damaged: {error}"
             ) from error
+
+
+def judged_standings(home: Path, rules: bytes | None, now: float) -> list[DeviceStanding]:
+    """Return the devices with a lasting fault, judged by the encoded rules, or by the built-in ones."""
+    try:
+        policy = json_as(rules, Policy) if rules is not None else load_policy(None, None).policy
+    except Malformed:
+        policy = load_policy(None, None).policy  # the log has the rules of another version
+    with FaultLog(home, policy, now, writable=False) as log:
+        # A fault that was over at once does not exclude the device: it may be how the last job died.
+        return [each for each in log.standings() if log.engine.lasts(each.device)]
 
 
 def _kind_of(why: str) -> str:

@@ -29,6 +29,11 @@ class LoadedPolicy(Noun, frozen=True, kw_only=True):
     policy: Policy
     warnings: tuple[str, ...] = ()
 
+    @property
+    def unused(self) -> bool:
+        """Return whether a file is not used, because its format is wrong."""
+        return any(UNUSED in text for text in self.warnings)
+
 
 class LintedFile(Noun, frozen=True, kw_only=True):
     """The findings of `faults lint` about one file."""

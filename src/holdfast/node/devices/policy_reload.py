@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
+from holdfast.node import devices
 from holdfast.observe.folder_watch import FolderWatch
 
 if TYPE_CHECKING:
@@ -55,10 +56,8 @@ class RuleFiles:
     def policy(self) -> Policy:
         """Return the rules in the files, or the last ones if the files are gone. Raises HoldfastError."""
         if self._policy is None:
-            from holdfast.node.devices.policy_files import load_policy
-
             before, self._seen = self._seen, self._looks()
-            loaded = load_policy(self._codes, self._rules)
+            loaded = devices.load_policy(self._codes, self._rules)
             self._policy = loaded.policy
             # The start printed the warnings already; print them again only if the files have changed since.
             for text in loaded.warnings if self._seen != before else ():
@@ -94,8 +93,6 @@ class RuleFiles:
         """Return the rules that are in force from now on, or None if nothing has changed."""
         if self._due is None or now < self._due:
             return None
-        from holdfast.node.devices.policy_files import UNUSED, load_policy
-
         self._due = None
         self._seen = self._looks()
         for path, look in zip(self._files, self._seen, strict=True):
@@ -103,7 +100,7 @@ class RuleFiles:
                 self._say(f"{path} IS NOT USED: it is no regular file any more; {_STAYS}")
                 return None
         try:
-            loaded = load_policy(self._codes, self._rules)
+            loaded = devices.load_policy(self._codes, self._rules)
         except HoldfastError as error:
             self._say(f"{error.message}; {_STAYS}")
             return None
@@ -113,7 +110,7 @@ class RuleFiles:
             return None
         self._policy = loaded.policy
         names = ", ".join(str(path) for path in self._files)
-        if not any(UNUSED in text for text in loaded.warnings):
+        if not loaded.unused:
             self._say(f"{names} was edited: its codes and rules are in force from now on; counts and timers go on")
         return loaded.policy
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
 from holdfast.model.faults import FaultEvent
 from holdfast.model.job_spec import NodeInfo
+from holdfast.node import devices
 from holdfast.node.devices.device_locks import DeviceLocks
 from holdfast.observe.devices.device_discovery import local_devices
 from holdfast.observe.devices.growing_files import GrowingFile
@@ -103,14 +105,12 @@ class FaultSources:
 
     def start(self) -> None:
         """Start to read the files, and open the socket. A second call does nothing."""
-        from holdfast.observe.devices.fault_sources import FileFaults, KernelFaults, vendor_sources
-
         options, node = self._options, self._node.name
         opened, self._lines = self._lines, []
         for kind, lines in opened:
             match kind:
                 case "kernel":
-                    kernel = KernelFaults(node=node, lines=lines)
+                    kernel = devices.KernelFaults(node=node, lines=lines)
                     self._add(options.kernel_log, kernel)
                     if kernel.missing and any(name.startswith("gpu") for name in self._node.devices):
                         self._watch_nvml(kernel.missing)
@@ -119,13 +119,16 @@ class FaultSources:
                 case _ if lines.missing:
                     self._say(lines.missing)
                 case "ascend":
-                    self._add(str(lines.path), FileFaults(lines.path, node=node, ascend_events=True, lines=lines))
+                    self._add(
+                        str(lines.path), devices.FileFaults(lines.path, node=node, ascend_events=True, lines=lines)
+                    )
                 case _:
                     self._add(
-                        str(options.file or ""), FileFaults(lines.path, node=node, known=self._known, lines=lines)
+                        str(options.file or ""),
+                        devices.FileFaults(lines.path, node=node, known=self._known, lines=lines),
                     )
         if opened:
-            for source in vendor_sources(node):
+            for source in devices.vendor_sources(node):
                 self._add(type(source).__name__, source)
             self._open_inbox()
 
@@ -182,8 +185,6 @@ class FaultSources:
     def _is_first(self, path: str) -> bool:
         """Return whether this run reports the source's faults: of several runs that read it, the first holds a lock."""
         if path not in self._locks:
-            import zlib
-
             name = self._home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
             try:
                 fd = open_file(name, os.O_WRONLY | os.O_CREAT)
@@ -198,8 +199,6 @@ class FaultSources:
         return True
 
     def _watch_nvml(self, why: str) -> None:
-        from holdfast.node.devices.nvml_watch import NvmlWatch as Watch
-
         home, node = self._home, self._node
         gpus = [name for name in {*node.devices, *local_devices()} if name.startswith("gpu")]
 
@@ -208,22 +207,19 @@ class FaultSources:
 
         self._say(f"{why}; NVML tells the GPUs' Xids instead")
         try:
-            self._nvml = Watch(node=node.name, before=before)
+            self._nvml = devices.NvmlWatch(node=node.name, before=before)
         except OSError as error:
             self._say(f"no process can be started to wait for NVML ({error.strerror}): {_UNSEEN}")
             return
         self._add("nvml", self._nvml)
 
     def _open_inbox(self) -> None:
-        from holdfast.observe.devices.fault_socket import FaultSocket
-
         path = self._options.socket or self._job_dir / SOCKET_NAME
         try:
             # A socket's path may have 107 bytes, and the state directory's path may be longer.
             self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._add(
-                "", FaultSocket(Path(f"/proc/self/fd/{self._folder}/{path.name}"), known=self._known, clock=self._clock)
-            )
+            short = Path(f"/proc/self/fd/{self._folder}/{path.name}")
+            self._add("", devices.FaultSocket(short, known=self._known, clock=self._clock))
         except OSError as error:
             self._say(f"{path}: faults cannot be reported there: {error.strerror or error}")
 

@@ -13,6 +13,7 @@ from holdfast.decide.placement import place
 from holdfast.errors import BadUsage
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, asked_cpus, binds
+from holdfast.node import devices
 from holdfast.observe.devices.device_discovery import local_devices
 
 
@@ -26,18 +27,16 @@ def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, .
     return local_devices(root)
 
 
-def node_info(name: str, spec: JobSpec, devices: tuple[str, ...]) -> NodeInfo:
-    """Describe this machine for the gang. Each device is a slot; if there are more workers, they share devices."""
-    return with_cpus(NodeInfo(name=name, slots=max(len(devices), spec.world_size), devices=devices), spec)
+def node_info(name: str, spec: JobSpec, names: tuple[str, ...]) -> NodeInfo:
+    """Describe this machine, with the devices `names`, for the gang. Each device is a slot; more workers share them."""
+    return with_cpus(NodeInfo(name=name, slots=max(len(names), spec.world_size), devices=names), spec)
 
 
 def with_cpus(node: NodeInfo, spec: JobSpec) -> NodeInfo:
     """Add the machine's CPUs if workers are to be bound to some."""
     if not any(asked_cpus(spec, role) for role in spec.roles):
         return node
-    from holdfast.observe.cpu_layout import cpus_here  # imported late, because few jobs bind CPUs
-
-    found = cpus_here()
+    found = devices.cpus_here()
     places = {number: at for at, number in enumerate(found.domains)}
     near = {device: places[number] for device, number in found.near.items() if number in places}
     return replace(
@@ -62,7 +61,5 @@ def must_fit(spec: JobSpec, job_file: str) -> None:
 
 def kept_out_here(home: Path, node: NodeInfo, now: float) -> tuple[DeviceStanding, ...]:
     """Return which of this node and its devices may take no new work. Raises `HoldfastError` if that is unknown."""
-    from holdfast.node.devices.excluded_devices import kept_out
-
     mine = {node.name, *node.devices}
-    return tuple(stands for stands in kept_out(str(home), node.name, now) if stands.device in mine)
+    return tuple(stands for stands in devices.kept_out(str(home), node.name, now) if stands.device in mine)

@@ -1,1 +1,41 @@
-"""Pre-checks in separate processes: planned, run in rounds before an attempt, and repeated during a job."""
+"""Pre-checks as processes, and the fetch of a job's prerequisites.
+
+This is the door of both. A run without checks loads neither the checks nor what plans them, and few jobs have
+prerequisites. So each name below loads its module when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.launch.check_plan import choices_from_text
+    from holdfast.node.prechecks.check_planning import plan_checks
+    from holdfast.node.prechecks.check_round import CheckRound
+    from holdfast.node.prechecks.checks_during_job import DuringChecks, during
+    from holdfast.node.prechecks.prerequisites import Prerequisites
+
+__all__ = [
+    "CheckRound",
+    "DuringChecks",
+    "Prerequisites",
+    "choices_from_text",
+    "during",
+    "plan_checks",
+]
+
+if not TYPE_CHECKING:
+    _MODULES = {
+        "CheckRound": "holdfast.node.prechecks.check_round",
+        "DuringChecks": "holdfast.node.prechecks.checks_during_job",
+        "Prerequisites": "holdfast.node.prechecks.prerequisites",
+        "choices_from_text": "holdfast.launch.check_plan",
+        "during": "holdfast.node.prechecks.checks_during_job",
+        "plan_checks": "holdfast.node.prechecks.check_planning",
+    }
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_MODULES[name]), name)

@@ -16,6 +16,7 @@ from holdfast.model.events import ChecksFinished
 from holdfast.model.evidence import CheckFailure
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.job_spec import JobSpec
+from holdfast.node import devices, prechecks
 
 if TYPE_CHECKING:
     from holdfast.launch.check_plan import CheckPlan
@@ -70,9 +71,7 @@ class AttemptChecks:
             return self._then(order, self._answer(order, CheckState.DISABLED), now)
         if self._passed_at is not None and now - self._passed_at < FRESH_S:
             return self._then(order, self._answer(order, CheckState.PASS, self._passed), now)
-        from holdfast.node.prechecks.check_round import CheckRound  # not needed without checks
-
-        self._round = CheckRound(
+        self._round = prechecks.CheckRound(
             self._plan,
             site=replace(self._site, kept_out=self._kept_out(now)),
             now=now,
@@ -88,10 +87,8 @@ class AttemptChecks:
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
         """Read the excluded devices in this process: the check's process is a fork and must not touch SQLite."""
-        from holdfast.node.devices.excluded_devices import kept_out
-
         try:
-            return kept_out(self._site.home, self._site.node, now)
+            return devices.kept_out(self._site.home, self._site.node, now)
         except HoldfastError as error:
             self._say(f"what is known of this machine's devices cannot be read: {error.message}")
             return ()
@@ -137,9 +134,7 @@ class AttemptChecks:
         if not order.fetch_s or answer.state is CheckState.FAIL:
             return [answer]
         if self._prerequisites is None:
-            from holdfast.node.prechecks.prerequisites import Prerequisites  # imported late, because few jobs have any
-
-            self._prerequisites = Prerequisites(
+            self._prerequisites = prechecks.Prerequisites(
                 self._spec, self._site.node, self._environment, self._reactor, self._say
             )
         if self._prerequisites.there:

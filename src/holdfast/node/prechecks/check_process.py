@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -175,8 +176,6 @@ def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
 
     Raises BadUsage if the load fails or takes longer than `limit_s`.
     """
-    import time
-
     poll = select.poll()
     process = CheckProcess(lambda fd: check_child.describe_in_child(ref, fd), poll)
     try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast import children
+from holdfast.catalogue.exit_rows import load
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
 from holdfast.launch.fetch_request import data_directory, order_of
@@ -226,8 +228,6 @@ def name_of(thing: str) -> str:
 
 
 def _readable(fd: int) -> bool:
-    import select  # imported late, because only the end of a fetch needs it
-
     return bool(select.select([fd], [], [], 0)[0])
 
 
@@ -238,8 +238,6 @@ class NotFetched(HoldfastError):
     """A prerequisite could not be fetched; no part of it is used."""
 
     def __init__(self, trouble: FetchTrouble) -> None:
-        from holdfast.catalogue.exit_rows import load  # imported late, because only a failure needs it
-
         row = load().row(trouble.phrase)
         self.trouble = trouble
         self.phrase = trouble.phrase

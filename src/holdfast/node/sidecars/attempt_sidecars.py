@@ -10,7 +10,8 @@ from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, RuntimePlan
 from holdfast.model.sidecar_ends import AttemptEnd, SideFailure, SideKind, named_hooks
 from holdfast.node.sidecars.daemon_run import DaemonRun
 from holdfast.node.sidecars.hook_run import HookRun
-from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
+from holdfast.node.sidecars.sidecar_process import NoSshServer, SidecarEnd, SidecarProcess
+from holdfast.runtime.name_expansion import NameValues, expand_command, has_names
 
 if TYPE_CHECKING:
     from holdfast.model.job_spec import Seat
@@ -229,8 +230,6 @@ class AttemptSidecars:
         around, ssh, peers = self._around, self._around.plan.ssh, self.orders[0].peers
         if ssh is None or around.door is None or peers is None:
             return None
-        from holdfast.node.sidecars.ssh_server import NoSshServer  # few jobs use ssh
-
         port = peers.ssh[self.orders[0].shape.index]
         around.let_go((port,))
         trouble = ""
@@ -320,16 +319,9 @@ class AttemptSidecars:
         up: Callable[[float], News] | None = None,
     ) -> SidecarProcess:
         around = self._around
-        if any("$" in word or "<%" in word for word in command):
-            from holdfast.runtime.name_expansion import (  # imported late, because most commands contain no name
-                NameValues,
-                expand_command,
-                has_names,
-            )
-
-            if any(map(has_names, command)):
-                what = f"the command of {name.replace('-', ' ', 1)}"
-                command = expand_command(command, NameValues.of(env, around.parameters), what)
+        if any(map(has_names, command)):
+            what = f"the command of {name.replace('-', ' ', 1)}"
+            command = expand_command(command, NameValues.of(env, around.parameters), what)
         # Nodes that share a home directory share the log directory, so the name contains the node.
         whose = f"@{''.join(c if c.isalnum() or c in '-_.' else '_' for c in around.node)}" if around.node else ""
         log = around.open_log(around.logs / f"attempt-{self.attempt}" / f"{name}{whose}.log", name)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 LAST_BYTES = 2048
 
 
+class NoSshServer(Exception):
+    """There can be no ssh server; the message says why."""
+
+
 class SidecarEnd:
     """The end of a sidecar. `status`: its exit status, or minus its signal; None if it is unknown."""
 

@@ -26,6 +26,7 @@ from holdfast.model.gang_protocol import Peers
 from holdfast.model.peer_addresses import tasks_of
 from holdfast.model.runtime_plan import Ssh
 from holdfast.node.sidecars import ssh_session
+from holdfast.node.sidecars.sidecar_process import NoSshServer
 from holdfast.safe_files import replace_file
 from holdfast.wire.ed25519 import Ed25519, derived, openssh_private, openssh_public
 
@@ -36,10 +37,6 @@ WORKERS = "workers"
 SSHD = "HOLDFAST_SSHD"
 _PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
 _SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
-
-
-class NoSshServer(Exception):
-    """There can be no ssh server; the message says why."""
 
 
 class SshServer:
