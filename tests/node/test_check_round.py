@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from holdfast import children
+from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckChoice, InconclusivePolicy, Site
 from holdfast.model.events import ChecksFinished
 from holdfast.node.check_entry import (
@@ -185,16 +186,14 @@ def nothing_left() -> Iterator[None]:
     assert left == []
 
 
-def settle(plan: CheckPlan, *nodes: str, **more: object) -> tuple[ChecksFinished, CheckRound]:
-    current = CheckRound(
-        plan,
-        site=Site(node=nodes[0] if nodes else "node-a"),
-        now=time.monotonic(),
-        nodes=nodes,
-        attempt=2,
-        round=3,
-        **more,  # type: ignore[arg-type]  # the test's shorthand for keywords
-    )
+def asked(*nodes: str, deadline_s: float = 600.0) -> RunChecks:
+    return RunChecks(attempt=2, round=3, nodes=nodes, checks=None, deadline_s=deadline_s)
+
+
+def settle(plan: CheckPlan, *nodes: str, deadline_s: float = 600.0) -> tuple[ChecksFinished, CheckRound]:
+    site = Site(node=nodes[0] if nodes else "node-a")
+    order = asked(*nodes, deadline_s=deadline_s)
+    current = CheckRound(plan, site=site, now=time.monotonic(), order=order)
     return run_round(current, time.monotonic), current
 
 
@@ -395,7 +394,7 @@ def test_the_checks_of_a_director_that_is_killed_die_with_it(rack_plugin: Path, 
 
 def test_a_replayed_director_asks_again_and_gets_its_answer(rack_plugin: Path) -> None:
     plan = plan_with(rack_plugin, "second")
-    first = CheckRound(plan, site=Site(node="node-a"), now=time.monotonic(), attempt=2, round=3)
+    first = CheckRound(plan, site=Site(node="node-a"), now=time.monotonic(), order=asked())
     first.kill()  # the director is gone; its checks with it
     answer, _ = settle(plan)
     assert answer.state == "PASS"
@@ -520,6 +519,6 @@ def test_a_wait_for_another_try_is_said_once(rack_plugin: Path) -> None:
     for interval in ("1", "0.5"):
         plan = plan_with(rack_plugin, f"counts:retries=2;interval={interval}")
         (rack_plugin.parent / "sick").touch()
-        current = CheckRound(plan, site=Site(node="node-a"), now=time.monotonic(), nodes=("node-a",))
+        current = CheckRound(plan, site=Site(node="node-a"), now=time.monotonic())
         assert run_round(current, time.monotonic, said.append).state == "FAIL"
     assert said == ["counts: node-a: it is sick; retrying in 1 s"], "shorter waits are not worth a line"

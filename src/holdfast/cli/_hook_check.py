@@ -18,6 +18,7 @@ from holdfast.cli._checks_table import FAILED, as_object, print_round, state_of
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import say
 from holdfast.errors import BadUsage, HoldfastError
+from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState, Site
 from holdfast.node.check_entry import CheckRound, run_round
 from holdfast.platforms.node_hooks import CheckBusy, NodeHooks, NodeTreatment
@@ -106,7 +107,8 @@ def check_node(plan: CheckPlan, home: str, platform: str, asked: NodeCheckOption
 def _check(plan: CheckPlan, node: str, home: str, platform: str, hooks: NodeHooks, asked: NodeCheckOptions) -> int:
     began = time.monotonic()
     site = Site(node=node, cwd="/", home=home)
-    current = CheckRound(plan, site=site, now=began, keep_going=True, deadline_s=hooks.limit_s)
+    order = RunChecks(attempt=1, round=1, nodes=(node,), checks=None, deadline_s=hooks.limit_s)
+    current = CheckRound(plan, site=site, now=began, order=order, keep_going=True)
     answer = run_round(current, time.monotonic)
     failed = answer.state == CheckState.FAIL
     told = hooks.told_by_jobs(node, asked.believes)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.explain.secret_filter import without_secrets
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.node import prechecks, rare_parts, sidecars
 from holdfast.node.torch_timers import TorchTimers, timer_file
@@ -78,18 +77,14 @@ def sides_of(
         )
 
     around = sidecars.SidecarContext(
-        plan,
-        reactor,
-        say,
-        node=node if launch.nodes is not None else "",
-        cwd=launch.cwd,
+        launch=launch,
         logs=place.logs,
-        environment=host.environment,
+        node=node if launch.nodes is not None else "",
+        host=host,
+        reactor=reactor,
         open_log=open_log,
-        parameters=launch.spec.parameters,
-        mask=without_secrets,
         door=_door(launch, place),
-        let_go=host.ports.give_up,
+        say=say,
     )
     station = sidecars.NodeSidecars(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
     host.heard_by(station.learn)

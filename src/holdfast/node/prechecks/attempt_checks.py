@@ -75,11 +75,8 @@ class AttemptChecks:
             self._plan,
             site=replace(self._site, kept_out=self._kept_out(now)),
             now=now,
-            attempt=order.attempt,
-            round=order.round,
-            nodes=order.nodes,
+            order=order,
             job=self._spec,
-            deadline_s=order.deadline_s,
         )
         self._fd = self._round.fileno()
         self._reactor.watch(self._fd, self._ready)

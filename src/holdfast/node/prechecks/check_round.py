@@ -8,7 +8,7 @@ has its own process from the start.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.decide.gate import Answered, CheckStep, Gate, GatePlan, Instruction, Kill, Progress, Start, TimePassed
 from holdfast.launch.check_plan import CheckPlan
+from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckOutcome, ChecksTaken, Finding, Site
 from holdfast.model.events import ChecksFinished
 from holdfast.model.job_spec import JobSpec
@@ -41,9 +42,8 @@ class CheckRound:
     """One round of a job's checks. Poll `fileno()` until `next_wake()`, then call `handle_ready(now)`, until
     `result()`.
 
-    `plan`: the checks. `site`: facts about this node. `nodes`: the nodes of the round. `deadline_s`: seconds until
-    the owner gives up the round. `needed`: the number of nodes that the job needs. `keep_going`: run the other
-    checks even after a failure.
+    `plan`: the checks. `site`: facts about this node. `order`: the owner's request; None for a round that no attempt
+    waits for. `keep_going`: run the other checks even after a failure.
     """
 
     def __init__(
@@ -52,27 +52,22 @@ class CheckRound:
         *,
         site: Site,
         now: float,
-        attempt: int = 1,
-        round: int = 1,  # noqa: A002 - RunChecks and ChecksFinished use this name
-        nodes: Sequence[str] = (),
+        order: RunChecks | None = None,
         job: JobSpec | None = None,
-        deadline_s: float | None = None,
-        needed: int = 1,
         keep_going: bool = False,
     ) -> None:
         self._plan = plan
-        self._job, self._site, self._attempt = job, site, attempt
-        self._nodes = tuple(nodes) or (site.node,)
-        # Answer before the gang gives up the round.
-        within = deadline_s - min(1.0, deadline_s / 10) if deadline_s is not None else None
+        self._job, self._site = job, site
+        self._attempt = order.attempt if order is not None else 1
+        self._nodes = (order.nodes if order is not None else ()) or (site.node,)
         self._gate = Gate(
             GatePlan(
-                attempt=attempt,
-                round=round,
+                attempt=self._attempt,
+                round=order.round if order is not None else 1,
                 nodes=self._nodes,
                 steps=tuple(check.step for check in plan.checks),
-                needed=needed,
-                deadline_s=within,
+                # Answer before the gang gives up the round.
+                deadline_s=order.deadline_s - min(1.0, order.deadline_s / 10) if order is not None else None,
                 keep_going=keep_going,
             ),
             now,

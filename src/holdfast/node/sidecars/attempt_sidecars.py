@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, RuntimePlan
 from holdfast.model.sidecar_ends import AttemptEnd, SideFailure, SideKind, named_hooks
 from holdfast.node.sidecars.daemon_run import DaemonRun
@@ -14,6 +16,8 @@ from holdfast.node.sidecars.sidecar_process import NoSshServer, SidecarEnd, Side
 from holdfast.runtime.name_expansion import NameValues, expand_command, has_names
 
 if TYPE_CHECKING:
+    from holdfast.act.host import LocalHost
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import Fact, StartWorker
     from holdfast.node.sidecars.ssh_server import SshServer
@@ -37,45 +41,28 @@ NOT_OF_A_NODE = (
 DAEMON_GRACE_S = 5.0
 
 
-class SidecarContext:
-    """Settings and helpers that every sidecar of this node shares."""
+class SidecarContext(msgspec.Struct, frozen=True):
+    """The job and this node, as every sidecar of the node needs them."""
 
-    def __init__(
-        self,
-        plan: RuntimePlan,
-        reactor: Reactor,
-        say: Callable[[str], None],
-        *,
-        node: str,
-        cwd: Path,
-        logs: Path,
-        environment: Callable[[StartWorker], dict[str, str]],
-        open_log: Callable[[Path, str], StreamLog],
-        parameters: Mapping[str, str],
-        mask: Callable[[str], str],
-        door: SshServer | None,
-        let_go: Callable[[tuple[int, ...]], None],
-    ) -> None:
-        """`plan`: the hooks, daemons and ssh of the job. `say` prints a message. `node`: this node's name in messages,
-        or "" if the job has one node. `cwd`: the sidecars' directory. `logs`: the parent of the attempts'
-        directories. `environment(order)`: a worker's environment. `open_log(path, source)` opens a log. `door`: the
-        ssh server, or None.
-        """
-        self.plan = plan
-        self.reactor = reactor
-        self.say = say
-        self.node = node
-        self.cwd = cwd
-        self.logs = logs
-        self.environment = environment
-        self.open_log = open_log
-        #: The job's parameters; commands may use them.
-        self.parameters = parameters
-        #: Removes secrets from messages about a failure.
-        self.mask = mask
-        self.door = door
-        #: Gives up reserved ports.
-        self.let_go = let_go
+    launch: LaunchSpec
+    #: The parent of the attempts' directories.
+    logs: Path
+    #: This node's name in messages; "" if the job has one node.
+    node: str
+    #: Starts the workers: it knows their environments and holds reserved ports.
+    host: LocalHost
+    reactor: Reactor
+    #: Opens a log; its arguments are the path and the source's name.
+    open_log: Callable[[Path, str], StreamLog]
+    #: The ssh server for debugging, or None.
+    door: SshServer | None
+    #: Prints a message.
+    say: Callable[[str], None]
+
+    @property
+    def plan(self) -> RuntimePlan:
+        """Return the hooks, daemons and ssh of the job."""
+        return self.launch.spec.runtime
 
 
 class AttemptSidecars:
@@ -199,7 +186,7 @@ class AttemptSidecars:
 
     def _hooked(self, failures: tuple[SideFailure, ...], now: float) -> News:
         if self.stopping:
-            return self._look(now)
+            return self.left(now)
         if failures:
             self.failures += failures
             return self._failed(failures[0], now)
@@ -216,22 +203,20 @@ class AttemptSidecars:
                         daemon,
                         self._starter(daemon),
                         around.reactor,
+                        owner=self,
                         node=around.node,
-                        settled=self._settled,
-                        gone=self._gone,
-                        left=self._look,
                     )
                 )
         news = [*(self._open_door(now) or ())]
         news += [event for daemon in self._daemons for event in daemon.begin(now) or ()]
-        return [*news, *(self._settled(now) or ())]
+        return [*news, *(self.settled(now) or ())]
 
     def _open_door(self, now: float) -> News:
         around, ssh, peers = self._around, self._around.plan.ssh, self.orders[0].peers
         if ssh is None or around.door is None or peers is None:
             return None
         port = peers.ssh[self.orders[0].shape.index]
-        around.let_go((port,))
+        around.host.ports.give_up((port,))
         trouble = ""
         try:
             command = around.door.prepare(peers, port)
@@ -245,11 +230,9 @@ class AttemptSidecars:
             daemon,
             lambda ended, up: self._start("sshd", command, self._environment(()), ended, up),
             around.reactor,
+            owner=self,
             node=around.node,
             kind=SideKind.SSHD,
-            settled=self._settled,
-            gone=self._gone,
-            left=self._look,
         )
         self._daemons.append(sshd)
         return sshd.give_up(trouble, now) if trouble else None
@@ -275,14 +258,14 @@ class AttemptSidecars:
 
         return start
 
-    def _settled(self, now: float) -> News:
+    def settled(self, now: float) -> News:
         """Let the workers go on if every daemon runs or is gone."""
         if self.open or self.stopping or self.failures or not all(daemon.settled for daemon in self._daemons):
             return None
         self.open = True
         return self._opened(now)
 
-    def _gone(self, run: DaemonRun, failure: SideFailure, now: float) -> News:
+    def gone(self, run: DaemonRun, failure: SideFailure, now: float) -> News:
         if not run.daemon.required:
             self._around.say(f"{failure.sentence}; the job goes on without it ({failure.log or 'it has no log'})")
             return None
@@ -293,7 +276,7 @@ class AttemptSidecars:
         for daemon in self._daemons:
             daemon.kill()
 
-    def _look(self, now: float) -> News:
+    def left(self, now: float) -> News:
         """Report the end if no sidecar is left: one has exited as asked."""
         return None if self.alive else self._ended(now)
 
@@ -304,7 +287,7 @@ class AttemptSidecars:
         alone.
         """
         order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
-        env = self._around.environment(order)
+        env = self._around.host.environment(order)
         for name in NOT_OF_A_NODE:
             env.pop(name, None)
         directory = self._around.logs / f"attempt-{self.attempt}"
@@ -321,8 +304,8 @@ class AttemptSidecars:
         around = self._around
         if any(map(has_names, command)):
             what = f"the command of {name.replace('-', ' ', 1)}"
-            command = expand_command(command, NameValues.of(env, around.parameters), what)
+            command = expand_command(command, NameValues.of(env, around.launch.spec.parameters), what)
         # Nodes that share a home directory share the log directory, so the name contains the node.
         whose = f"@{''.join(c if c.isalnum() or c in '-_.' else '_' for c in around.node)}" if around.node else ""
         log = around.open_log(around.logs / f"attempt-{self.attempt}" / f"{name}{whose}.log", name)
-        return SidecarProcess(around.reactor, command, env, around.cwd, log, ended=ended, mask=around.mask, up=up)
+        return SidecarProcess(around.reactor, command, env, around.launch.cwd, log, ended=ended, up=up)

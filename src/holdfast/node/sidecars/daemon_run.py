@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import BadUsage
 from holdfast.model.sidecar_ends import SideFailure, SideKind
@@ -23,12 +23,27 @@ BACKOFF_CAP_S = 30.0
 Start = Callable[["Callable[[SidecarProcess, SidecarEnd, float], News]", "Callable[[float], News]"], "SidecarProcess"]
 
 
+class DaemonOwner(Protocol):
+    """The attempt that a daemon belongs to. The daemon calls these methods; each returns the events that follow."""
+
+    def settled(self, now: float) -> News:
+        """The daemon runs for the first time, or was given up; called once."""
+        ...
+
+    def gone(self, run: DaemonRun, failure: SideFailure, now: float) -> News:
+        """The daemon has ended for good."""
+        ...
+
+    def left(self, now: float) -> News:
+        """The daemon has exited on request."""
+        ...
+
+
 class DaemonRun:
     """Runs one daemon of an attempt.
 
-    `start` starts its process. `node`: this node's name in messages. `settled(now)`: called once, when the daemon
-    runs for the first time or is given up. `gone(failure, now)`: called when it has ended for good. `left(now)`:
-    called when it has exited as asked.
+    `start` starts its process. `owner`: the attempt. `node`: this node's name in messages. `kind`: what a failure is
+    reported as.
     """
 
     def __init__(
@@ -37,20 +52,16 @@ class DaemonRun:
         start: Start,
         reactor: Reactor,
         *,
+        owner: DaemonOwner,
         node: str,
         kind: SideKind = SideKind.DAEMON,
-        settled: Callable[[float], News],
-        gone: Callable[[DaemonRun, SideFailure, float], News],
-        left: Callable[[float], News],
     ) -> None:
         self.daemon = daemon
         self._start = start
         self._reactor = reactor
         self._node = node
         self._kind = kind
-        self._settled_callback = settled
-        self._gone = gone
-        self._left = left
+        self._owner = owner
         self._side: SidecarProcess | None = None
         self._again: DueCall | None = None
         self._starts = 0
@@ -98,24 +109,21 @@ class DaemonRun:
         self._again = None
         self._starts += 1
         try:
-            self._side = self._start(self._ended, self._up)
+            self._side = self._start(self._ended, self._settle)
         except (OSError, BadUsage) as error:
             return self._over(self._failure(trouble=why(error)), now)
         return None
-
-    def _up(self, now: float) -> News:
-        return self._settle(now)
 
     def _settle(self, now: float) -> News:
         if self.settled:
             return None
         self.settled = True
-        return self._settled_callback(now)
+        return self._owner.settled(now)
 
     def _ended(self, side: SidecarProcess, end: SidecarEnd, now: float) -> News:
         self._side = None
         if self._ending:
-            return self._left(now)
+            return self._owner.left(now)
         if not end.trouble and self._starts <= self.daemon.restarts:
             wait_s = min(BACKOFF_CAP_S, BACKOFF_S * 2 ** (self._starts - 1))
             self._again = self._reactor.at(now + wait_s, self._begin)
@@ -132,7 +140,7 @@ class DaemonRun:
         )
 
     def _over(self, failure: SideFailure, now: float) -> News:
-        news = [*(self._gone(self, failure, now) or ())]
+        news = [*(self._owner.gone(self, failure, now) or ())]
         return [*news, *(self._settle(now) or ())]
 
     def _failure(

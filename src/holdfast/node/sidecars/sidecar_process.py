@@ -18,6 +18,7 @@ from holdfast.act.linux import descendants
 from holdfast.act.spawn import READY, spawn
 from holdfast.act.termination import Termination, kill
 from holdfast.errors import BadUsage
+from holdfast.explain.secret_filter import without_secrets
 from holdfast.observe.worker_stream import BLOCK_BYTES, Stream, StreamLog
 from holdfast.reactor import CallbackPriority
 
@@ -61,17 +62,15 @@ class SidecarProcess:
         log: StreamLog,
         *,
         ended: Callable[[SidecarProcess, SidecarEnd, float], News],
-        mask: Callable[[str], str] = str,
         up: Callable[[float], News] | None = None,
     ) -> None:
-        """`command`, `env`, `cwd`: the program, its variables and its directory. `log` receives its output. `mask`
-        removes secrets from its last words. `up(now)`: called once when the program runs.
+        """`command`, `env`, `cwd`: the program, its variables and its directory. `log` receives its output.
+        `up(now)`: called once when the program runs.
 
         Raises OSError if no process can be made.
         """
         self._reactor = reactor
         self._ended = ended
-        self._mask = mask
         self._up = up
         self._said = b""
         reader, writer = os.pipe()
@@ -106,7 +105,7 @@ class SidecarProcess:
 
     def last_words(self) -> str:
         """Return the end of the output, without secrets."""
-        return self._mask(self._stream.tail()[-LAST_BYTES:].decode("utf-8", "replace"))
+        return without_secrets(self._stream.tail()[-LAST_BYTES:].decode("utf-8", "replace"))
 
     def terminate(self) -> None:
         """Ask the process to exit, and the processes below it that it does not stop itself."""
