@@ -17,9 +17,12 @@ from conftest import Holdfast
 from holdfast import children
 from holdfast.decide.faults.fault_policy import GraceTimes
 from holdfast.decide.faults.graceful_tolerance import ClearFaults, Isolate, ToleranceAction
+from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.model.faults import Remedy
+from holdfast.node.devices.buffered_log import BufferedFaultLog
 from holdfast.node.devices.device_locks import DeviceLocks
-from holdfast.node.devices.device_resets import Resets, words
+from holdfast.node.devices.device_resets import ResetCommand, Resets, words
+from holdfast.node.devices.vendor_query import DeviceUsers
 from holdfast.observe.devices.device_users import users_of
 from holdfast.reactor import Reactor
 from processes import idle
@@ -105,15 +108,13 @@ class ResetsAlone:
         self.users: dict[int, str] = {}
         self.now = 1000.0
         self.resets = Resets(
-            command,
-            group=1,
-            grace=GraceTimes(reset_s=reset_s),
-            reactor=self.reactor,
-            heard=self.heard,
-            logs=tmp_path,
-            locks=DeviceLocks(tmp_path, "n1", self.said.append),
-            say=self.said.append,
-            users=lambda devices: self.users,
+            ResetCommand(command, group=1, logs=tmp_path),
+            GraceTimes(reset_s=reset_s),
+            self.reactor,
+            self.heard,
+            DeviceUsers(DeviceLocks(tmp_path, "n1", self.said.append), visible=lambda devices: self.users),
+            self.said.append,
+            BufferedFaultLog(None, default_policy()),
         )
 
     def heard(self, fd: int, now: float) -> None:

@@ -33,9 +33,10 @@ from holdfast.model.process_messages import (
 )
 from holdfast.node.devices.buffered_log import BufferedFaultLog
 from holdfast.node.devices.device_locks import DeviceLocks
-from holdfast.node.devices.device_resets import Resets
+from holdfast.node.devices.device_resets import ResetCommand, Resets
 from holdfast.node.devices.fault_log import FaultLog
 from holdfast.node.devices.job_faults import JobFaults
+from holdfast.node.devices.vendor_query import DeviceUsers
 from holdfast.reactor import Reactor
 
 FOUR_GPUS = NodeInfo(name="n1", slots=4, devices=("gpu0", "gpu1", "gpu2", "gpu3"))
@@ -51,17 +52,16 @@ class JudgedJob:
         policy = default_policy()
         self.desk = BufferedFaultLog(FaultLog(home, policy, T, writable=True), policy)
         resets = Resets(
-            command,
-            group=1,
-            grace=policy.grace,
-            reactor=self.reactor,
-            heard=lambda fd, now: None,
-            logs=home,
-            locks=DeviceLocks(home, "n1", self.said.append),
-            say=self.said.append,
+            ResetCommand(command, group=1, logs=home),
+            policy.grace,
+            self.reactor,
+            lambda fd, now: None,
+            DeviceUsers(DeviceLocks(home, "n1", self.said.append)),
+            self.said.append,
+            self.desk,
         )
         spec = JobSpec(name="j", roles=(Role(name="worker", count=2, command=("x",)),), kind=kind)
-        self.judge = JobFaults(self.desk, resets, spec, frozenset({"n1", *FOUR_GPUS.devices}), self.said.append)
+        self.judge = JobFaults(self.desk, resets, spec, FOUR_GPUS, self.said.append)
         self.judge.begin(T)
 
     def fault(self, code: str, at: float, how: Assertion = Assertion.OCCUR, device: str = "gpu0") -> list[ev.FaultSeen]:

@@ -20,10 +20,12 @@ from conftest import Holdfast, Ran, wait_for
 from holdfast import children
 from holdfast.decide.faults.fault_policy import GraceTimes
 from holdfast.decide.faults.graceful_tolerance import ClearFaults, Isolate, ToleranceAction
+from holdfast.decide.faults.shipped_policy import default_policy
 from holdfast.model.faults import Remedy
+from holdfast.node.devices.buffered_log import BufferedFaultLog
 from holdfast.node.devices.device_locks import DeviceLocks
-from holdfast.node.devices.device_resets import Resets
-from holdfast.node.devices.vendor_query import ASK_S, sight
+from holdfast.node.devices.device_resets import ResetCommand, Resets
+from holdfast.node.devices.vendor_query import ASK_S, DeviceUsers, sight
 from holdfast.observe.devices.device_users import answered, question, unseen
 from holdfast.reactor import Reactor
 from processes import idle
@@ -164,17 +166,18 @@ class VendorResets:
         (folder / "nvidia-smi").write_text(f"#!/bin/sh\necho asked >> {folder}/asked\n{tool}\n")
         (folder / "nvidia-smi").chmod(0o755)
         self.resets = Resets(
-            f"touch {folder}/done",
-            group=1,
-            grace=GraceTimes(reset_s=60),
-            reactor=self.reactor,
-            heard=self.heard,
-            logs=folder,
-            locks=DeviceLocks(folder, "n1", self.said.append),
-            say=self.said.append,
-            users=lambda devices: {},
-            hidden=lambda: 7,
-            ask=lambda devices: [str(folder / "nvidia-smi")],
+            ResetCommand(f"touch {folder}/done", group=1, logs=folder),
+            GraceTimes(reset_s=60),
+            self.reactor,
+            self.heard,
+            DeviceUsers(
+                DeviceLocks(folder, "n1", self.said.append),
+                visible=lambda devices: {},
+                hidden=lambda: 7,
+                question=lambda devices: [str(folder / "nvidia-smi")],
+            ),
+            self.said.append,
+            BufferedFaultLog(None, default_policy()),
         )
 
     def begins(self) -> None:

@@ -21,7 +21,8 @@ from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.job_spec import NodeInfo
 from holdfast.node.checkpoint_watch import CheckpointPoller
-from holdfast.node.devices.device_faults import DeviceFaults
+from holdfast.node.devices.device_faults import DeviceFaults, DeviceUse
+from holdfast.node.devices.run_fault_sources import WatchedJob
 from holdfast.node.machine_log import MachineLog
 from holdfast.node.node_requests import AgentDriver, NodeRequests
 from holdfast.node.optional_parts import checks_during, disk_cleaner, rendezvous_store, sides_of, torch_timers
@@ -91,17 +92,15 @@ class NodeSide:
             launch.checks, launch.spec, site, reactor, say, self._host.ports.hold, launch.environment
         )
         self._faults = DeviceFaults(
-            launch.faults,
-            home=place.home,
-            job_dir=place.directory,
-            node=node,
-            spec=launch.spec,
+            WatchedJob(launch.spec, launch.faults, node, place.home, place.directory),
+            DeviceUse(
+                seats=lambda: self._duties.view.seats,
+                avoided=lambda: names_here(self._duties.view.avoid, self._node.name),
+                rank_of=self._host.workers.rank_of,
+            ),
             checker=checks,
             reactor=reactor,
             clock=clock,
-            seats=lambda: self._duties.view.seats,
-            avoided=lambda: names_here(self._duties.view.avoid, self._node.name),
-            rank_of=self._host.workers.rank_of,
             say=say,
         )
         during = checks_during(launch, site, reactor, lambda: self.running, say)

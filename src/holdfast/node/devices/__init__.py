@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from holdfast.catalogue.fault_codes import all_codes, canonical
     from holdfast.decide.isolation import standings
     from holdfast.node.devices.buffered_log import BufferedFaultLog
-    from holdfast.node.devices.device_resets import Resets
+    from holdfast.node.devices.device_resets import ResetCommand, Resets
     from holdfast.node.devices.excluded_devices import kept_out
     from holdfast.node.devices.fault_log import FaultLog
     from holdfast.node.devices.job_faults import JobFaults
     from holdfast.node.devices.nvml_watch import NvmlWatch
     from holdfast.node.devices.policy_files import load_policy
+    from holdfast.node.devices.vendor_query import DeviceUsers
     from holdfast.observe.cpu_layout import cpus_here
     from holdfast.observe.devices.fault_socket import FaultSocket
     from holdfast.observe.devices.fault_sources import FileFaults, KernelFaults, vendor_sources
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BufferedFaultLog",
+    "DeviceUsers",
     "FaultLog",
     "FaultSocket",
     "FileFaults",
     "JobFaults",
     "KernelFaults",
     "NvmlWatch",
+    "ResetCommand",
     "Resets",
     "Standings",
     "all_codes",
@@ -48,12 +51,14 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "BufferedFaultLog": "holdfast.node.devices.buffered_log",
+        "DeviceUsers": "holdfast.node.devices.vendor_query",
         "FaultLog": "holdfast.node.devices.fault_log",
         "FaultSocket": "holdfast.observe.devices.fault_socket",
         "FileFaults": "holdfast.observe.devices.fault_sources",
         "JobFaults": "holdfast.node.devices.job_faults",
         "KernelFaults": "holdfast.observe.devices.fault_sources",
         "NvmlWatch": "holdfast.node.devices.nvml_watch",
+        "ResetCommand": "holdfast.node.devices.device_resets",
         "Resets": "holdfast.node.devices.device_resets",
         "Standings": "holdfast.record.device_standings",
         "all_codes": "holdfast.catalogue.fault_codes",

@@ -34,7 +34,7 @@ class BufferedFaultLog:
     `events` until the caller removes them; messages for people wait in `news`.
 
     `log`: the open log, or None if it could not be opened. `reopen` opens it later; it raises `HoldfastError` on
-    failure.
+    failure. `node`: this node's name, for the count of resets.
     """
 
     def __init__(
@@ -43,7 +43,9 @@ class BufferedFaultLog:
         policy: Policy,
         *,
         reopen: Callable[[float], FaultLog] | None = None,
+        node: str = "",
     ) -> None:
+        self._node = node
         self.log = log
         self.events: list[FaultEvent] = []
         self.news: list[str] = []
@@ -135,10 +137,10 @@ class BufferedFaultLog:
         if self.log is not None and self._ahead is None:
             self.log.store.note_tries(",".join(devices), count, at)
 
-    def count_reset(self, node: str, devices: tuple[str, ...], ok: bool) -> None:
+    def count_reset(self, devices: tuple[str, ...], ok: bool) -> None:
         """Count a finished reset attempt, for the metrics."""
         if self.log is not None and self._ahead is None:
-            self.log.store.count_reset(node, devices, "succeeded" if ok else "failed")
+            self.log.store.count_reset(self._node, devices, "succeeded" if ok else "failed")
 
     def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
         """Return the faults that overlap an attempt, for its explanation."""

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.decide.phases import Phase
 from holdfast.decide.placement import place, users
 from holdfast.errors import HoldfastError
-from holdfast.launch.fault_options import FaultOptions
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.faults import FaultEvent
-from holdfast.model.job_spec import JobSpec, NodeInfo, Seat
+from holdfast.model.job_spec import Seat
 from holdfast.node import devices
 from holdfast.node.devices.device_locks import DeviceLocks, LockWaiter
 from holdfast.node.devices.policy_reload import RuleFiles
-from holdfast.node.devices.run_fault_sources import FaultSources
+from holdfast.node.devices.run_fault_sources import FaultSources, WatchedJob
 from holdfast.record.local_time import local
 from holdfast.record.write_backlog import Retries
 from holdfast.wire.fault_news import notify_all
@@ -68,48 +67,43 @@ class Checker(Protocol):
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]: ...
 
 
+class DeviceUse(msgspec.Struct, frozen=True):
+    """How the job uses the devices now."""
+
+    #: Returns which rank uses which device.
+    seats: Callable[[], Sequence[Seat]]
+    #: Returns the devices that the job may not use.
+    avoided: Callable[[], Collection[str]]
+    #: Returns the rank of a worker's process, or None for another process.
+    rank_of: Callable[[int], int | None]
+
+
 class DeviceFaults:
     """The sources of faults, their meaning for the job, and the checks that wait for a reset.
 
-    `home`: the state directory. `job_dir`: the job's directory. `checker` runs the pre-checks. `seats()`: which
-    rank uses which device. `avoided()`: devices that the job may not use. `rank_of(pid)`: the worker's rank or
-    None. `say` prints a message to the user.
+    `use`: how the job uses the devices. `checker` runs the pre-checks. `say` prints a message to the user.
     """
 
     def __init__(
         self,
-        options: FaultOptions,
+        job: WatchedJob,
+        use: DeviceUse,
         *,
-        home: Path,
-        job_dir: Path,
-        node: NodeInfo,
-        spec: JobSpec,
         checker: Checker,
         reactor: Reactor,
         clock: Clock,
-        seats: Callable[[], Sequence[Seat]],
-        avoided: Callable[[], Collection[str]],
-        rank_of: Callable[[int], int | None],
         say: Callable[[str], None],
     ) -> None:
-        self._options = options
-        self._home = home
-        self._job_dir = job_dir
-        self._node = node
-        self._spec = spec
+        self._job = job
+        self._node = job.node
+        self._use = use
         self._checker = checker
         self._reactor = reactor
-        self._seats = seats
-        self._avoided = avoided
-        self._rank_of = rank_of
         self._say = say
         self._phase = Phase.BACKOFF
         self._since = 0.0
         self._listening = FaultSources(
-            options,
-            home=home,
-            job_dir=job_dir,
-            node=node,
+            job,
             reactor=reactor,
             clock=clock,
             reported=lambda events, now: self._released(self.note(events, now), now),
@@ -117,14 +111,14 @@ class DeviceFaults:
             known=self._known,
             say=say,
         )
-        self._rules = RuleFiles(options.codes, options.rules, reactor=reactor, say=say)
+        self._rules = RuleFiles(job.options.codes, job.options.rules, reactor=reactor, say=say)
         self._judge: JobFaults | None = None
         self._broken = False
         #: Retries of opening the fault log while there is no fault to judge.
         self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
-        self._devices = DeviceLocks(home, node.name, say)
+        self._devices = DeviceLocks(job.home, job.node.name, say)
         #: Set while another job resets a device that this job is to use.
         self._others: LockWaiter | None = None
 
@@ -213,7 +207,7 @@ class DeviceFaults:
             return []
         found = judge.note(events, now)
 
-        notify_all(self._home)
+        notify_all(self._job.home)
         return found
 
     def refresh(self, now: float) -> list[ev.Event]:
@@ -234,7 +228,7 @@ class DeviceFaults:
         """Return, before the job is submitted, the excluded devices that will be reset first and can be used after
         that.
         """
-        if self._options.reset_command is None or not devices:
+        if self._job.options.reset_command is None or not devices:
             return ()
         judge = self._load(now)
         self._to_reset = judge.awaiting_reset(devices) if judge is not None else ()
@@ -253,7 +247,7 @@ class DeviceFaults:
         """Add the attempt's faults that were not reported to the gang."""
         if self._judge is None:
             return evidence
-        seats = self._seats()
+        seats = self._use.seats()
         names = {self._node.name, *self._node.devices}
         ranks = {name: used for name in names if (used := users(name, seats, (self._node,)))}
         known = {(fault.event.device, fault.event.code, fault.event.at) for fault in evidence.faults}
@@ -281,14 +275,14 @@ class DeviceFaults:
             return []
         found = self._judge.reload(policy, now)
 
-        notify_all(self._home)
+        notify_all(self._job.home)
         return found
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
         """Count rejected lines for `holdfast devices`, in a run that wrote nothing else to the fault log."""
 
         try:
-            log = devices.Standings.for_writing(self._home, busy_ms=BUSY_MS)
+            log = devices.Standings.for_writing(self._job.home, busy_ms=BUSY_MS)
         except HoldfastError:
             return  # the count was printed already, and the end of the run must not depend on this
         for reason, count in refused.items():
@@ -306,7 +300,7 @@ class DeviceFaults:
 
     def _granted(self) -> bool:
         """Return whether no other job resets this job's devices; if one does, wait for its end."""
-        avoided = self._avoided()
+        avoided = self._use.avoided()
         devices = [device for device in self._node.devices if device not in avoided]
         if self._others is not None or (devices and not self._devices.share(devices)):
             if self._others is None:
@@ -317,11 +311,11 @@ class DeviceFaults:
         return True
 
     def _spare(self, device: str) -> bool:
-        return place(self._spec, (self._node,), {*self._avoided(), device}) is not None
+        return place(self._job.spec, (self._node,), {*self._use.avoided(), device}) is not None
 
     def _device_of(self, pid: int) -> str:
-        rank = self._rank_of(pid)
-        return next((seat.device for seat in self._seats() if seat.rank == rank), "")
+        rank = self._use.rank_of(pid)
+        return next((seat.device for seat in self._use.seats() if seat.rank == rank), "")
 
     def _known(self, code: str) -> bool:
 
@@ -337,7 +331,7 @@ class DeviceFaults:
         if self._judge is not None or self._broken:
             return self._judge
 
-        options = self._options
+        options = self._job.options
         try:
             policy = self._rules.policy()
         except HoldfastError as error:
@@ -347,7 +341,9 @@ class DeviceFaults:
 
         def opened(at: float) -> FaultLog:
             since = self._since - SLACK_S
-            return devices.FaultLog(self._home, self._rules.policy(), at, writable=True, since=since, busy_ms=BUSY_MS)
+            return devices.FaultLog(
+                self._job.home, self._rules.policy(), at, writable=True, since=since, busy_ms=BUSY_MS
+            )
 
         log: FaultLog | None = None
         try:
@@ -358,31 +354,25 @@ class DeviceFaults:
                     self._say(f"{error.message}; it is tried again")
                 return None
             self._say(f"{error.message}; faults are judged in memory only until it can be written")
-        faults = devices.BufferedFaultLog(log, policy, reopen=opened)
+        faults = devices.BufferedFaultLog(log, policy, reopen=opened, node=self._node.name)
         faults.engine.register(self._node.devices)
         resets = devices.Resets(
-            options.reset_command,
-            group=options.reset_group,
-            grace=policy.grace,
-            reactor=self._reactor,
-            heard=self._reset_moves,
-            logs=self._job_dir,
-            tries=lambda devices: faults.tries(devices, now),
-            note_tries=faults.note_tries,
-            count=lambda devices, ok: faults.count_reset(self._node.name, devices, ok),
-            locks=DeviceLocks(self._home, self._node.name, self._say),
-            say=self._say,
+            devices.ResetCommand(options.reset_command, group=options.reset_group, logs=self._job.directory),
+            policy.grace,
+            self._reactor,
+            self._reset_moves,
+            devices.DeviceUsers(DeviceLocks(self._job.home, self._node.name, self._say)),
+            self._say,
+            faults,
         )
-        ours = frozenset({self._node.name, *self._node.devices})
         self._judge = devices.JobFaults(
             faults,
             resets,
-            self._spec,
-            ours,
+            self._job.spec,
+            self._node,
             self._say,
             self._spare,
             lambda found: devices.publish(self._node.name, found),
-            self._node.name,
         )
         devices.publish(
             self._node.name, devices.standings(faults.engine, local)

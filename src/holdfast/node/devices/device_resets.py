@@ -33,13 +33,13 @@ from holdfast.decide.faults.graceful_tolerance import (
     TolerancePhase,
 )
 from holdfast.model.faults import Remedy
-from holdfast.node.devices.device_locks import DeviceLocks, LockWaiter
+from holdfast.node.devices.device_locks import LockWaiter
 from holdfast.node.devices.nvml_watch import NAME as OUR_WATCH
-from holdfast.node.devices.vendor_query import ASK_S, VendorQuery, last_line, sight
-from holdfast.observe.devices.device_users import question, unseen, users_of
+from holdfast.node.devices.vendor_query import ASK_S, DeviceUsers, VendorQuery, last_line, sight
 from holdfast.safe_files import created
 
 if TYPE_CHECKING:
+    from holdfast.node.devices.buffered_log import BufferedFaultLog
     from holdfast.reactor import Reactor, Ready
 
 _NUMBERED = re.compile(r"([a-z]+)(\d+)")
@@ -63,50 +63,43 @@ class _ResetTry(msgspec.Struct):
     child: Child | None = None
 
 
+class ResetCommand(msgspec.Struct, frozen=True):
+    """The user's command that resets devices."""
+
+    #: Words with `{device}` and `{index}` in them; None: no reset is possible.
+    words: str | None
+    #: The number of neighbouring devices that can only be reset together.
+    group: int
+    #: The directory for the commands' output.
+    logs: Path
+
+
 class Resets:
     """Runs the resets of this machine's devices. Its descriptors call `heard(fd, now)`, which leads to `ready`.
 
-    `command`: words with `{device}` and `{index}` in them; with None no reset is possible, and no level that needs
-    one may be passed in. `group`: devices per reset group. `grace`: time limits. `logs`: the directory for the
-    commands' output. `locks`: the locks on the devices. `say` prints a message. `users`: pid → name of processes
-    that have devices open, as far as this user sees. `hidden`: how many processes this user cannot see. `ask`: the
-    vendor's command that knows all users. `tries`, `note_tries`: read and store how often a group was reset in a
-    row without success; the number survives a crash. `count`: receives every finished try and whether it succeeded.
+    `command`: if it has no words, no level that needs a reset may be passed in. `grace`: time limits. `users` finds
+    the users of devices. `say` prints a message. `history` records the tries; the record survives a crash.
     """
 
     def __init__(
         self,
-        command: str | None,
-        *,
-        group: int,
+        command: ResetCommand,
         grace: GraceTimes,
         reactor: Reactor,
         heard: Ready,
-        logs: Path,
-        locks: DeviceLocks,
+        users: DeviceUsers,
         say: Callable[[str], None],
-        users: Callable[[Sequence[str]], Mapping[int, str]] = users_of,
-        hidden: Callable[[], int] = unseen,
-        ask: Callable[[Sequence[str]], Sequence[str]] = question,
-        tries: Callable[[tuple[str, ...]], int] = lambda devices: 0,
-        note_tries: Callable[[tuple[str, ...], int, float], None] = lambda devices, count, now: None,
-        count: Callable[[tuple[str, ...], bool], None] = lambda devices, ok: None,
+        history: BufferedFaultLog,
     ) -> None:
-        self.possible = command is not None
+        self.possible = command.words is not None
         self.grace = grace
-        self._command = command or ""
-        self._size = group
+        self._command = command
         self._reactor = reactor
         self._heard_at = heard
-        self._logs = logs
-        self._locks = locks
-        self._say = say
         self._users = users
-        self._hidden = hidden
-        self._question = ask
-        self._tries_before = tries
-        self._note_tries = note_tries
-        self._count = count
+        self._locks = users.locks
+        self._say = say
+        self._history = history
         self._groups: dict[tuple[str, ...], Tolerance] = {}
         self._tries: list[_ResetTry] = []
         #: Killed commands that are not reaped yet, by pidfd.
@@ -128,15 +121,15 @@ class Resets:
 
     def group_of(self, device: str) -> Tolerance:
         """Return the tolerance of the device's reset group."""
-        devices = _group(device, self._size)
+        devices = _group(device, self._command.group)
         if devices not in self._groups:
             group = self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy, resettable=self.possible)
-            group.attempt = self._tries_before(devices)
+            group.attempt = self._history.tries(devices, self._reactor.now())
         return self._groups[devices]
 
     def mates(self, device: str) -> tuple[str, ...]:
         """Return the devices that can only be reset together with this one, which is included."""
-        return _group(device, self._size)
+        return _group(device, self._command.group)
 
     def settle(self) -> None:
         """Unlock the devices of finished resets, once the results are noted, so that others may use them again."""
@@ -146,8 +139,10 @@ class Resets:
 
     def is_free(self, device: str) -> bool:
         """Return whether no process uses a device of this device's group now."""
-        devices = _group(device, self._size)
-        free = self._locks.claim(devices) and not any(name != OUR_WATCH for name in self._users(devices).values())
+        devices = _group(device, self._command.group)
+        free = self._locks.claim(devices) and not any(
+            name != OUR_WATCH for name in self._users.visible(devices).values()
+        )
         self._locks.let_go(devices)
         return free
 
@@ -205,7 +200,7 @@ class Resets:
                     self._give_up(one)
                 actions = group.handle(Moment(), now)
                 if group.phase is TolerancePhase.ISOLATED:
-                    self._note_tries(group.devices, 0, now)
+                    self._history.note_tries(group.devices, 0, now)
                 found += self._perform(group, actions, now)
         for one in list(self._tries):
             if one.asking is not None and one.asking.until <= now:
@@ -253,10 +248,10 @@ class Resets:
             if not isinstance(action, Reset):
                 left.append(action)
                 continue
-            log = self._logs / f"reset-{action.devices[0]}-{int(now)}-{action.attempt}.log"
+            log = self._command.logs / f"reset-{action.devices[0]}-{int(now)}-{action.attempt}.log"
             one = _ResetTry(group=group, order=action, log=log)
             self._tries.append(one)
-            self._note_tries(action.devices, action.attempt, now)
+            self._history.note_tries(action.devices, action.attempt, now)
             tries = f"try {action.attempt} of {group.attempts}, at most {action.seconds:.0f} s"
             self._say(f"resetting {', '.join(action.devices)} ({tries})")
             left += self._begin(one, now)
@@ -275,10 +270,10 @@ class Resets:
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
         ended = ResetEnded(attempt=one.order.attempt, ok=not why, why=why)
-        self._count(one.order.devices, not why)
+        self._history.count_reset(one.order.devices, not why)
         actions = one.group.handle(ended, now)
         if one.group.phase is not TolerancePhase.RESETTING:
-            self._note_tries(one.order.devices, 0, now)
+            self._history.note_tries(one.order.devices, 0, now)
         return self._perform(one.group, actions, now)
 
     def _start(self, one: _ResetTry, now: float) -> str:
@@ -290,12 +285,12 @@ class Resets:
             one.jobs = self._locks.wait(one.order.devices, alone=True)
             self._reactor.watch(one.jobs.pidfd, self._heard_at)
             return ""
-        users = dict(self._users(one.order.devices))
+        users = dict(self._users.visible(one.order.devices))
         users.update((child.pid, "an older command") for child in self._overdue.values())
         self._wait_for(one, users)
         if one.users or self._ask(one, now):
             return ""
-        command = words(self._command, one.order.devices)
+        command = words(self._command.words or "", one.order.devices)
         try:
             with created(one.log) as log:
                 one.child = children.start(command, output=log.fileno(), errors=log.fileno())
@@ -328,7 +323,7 @@ class Resets:
         one.asked = True
         devices = one.order.devices
         try:
-            one.asking = VendorQuery(self._question(devices), one.log.with_suffix(".users"), now)
+            one.asking = VendorQuery(self._users.question(devices), one.log.with_suffix(".users"), now)
         except OSError:
             self._tell_hidden(one)
             return False
@@ -352,13 +347,13 @@ class Resets:
         return [] if one.users else self._begin(one, now)
 
     def _tell_hidden(self, one: _ResetTry) -> None:
-        if said := sight(one.order.devices, self._hidden()):
+        if said := sight(one.order.devices, self._users.hidden()):
             self._say(said)
 
     def _ended(self, one: _ResetTry, child: Child, now: float) -> list[ToleranceAction]:
         self._reactor.forget(child.pidfd)
         status = child.reap()
-        why = "" if status == 0 else f"`{self._command}` ended with status {status}{last_line(one.log)}"
+        why = "" if status == 0 else f"`{self._command.words}` ended with status {status}{last_line(one.log)}"
         return self._over(one, why, now)
 
     def _give_up(self, one: _ResetTry) -> None:

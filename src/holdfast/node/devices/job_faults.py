@@ -27,7 +27,7 @@ from holdfast.decide.phases import Phase
 from holdfast.explain.device_fault_cause import phrase_of
 from holdfast.model import events as ev
 from holdfast.model.faults import ActiveFault, Assertion, DeviceStanding, FaultEvent, Remedy, Severity
-from holdfast.model.job_spec import JobSpec
+from holdfast.model.job_spec import JobSpec, NodeInfo
 from holdfast.model.phrases import Phrase
 from holdfast.record.local_time import local
 
@@ -42,31 +42,30 @@ RESET_FAILED = "RESET-FAILED"
 
 
 class JobFaults:
-    """The machine's faults from the view of one job. `ours`: the devices and the node that this job may use."""
+    """The machine's faults from the view of one job. `node`: the node with the devices that this job may use."""
 
     def __init__(
         self,
         faults: BufferedFaultLog,
         resets: Resets,
         spec: JobSpec,
-        ours: frozenset[str],
+        node: NodeInfo,
         say: Callable[[str], None],
         spare: Callable[[str], bool] = lambda device: False,
         stand: Callable[[Iterable[DeviceStanding]], None] = lambda standings: None,
-        node: str = "",
     ) -> None:
         """`faults`: the fault log of the run. `resets`: runs device resets. `say` prints a message to the user.
         `spare(device)`: whether the job has enough devices without this one. `stand` gets all standings when a
-        device's level has changed. `node`: the gang's name of this machine; empty: the name in its faults.
+        device's level has changed.
         """
         self._faults = faults
         self._resets = resets
         self._spec = spec
-        self._ours = ours
+        self._node = node.name
+        self._ours = frozenset({node.name, *node.devices})
         self._say = say
         self._spare = spare
         self._stand = stand
-        self._node = node
         #: The newest event of each device.
         self._latest: dict[str, FaultEvent] = {}
         #: Device → time at which to check whether its fault is still active (until then, a request may be retried).
@@ -378,11 +377,11 @@ class JobFaults:
             code=(change.code if change is not None else "") or "UNKNOWN",
             assertion=Assertion.OCCUR,
             at=change.at if change is not None else now,
-            node=self._node or (change.node if change is not None else ""),
+            node=self._node,
             text=self._told(change) if change is not None else "",
             source="fault log",
         )
 
     def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
         """Use the gang's name of this machine: in a pod, the owner does not know the machine's own name."""
-        return replace(fault, node=self._node) if self._node and fault.node != self._node else fault
+        return replace(fault, node=self._node) if fault.node != self._node else fault

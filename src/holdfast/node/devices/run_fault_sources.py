@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
 from holdfast.model.faults import FaultEvent
-from holdfast.model.job_spec import NodeInfo
+from holdfast.model.job_spec import JobSpec, NodeInfo
 from holdfast.node import devices
 from holdfast.node.devices.device_locks import DeviceLocks
 from holdfast.observe.devices.device_discovery import local_devices
@@ -50,22 +51,29 @@ class RunFaultSource(Protocol):
     def close(self) -> None: ...
 
 
+class WatchedJob(msgspec.Struct, frozen=True):
+    """The job whose devices are watched, on one node."""
+
+    spec: JobSpec
+    options: FaultOptions
+    node: NodeInfo
+    #: The state directory.
+    home: Path
+    #: The job's directory; it has the run's own file and socket for faults.
+    directory: Path
+
+
 class FaultSources:
     """Reads the sources.
 
-    `options`: the user's sources. `home`: the state directory. `job_dir`: the directory of the run's own file and
-    socket. `reported(events, now)` receives the events that this run reports. `device_of(pid)`: the device of a
-    worker's process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the
-    user.
+    `reported(events, now)` receives the events that this run reports. `device_of(pid)`: the device of a worker's
+    process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the user.
     """
 
     def __init__(
         self,
-        options: FaultOptions,
+        job: WatchedJob,
         *,
-        home: Path,
-        job_dir: Path,
-        node: NodeInfo,
         reactor: Reactor,
         clock: Clock,
         reported: Callable[[list[FaultEvent], float], list[Event]],
@@ -73,10 +81,7 @@ class FaultSources:
         known: Callable[[str], bool],
         say: Callable[[str], None],
     ) -> None:
-        self._options = options
-        self._home = home
-        self._job_dir = job_dir
-        self._node = node
+        self._job = job
         self._reactor = reactor
         self._clock = clock
         self._reported = reported
@@ -97,22 +102,22 @@ class FaultSources:
     def open(self, now: float) -> None:
         """Open the files, so that no later report is missed."""
         self._since = now
-        options = self._options
+        options = self._job.options
         self._lines.append(("kernel", GrowingFile(options.kernel_log, clock=self._clock)))
-        self._lines.append(("file", GrowingFile(options.file or self._job_dir / FILE_NAME, clock=self._clock)))
+        self._lines.append(("file", GrowingFile(options.file or self._job.directory / FILE_NAME, clock=self._clock)))
         if options.ascend_events is not None:
             self._lines.append(("ascend", GrowingFile(options.ascend_events, clock=self._clock)))
 
     def start(self) -> None:
         """Start to read the files, and open the socket. A second call does nothing."""
-        options, node = self._options, self._node.name
+        options, node = self._job.options, self._job.node.name
         opened, self._lines = self._lines, []
         for kind, lines in opened:
             match kind:
                 case "kernel":
                     kernel = devices.KernelFaults(node=node, lines=lines)
                     self._add(options.kernel_log, kernel)
-                    if kernel.missing and any(name.startswith("gpu") for name in self._node.devices):
+                    if kernel.missing and any(name.startswith("gpu") for name in self._job.node.devices):
                         self._watch_nvml(kernel.missing)
                     elif kernel.missing and options.kernel_log != KERNEL_LOG:
                         self._say(kernel.missing)
@@ -185,7 +190,7 @@ class FaultSources:
     def _is_first(self, path: str) -> bool:
         """Return whether this run reports the source's faults: of several runs that read it, the first holds a lock."""
         if path not in self._locks:
-            name = self._home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
+            name = self._job.home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
             try:
                 fd = open_file(name, os.O_WRONLY | os.O_CREAT)
             except OSError:
@@ -199,7 +204,7 @@ class FaultSources:
         return True
 
     def _watch_nvml(self, why: str) -> None:
-        home, node = self._home, self._node
+        home, node = self._job.home, self._job.node
         gpus = [name for name in {*node.devices, *local_devices()} if name.startswith("gpu")]
 
         def before() -> None:
@@ -214,7 +219,7 @@ class FaultSources:
         self._add("nvml", self._nvml)
 
     def _open_inbox(self) -> None:
-        path = self._options.socket or self._job_dir / SOCKET_NAME
+        path = self._job.options.socket or self._job.directory / SOCKET_NAME
         try:
             # A socket's path may have 107 bytes, and the state directory's path may be longer.
             self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

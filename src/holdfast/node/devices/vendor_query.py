@@ -1,18 +1,34 @@
-"""Asks a vendor's tool which processes, of all users, compute on some devices."""
+"""Finds out who uses a device; a vendor's tool tells it for the processes of all users."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from holdfast import children
-from holdfast.observe.devices.device_users import answered
+from holdfast.node.devices.device_locks import DeviceLocks
+from holdfast.observe.devices.device_users import answered, question, unseen, users_of
 from holdfast.safe_files import created, opened, read_file
 from holdfast.untrusted import MOST_BYTES
 
 LOG_BYTES = 4096
 #: Time limit of the tool, in seconds: it can hang together with the device.
 ASK_S = 20.0
+
+
+class DeviceUsers(msgspec.Struct, frozen=True):
+    """Ways to find out who uses a device."""
+
+    #: The locks of the jobs on this machine.
+    locks: DeviceLocks
+    #: Returns pid → name of the processes that have devices open, as far as this user sees.
+    visible: Callable[[Sequence[str]], Mapping[int, str]] = users_of
+    #: Returns the number of processes that this user cannot see.
+    hidden: Callable[[], int] = unseen
+    #: Returns the vendor's command that knows all users.
+    question: Callable[[Sequence[str]], Sequence[str]] = question
 
 
 class VendorQuery:
