@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.main.job_preparation import job_directory_for, refuse
 from holdfast.node.devices.visible_devices import devices_here, node_info
+from holdfast.node.node_part import NodePart, OutputPlaces
 from holdfast.node.node_side import NodeSide
 from holdfast.owner.first_events import first_events
 from holdfast.owner.idle_reporter import IdleReporter
@@ -85,19 +86,15 @@ class _SingleMachineJob:
         # With --json or --events, stdout carries only JSON.
         shown = self._stderr if launch.prints_json else self._stdout
         node = NodeSide(
-            launch,
-            place,
-            machine,
+            NodePart(launch, place, machine),
+            OutputPlaces(stdout=shown, stderr=self._stderr, say=say),
             agent=Agent(name, boot=1 + place.run),  # later runs of the job get higher numbers, so they are distinct
             clock=self._clock,
             reactor=reactor,
             link=link,
-            stdout=shown,
-            stderr=self._stderr,
-            guard_fd=guard_fd,
             write_agg=lambda record, evidence: self._writer().write_agg(record, evidence),
-            say=self._say,
         )
+        node.watch_guard(guard_fd)
         link.join((questions or owner).report, {name: node.take})
         opened = ((machine,), lambda: node.open(now, knows_faults=records.knows_faults()))
         first = first_events(launch, place, records, judge, now, *opened)

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 from holdfast.launch.disk_limit import Limit
 from holdfast.model import events as ev
@@ -22,7 +21,6 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.phrases import Phrase
 from holdfast.node.disk_shares import DiskShares, User
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units, written_files
-from holdfast.record.job_directory import JobPlace
 from holdfast.safe_files import open_file
 
 EVERY_S = 10.0
@@ -58,21 +56,6 @@ class DiskCleaner:
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""
-
-    @classmethod
-    def of_job(
-        cls,
-        limit: Limit,
-        place: JobPlace,
-        cwd: Path,
-        pids: Callable[[], Iterable[int]],
-        *,
-        now: float,
-        say: Callable[[str], None],
-    ) -> Self:
-        """Make the cleaner of a job that keeps its files at `place` and works in `cwd`."""
-        own = {place.directory.resolve(), place.logs.resolve()}
-        return cls(limit, job_dir=place.directory, places=(*own, cwd), own=own, pids=pids, now=now, say=say)
 
     def next_wake(self) -> float | None:
         return self._next_at

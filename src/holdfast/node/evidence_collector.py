@@ -6,11 +6,12 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from holdfast.act.worker_environment import read_error_file
-from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import Evidence, EvidenceKind
 from holdfast.model.job_spec import JobSpec
 from holdfast.node import rare_parts
@@ -18,6 +19,10 @@ from holdfast.observe.progress_reader import read_marks, read_progress
 from holdfast.observe.step_counter import counts_in
 from holdfast.record.local_time import local
 from holdfast.safe_files import read_file
+
+if TYPE_CHECKING:
+    from holdfast.node.machine_log import MachineLog
+    from holdfast.observe.output_pump import OutputPump
 
 #: The number of workers whose logs are searched far back; only the end of the other logs is read.
 DEEP_WORKERS = 4
@@ -35,35 +40,23 @@ class Collector:
     def __init__(
         self,
         logs: Path,
+        output: OutputPump,
+        machine: MachineLog,
         *,
-        first_output_at: Callable[[int], float | None] = lambda rank: None,
-        last_output_at: Callable[[int], float | None],
-        memory_kills: Callable[[AttemptEvidence], tuple[MemoryKill, ...]],
-        kernel_lines: Callable[[AttemptEvidence], tuple[Evidence, ...]],
         store_trouble: Callable[[int], str],
-        last_words: Callable[[int], tuple[str, str]],
         error_files: Mapping[str, Path],
-        container_word: Callable[[float], str] = lambda since: "",
-        dropped_bytes: Callable[[], dict[str, int]] = dict,
+        container_word: Callable[[float], str],
     ) -> None:
-        """Each callable returns one kind of evidence.
-
-        `logs`: the parent directory of the attempts. `first_output_at(rank)`, `last_output_at(rank)`: seconds since
-        the epoch, or None. `store_trouble(attempt)`: what was wrong with the workers' store. `last_words(rank)`:
-        the end of the rank's output, and its stream. `error_files`: role → its error file, if the role sets a path
-        itself. `container_word(since)`: the container engine's message. `dropped_bytes()`: screen, or `log` → bytes
-        of output lost there.
+        """`logs`: the parent directory of the attempts. `output`: the workers' output. `machine`: memory kills and
+        kernel lines. `store_trouble(attempt)`: what was wrong with the workers' store. `error_files`: role → its error
+        file, if the role sets a path itself. `container_word(since)`: the container engine's message.
         """
         self._logs = logs
-        self._first_output_at = first_output_at
-        self._last_output_at = last_output_at
-        self._memory_kills = memory_kills
-        self._kernel_lines = kernel_lines
+        self._output = output
+        self._machine = machine
         self._store_trouble = store_trouble
-        self._last_words = last_words
         self._error_files = error_files
         self._container_word = container_word
-        self._dropped_bytes = dropped_bytes
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
         """Add this node's evidence to what the gang knows. A completed attempt ends fast: its logs are not read.
@@ -78,7 +71,7 @@ class Collector:
         )
         if not completed:
             workers = _with_counts(workers, first)
-        evidence = replace(known, workers=workers, dropped_bytes=self._dropped_bytes())
+        evidence = replace(known, workers=workers, dropped_bytes=self._output.take_dropped_bytes())
         if completed:
             return evidence
         evidence = replace(evidence, utc_offset_s=local(since))
@@ -86,8 +79,8 @@ class Collector:
             evidence = replace(evidence, hang=_told_at_last(known.hang, workers))
         return replace(
             evidence,
-            memory_kills=self._memory_kills(evidence),
-            kernel=self._kernel_lines(evidence),
+            memory_kills=self._machine.memory_kills(evidence, since),
+            kernel=self._machine.lines(evidence, since),
             pai_errors=tuple(pai_errors(self._logs, known.attempt, since)),
             container=known.container or self._container_word(since),
             store=self._store_trouble(known.attempt),
@@ -100,8 +93,8 @@ class Collector:
         progress, (first, saved) = read_progress(directory / "progress"), read_marks(directory / "progress")
         worker = replace(
             worker,
-            first_output_at=self._first_output_at(worker.rank),
-            last_output_at=self._last_output_at(worker.rank),
+            first_output_at=self._output.first_output_at(worker.rank),
+            last_output_at=self._output.last_output_at(worker.rank),
             last_step=progress[0] if progress else None,
             first_step=first,
             saved_step=saved,
@@ -121,7 +114,7 @@ class Collector:
         ended = worker.exit
         if ended is None or ended.ok:
             return worker
-        said, stream = self._last_words(worker.rank)
+        said, stream = self._output.last_words(worker.rank)
         if said:
             ended = replace(ended, last_words=said, last_words_stream=stream)
         path = self._error_files.get(worker.role, directory / "error.json")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.decide.gang_view import GangView
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from holdfast.act.host import Host, LocalHost
     from holdfast.act.store.store_process import Store
     from holdfast.decide.agent import Agent
-    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.decisions import AttemptRecord
     from holdfast.model.gang_protocol import Command, Report
     from holdfast.node.checkpoint_watch import CheckpointPoller
     from holdfast.node.devices.device_faults import DeviceFaults
     from holdfast.node.machine_log import MachineLog
+    from holdfast.node.node_part import NodePart
     from holdfast.node.owner_probes import HangSampler, LinkProbe
     from holdfast.node.prechecks.attempt_checks import AttemptChecks
     from holdfast.node.prechecks.checks_during_job import DuringChecks
@@ -89,63 +89,61 @@ class AgentDriver:
                 queue.extend(self._agent.learn(fact, now))
 
 
-class NodeRequests:
-    """Carries out the owner's requests.
+class NodeParts(msgspec.Struct, frozen=True):
+    """The parts of a node that carry out the owner's requests."""
 
-    `link` reaches the owner. `hands`: the driver of the node's agent. `logs`: the parent of the attempts'
-    directories. `groups`: the job's control groups. `machine`: memory kills and kernel lines. `output`: shows the
-    workers' output. `store`: the workers' store, or None. `desk` handles signals. `checking` runs the pre-checks.
-    `faults`: device faults. `saving` looks for checkpoints. `orders` obeys stop files. `during` runs checks during
-    the job, or None. `beside`: the sidecars, or None. `write_agg` writes the exit file beside an attempt's logs.
-    `say` prints a message.
+    host: LocalHost
+    #: The job's control groups.
+    groups: ControlGroups
+    #: Memory kills and kernel lines.
+    machine: MachineLog
+    #: Shows the workers' output.
+    output: WorkerOutput
+    #: The workers' store, or None.
+    store: Store | None
+    #: Handles signals.
+    signals: SignalHandler
+    #: Runs the pre-checks.
+    checks: AttemptChecks
+    faults: DeviceFaults
+    #: Looks for checkpoints.
+    checkpoints: CheckpointPoller
+    #: Obeys stop files.
+    stops: StopFiles
+    #: Runs checks during the job, or None.
+    during: DuringChecks | None
+    sidecars: NodeSidecars | None
+
+
+class NodeRequests:
+    """Carries out the owner's requests with a node's parts.
+
+    `link` reaches the owner. `hands`: the driver of the node's agent. `write_agg` writes the exit file beside an
+    attempt's logs. `say` prints a message.
     """
 
     def __init__(
         self,
+        part: NodePart,
+        parts: NodeParts,
         reactor: Reactor,
         link: OwnerLink,
         hands: AgentDriver,
-        host: LocalHost,
-        launch: LaunchSpec,
-        logs: Path,
-        *,
-        groups: ControlGroups,
-        machine: MachineLog,
-        output: WorkerOutput,
-        store: Store | None,
-        desk: SignalHandler,
-        checking: AttemptChecks,
-        faults: DeviceFaults,
-        saving: CheckpointPoller,
-        orders: StopFiles,
-        during: DuringChecks | None,
-        beside: NodeSidecars | None,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
         say: Callable[[str], None],
     ) -> None:
+        self._launch = part.launch
+        self._logs = part.place.logs
+        self._parts = parts
         self._reactor = reactor
         self._link = link
         self._hands = hands
-        self._host = host
-        self._launch = launch
-        self._logs = logs
-        self._groups = groups
-        #: The last printed line about memory limits.
-        self._unlimited = ""
-        self._machine = machine
-        self._pump, self._taken = output.pump, output.taken_ports
-        self._store = store
-        self._desk = desk
-        self._checking = checking
-        self._faults = faults
-        self._saving = saving
-        self._orders = orders
-        self._during = during
-        self._beside = beside
-        self._hanging: HangSampler | None = None
-        self._peering: LinkProbe | None = None
         self._write_agg = write_agg
         self._say = say
+        #: The last printed line about memory limits.
+        self._unlimited = ""
+        self._hanging: HangSampler | None = None
+        self._peering: LinkProbe | None = None
         #: The gang's state, as the owner last sent it.
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
         #: The evidence, with logs, that explained the last attempt.
@@ -158,15 +156,15 @@ class NodeRequests:
             case Moved():
                 self._moved(request.view, now)
             case RunChecks():
-                self._tell(self._faults.begin(request, now))
+                self._tell(self._parts.faults.begin(request, now))
             case CollectEvidence():
                 self._tell(self._collected(request, now))
-            case RunHooks() if self._beside is not None:
-                self._beside.follow(request, now)
+            case RunHooks() if self._parts.sidecars is not None:
+                self._parts.sidecars.follow(request, now)
             case RunHooks():
                 self._link.report(ev.HooksFinished(attempt=request.attempt, cause=request.cause))
             case ReadFaults():
-                self._tell(self._faults.refresh(now))
+                self._tell(self._parts.faults.refresh(now))
             case Recorded():
                 self._recorded(request.record)
             case LookAtRanks() if request.attempt == self.view.running:
@@ -175,7 +173,7 @@ class NodeRequests:
             case LookAtRanks():
                 pass  # the attempt has ended
             case WantLastWords():
-                self._host.want_last_words(request.attempt)
+                self._parts.host.want_last_words(request.attempt)
             case OpenPort() | MeasurePeer() | ClosePort():
                 self._peering = self._peering or peering(self._launch, self._reactor, self._link.report)
                 self._peering.take(request, now)
@@ -192,12 +190,14 @@ class NodeRequests:
             self._peering = None
 
     def _looks(self) -> HangSampler:
-        return hang_looks(self.view, self._logs, self._reactor, self._host, self._pump, self._link.report)
+        return hang_looks(
+            self.view, self._logs, self._reactor, self._parts.host, self._parts.output.pump, self._link.report
+        )
 
     def _recorded(self, record: AttemptRecord) -> None:
         # A check that failed during the job passed before: that pass no longer counts.
         if record.report.blame in _OF_A_MACHINE or record.report.phrase == Phrase.CHECK_FAILED:
-            self._checking.distrust()
+            self._parts.checks.distrust()
         if record.report.code != 0:
             self._write_agg(record, self._last)
 
@@ -205,21 +205,21 @@ class NodeRequests:
         before, self.view = self.view.phase, view
         if view.phase is before:
             return
-        self._saving.entered(view.phase, now)
+        self._parts.checkpoints.entered(view.phase, now)
         self.close()
         match view.phase:
             case Phase.PREPARING:
-                self._machine.begin()
+                self._parts.machine.begin()
                 if self._launch.kept_attempts:
                     forget_logs(self._logs, view.attempt - self._launch.kept_attempts)
-            case Phase.STARTING if self._groups.unlimited not in ("", self._unlimited):
-                self._unlimited = self._groups.unlimited
+            case Phase.STARTING if self._parts.groups.unlimited not in ("", self._unlimited):
+                self._unlimited = self._parts.groups.unlimited
                 self._say(self._unlimited)
             case Phase.RUNNING:
-                if self._during is not None:
-                    self._during.begin(now)
-        self._orders.entered(view.phase, view.attempt, now)
-        self._tell(self._faults.entered(view.phase, now))
+                if self._parts.during is not None:
+                    self._parts.during.begin(now)
+        self._parts.stops.entered(view.phase, view.attempt, now)
+        self._tell(self._parts.faults.entered(view.phase, now))
 
     def _tell(self, events: Iterable[ev.Event]) -> None:
         for event in events:
@@ -230,9 +230,9 @@ class NodeRequests:
         view, since = self.view, self.view.started_at
         try:
             evidence = self._collect(order.evidence, view.completed, since)
-            found = [] if view.completed else self._faults.last_words(now)
+            found = [] if view.completed else self._parts.faults.last_words(now)
             if not view.completed:
-                evidence = self._faults.complete(evidence, since, now)
+                evidence = self._parts.faults.complete(evidence, since, now)
         except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
@@ -243,17 +243,14 @@ class NodeRequests:
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 
     def _collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
+        parts = self._parts
         collector = Collector(
             self._logs,
-            first_output_at=self._pump.first_output_at,
-            last_output_at=self._pump.last_output_at,
-            memory_kills=lambda evidence: self._machine.memory_kills(evidence, since),
-            kernel_lines=lambda evidence: self._machine.lines(evidence, since),
-            store_trouble=self._store.trouble if self._store is not None else lambda attempt: "",
-            last_words=self._pump.last_words,
+            parts.output.pump,
+            parts.machine,
+            store_trouble=parts.store.trouble if parts.store is not None else lambda attempt: "",
             error_files=error_files(self._launch.spec),
             container_word=lambda since: word_of_container(self._launch, since),
-            dropped_bytes=self._pump.take_dropped_bytes,
         )
         evidence = collector.collect(known, completed, since)
         if completed:
@@ -264,8 +261,8 @@ class NodeRequests:
         return replace(
             evidence,
             flights=rare_parts.flight_dumps.read_flights(environment, self._launch.cwd, ranks, since),
-            passed_on=self._desk.passed_on(since),
-            surroundings=surroundings_of(evidence, self._launch, self._taken.take()),
-            checkpoints=self._saving.finished(),
-            beside=self._beside.failures(known.attempt) if self._beside is not None else (),
+            passed_on=parts.signals.passed_on(since),
+            surroundings=surroundings_of(evidence, self._launch, parts.output.taken_ports.take()),
+            checkpoints=parts.checkpoints.finished(),
+            beside=parts.sidecars.failures(known.attempt) if parts.sidecars is not None else (),
         )

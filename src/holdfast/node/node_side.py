@@ -17,14 +17,13 @@ from holdfast.clock import Clock
 from holdfast.decide.agent import Agent
 from holdfast.decide.placement import names_here
 from holdfast.decide.placement import place as place_ranks
-from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.faults import DeviceStanding
-from holdfast.model.job_spec import NodeInfo
 from holdfast.node.checkpoint_watch import CheckpointPoller
 from holdfast.node.devices.device_faults import DeviceFaults, DeviceUse
 from holdfast.node.devices.run_fault_sources import WatchedJob
 from holdfast.node.machine_log import MachineLog
-from holdfast.node.node_requests import AgentDriver, NodeRequests
+from holdfast.node.node_part import NodePart, OutputPlaces
+from holdfast.node.node_requests import AgentDriver, NodeParts, NodeRequests
 from holdfast.node.optional_parts import checks_during, disk_cleaner, rendezvous_store, sides_of, torch_timers
 from holdfast.node.prechecks.attempt_checks import AttemptChecks
 from holdfast.node.signal_handler import SignalHandler
@@ -33,9 +32,7 @@ from holdfast.node.stop_files import StopFiles
 from holdfast.node.worker_context import kept_out, nurseries, setting_of, streams
 from holdfast.node.worker_output import WorkerOutput, watch_above
 from holdfast.observe.kernel_log import KernelLog
-from holdfast.observe.output_pump import Logs, OutputScreen
 from holdfast.reactor import Reactor
-from holdfast.record.job_directory import JobPlace
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord
@@ -48,32 +45,26 @@ class NodeSide:
 
     def __init__(
         self,
-        launch: LaunchSpec,
-        place: JobPlace,
-        node: NodeInfo,
+        part: NodePart,
+        out: OutputPlaces,
         *,
         agent: Agent,
         clock: Clock,
         reactor: Reactor,
         link: OwnerLink,
-        stdout: OutputScreen,
-        stderr: OutputScreen,
-        guard_fd: int,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
-        say: Callable[[str], None],
-        logs: Logs | None = None,
     ) -> None:
-        """`launch`: the job as this node runs it. `place`: the job's directory on this node. `agent`: the node's
-        agent. `link` reaches the owner. `stdout`, `stderr` show the workers' output. `guard_fd`: the pipe that
-        carries the guard's signals. `write_agg` writes the exit file beside an attempt's logs. `say` prints a
-        message. `logs`: the process that writes the workers' files, or None if this process does.
+        """`agent`: the node's agent. `link` reaches the owner. `write_agg` writes the exit file beside an attempt's
+        logs.
         """
+        launch, place, node = part.launch, part.place, part.node
         self._launch, self._place, self._node = launch, place, node
-        self._reactor, self._say, self._logs = reactor, say, logs
+        self._reactor, self._say, self._logs = reactor, out.say, out.logs
+        say = out.say
         hands = AgentDriver(agent, reactor, link.report)
         self._groups = ControlGroups.make(place.tree or place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log, clock)
-        self._out = WorkerOutput(launch, reactor, stdout, stderr, say, logs)
+        self._out = WorkerOutput(launch, reactor, out)
         self._streams = streams(launch)
         self._store = rendezvous_store(launch, reactor, lambda: self._host.processes(), say)
         self._host = LocalHost(
@@ -85,7 +76,7 @@ class NodeSide:
             warm=nurseries(launch, reactor, say, place.home),
             store=self._store,
         )
-        beside = sides_of(launch, place, self._host, reactor, node.name, hands.learn, link.report, say, logs)
+        beside = sides_of(part, out, self._host, reactor, hands.learn, link.report)
         hands.serve(beside or self._host)
         site = launch.site(node.name, place.home)
         checks = AttemptChecks(
@@ -104,33 +95,27 @@ class NodeSide:
             say=say,
         )
         during = checks_during(launch, site, reactor, lambda: self.running, say)
-        timers = torch_timers(launch, place.directory, reactor, self._host, say)
+        timers = torch_timers(part, reactor, self._host, say)
         orders = StopFiles(reactor, place.logs, launch.catalogue, say)
         heard_at, pids = lambda: self._out.pump.heard_at, self._host.workers.pids
         saving = CheckpointPoller(heard_at, pids, (place.home, place.logs), reactor.now)
-        desk = SignalHandler(Signals(), reactor, self._host, say, grace_s=launch.spec.timers.grace_s, node=node.name)
-        watch_above(guard_fd, launch.outer, reactor, desk.by_guard, say)
-        self._duties = NodeRequests(
-            reactor,
-            link,
-            hands,
-            self._host,
-            launch,
-            place.logs,
+        grace_s = launch.spec.timers.grace_s
+        self._signals = SignalHandler(Signals(), reactor, self._host, say, grace_s=grace_s, node=node.name)
+        parts = NodeParts(
+            host=self._host,
             groups=self._groups,
             machine=MachineLog(node.name, self._groups, self._kernel),
             output=self._out,
             store=self._store,
-            desk=desk,
-            checking=checks,
+            signals=self._signals,
+            checks=checks,
             faults=self._faults,
-            saving=saving,
-            orders=orders,
+            checkpoints=saving,
+            stops=orders,
             during=during,
-            beside=beside,
-            write_agg=write_agg,
-            say=say,
+            sidecars=beside,
         )
+        self._duties = NodeRequests(part, parts, reactor, link, hands, write_agg, say)
         #: Carries out a request of the owner now.
         self.take = self._duties.take
         #: Holds a port for the workers of an attempt; the address is empty if only the peers know how to reach it.
@@ -140,9 +125,13 @@ class NodeSide:
         #: The node's parts, in the order in which they are closed.
         self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during)
         timed = (checks, self._faults, during, self._host, self._out.pump, saving)
-        for station in (*timed, disk_cleaner(launch, place, self._host, reactor.now(), say)):
+        for station in (*timed, disk_cleaner(part, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
+
+    def watch_guard(self, fd: int) -> None:
+        """Watch the pipe that carries the guard's signals, and the outer process if there is one."""
+        watch_above(fd, self._launch.outer, self._reactor, self._signals.by_guard, self._say)
 
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
         """Open the fault sources before the job is submitted, and return the devices that get no work of it.

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from holdfast.model.gang_protocol import PeerMeasured, PortOpen, RanksSeen
     from holdfast.model.process_messages import Fact
     from holdfast.node.disk_cleaner import DiskCleaner
+    from holdfast.node.node_part import NodePart, OutputPlaces
     from holdfast.node.owner_probes import HangSampler, LinkProbe
     from holdfast.node.prechecks.checks_during_job import DuringChecks
     from holdfast.node.sidecars.node_sidecars import NodeSidecars
     from holdfast.node.sidecars.ssh_server import SshServer
     from holdfast.node.torch_timers import TorchTimers
-    from holdfast.observe.output_pump import Logs, OutputPump
+    from holdfast.observe.output_pump import OutputPump
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
@@ -49,21 +50,18 @@ def rendezvous_store(
 
 
 def sides_of(
-    launch: LaunchSpec,
-    place: JobPlace,
+    part: NodePart,
+    out: OutputPlaces,
     host: LocalHost,
     reactor: Reactor,
-    node: str,
     learn: Callable[[list[Fact], float], None],
     tell: Callable[[Event], None],
-    say: Callable[[str], None],
-    logs: Logs | None,
 ) -> NodeSidecars | None:
     """Make the node's sidecars, for a job with hooks, daemons or sshd.
 
-    `learn` passes facts to the agent. `tell` sends events to the owner. `say` prints a message. `logs` writes the
-    workers' files.
+    `learn` passes facts to the agent. `tell` sends events to the owner.
     """
+    launch, place, logs = part.launch, part.place, out.logs
     plan = launch.spec.runtime
     if not (plan.hooks or plan.daemons or plan.ssh):
         return None
@@ -73,18 +71,18 @@ def sides_of(
             return logs.open(path, source, shown=False)
         now, kept = reactor.now(), launch.rotation
         return LogFile(
-            path, source, lambda text, about: say(text), shown=False, now=now, clock=reactor.now, rotation=kept
+            path, source, lambda text, about: out.say(text), shown=False, now=now, clock=reactor.now, rotation=kept
         )
 
     around = sidecars.SidecarContext(
         launch=launch,
         logs=place.logs,
-        node=node if launch.nodes is not None else "",
+        node=part.node.name if launch.nodes is not None else "",
         host=host,
         reactor=reactor,
         open_log=open_log,
         door=_door(launch, place),
-        say=say,
+        say=out.say,
     )
     station = sidecars.NodeSidecars(around, host, reactor, learn, tell, logs.when_written if logs is not None else None)
     host.heard_by(station.learn)
@@ -102,13 +100,19 @@ def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
     return sidecars.SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
 
 
-def disk_cleaner(
-    launch: LaunchSpec, place: JobPlace, host: LocalHost, now: float, say: Callable[[str], None]
-) -> DiskCleaner | None:
+def disk_cleaner(part: NodePart, host: LocalHost, now: float, say: Callable[[str], None]) -> DiskCleaner | None:
+    launch = part.launch
     if launch.disk_limit is None:
         return None
-    return rare_parts.disk_cleaner.DiskCleaner.of_job(
-        launch.disk_limit, place, launch.cwd, host.processes, now=now, say=say
+    own = {part.place.directory.resolve(), part.place.logs.resolve()}
+    return rare_parts.disk_cleaner.DiskCleaner(
+        launch.disk_limit,
+        job_dir=part.place.directory,
+        places=(*own, launch.cwd),
+        own=own,
+        pids=host.processes,
+        now=now,
+        say=say,
     )
 
 
@@ -155,13 +159,12 @@ def checks_during(
     return None if plan is None else prechecks.DuringChecks(plan, launch.spec, site, reactor, running, say)
 
 
-def torch_timers(
-    launch: LaunchSpec, job_dir: Path, reactor: Reactor, host: LocalHost, say: Callable[[str], None]
-) -> TorchTimers | None:
-    if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
+def torch_timers(part: NodePart, reactor: Reactor, host: LocalHost, say: Callable[[str], None]) -> TorchTimers | None:
+    """Serve torch's timers if the job has any."""
+    launch = part.launch
+    path = timer_file(launch.environment, part.place.directory, launch.cwd)
+    if path is None:
         return None
-    path = timer_file(launch.environment, job_dir, launch.cwd)
-    assert path is not None
     try:
         return TorchTimers(path, reactor, processes=host.processes, rank_of=host.workers.rank_of, say=say)
     except OSError as error:

@@ -114,9 +114,8 @@ def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[i
 
 def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
     """Return the base of every worker's environment: holdfast's own, and the path of torch's timers if they are on."""
-    if launch.environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
-        return launch.environment
-    return {**launch.environment, FILE: str(timer_file(launch.environment, job_dir, launch.cwd))}
+    path = timer_file(launch.environment, job_dir, launch.cwd)
+    return launch.environment if path is None else {**launch.environment, FILE: str(path)}
 
 
 def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:

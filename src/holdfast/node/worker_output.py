@@ -15,9 +15,10 @@ from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.job_spec import Seat
 from holdfast.model.phrases import Phrase
 from holdfast.node import rare_parts
+from holdfast.node.node_part import OutputPlaces
 from holdfast.node.outer_process import OuterWatch
 from holdfast.node.worker_context import screens
-from holdfast.observe.output_pump import TEMPLATE_VARIABLE, Logs, OutputPump, OutputScreen, line_prefix
+from holdfast.observe.output_pump import TEMPLATE_VARIABLE, OutputPump, line_prefix
 from holdfast.reactor import CallbackPriority, Reactor
 
 _WORDS = 64
@@ -46,20 +47,12 @@ class TakenPorts:
 class WorkerOutput:
     """Decides which of a worker's streams the terminal shows, and with which prefix.
 
-    `stdout`, `stderr`: the terminal. `say` prints a message. `logs`: the process that writes the workers' files, or
-    None if this process does.
+    `out`: the terminal, and the writer of the workers' files.
     """
 
-    def __init__(
-        self,
-        launch: LaunchSpec,
-        reactor: Reactor,
-        stdout: OutputScreen,
-        stderr: OutputScreen,
-        say: Callable[[str], None],
-        logs: Logs | None,
-    ) -> None:
-        self.pump = OutputPump(reactor, stdout, stderr, say, launch.spec.world_size, logs, launch.rotation)
+    def __init__(self, launch: LaunchSpec, reactor: Reactor, out: OutputPlaces) -> None:
+        world_size, rotation = launch.spec.world_size, launch.rotation
+        self.pump = OutputPump(reactor, out.stdout, out.stderr, out.say, world_size, out.logs, rotation)
         self._launch = launch
         self._screens = screens(launch)
         self.taken_ports = TakenPorts()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -19,12 +18,10 @@ from holdfast.node.node_side import NodeSide
 from holdfast.wire.node_messages import Moved
 
 if TYPE_CHECKING:
-    from holdfast.act.console import Console
-    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.node.agent.end_report import EndReporter
     from holdfast.node.agent.owner_connection import OwnerConnection
+    from holdfast.node.node_part import NodePart, OutputPlaces
     from holdfast.reactor import Reactor
-    from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import Request
     from holdfast.wire.node_messages import Welcome
 
@@ -37,54 +34,43 @@ class AdmittedNode:
 
     def __init__(
         self,
-        launch: LaunchSpec,
-        place: JobPlace,
+        part: NodePart,
+        out: OutputPlaces,
         welcome: Welcome,
         *,
-        boot: int,
         clock: Clock,
         reactor: Reactor,
         dialling: OwnerConnection,
         farewell: EndReporter,
-        stdout: Console,
-        stderr: Console,
-        say: Callable[[str], None],
     ) -> None:
         """Set up the node's side of the job. Raises OSError.
 
-        `launch`: the owner's job, adapted to this node. `place`: the directory of this node's part. `boot`: this
-        agent's number. `dialling`: the connection to the owner. `farewell` writes the end report and the exit
-        files. `stdout`, `stderr`: the user's terminal. `say` prints a message to the user.
+        `part`: the owner's job, adapted to this node. `dialling`: the connection to the owner. `farewell` writes the
+        end report and the exit files.
         """
-        timers, now = launch.spec.timers, reactor.now()
+        timers, now = part.launch.spec.timers, reactor.now()
         self._reactor = reactor
         self._dialling = dialling
         self.welcome = welcome
         self._welcome_at = now
-        self.agent = Agent(welcome.node, boot, lease_s=timers.lease_s, beat_s=timers.beat_s)
+        self.agent = Agent(welcome.node, dialling.agent.boot, lease_s=timers.lease_s, beat_s=timers.beat_s)
         self.link = NodeLink(dialling, welcome.node)
-        self.answers = NodeAnswers(reactor, place, welcome.node, dialling.send)
-        self._logs = LogProcess(reactor, say, launch.rotation)
+        self.answers = NodeAnswers(reactor, part.place, welcome.node, dialling.send)
+        self._logs = LogProcess(reactor, out.say, part.launch.rotation)
         reader, self._to_node = os.pipe()
         self._node = NodeSide(
-            launch,
-            place,
-            replace(dialling.node, name=welcome.node),
+            part,
+            replace(out, logs=self._logs),
             agent=self.agent,
             clock=clock,
             reactor=reactor,
             link=self.link,
-            # With --json or --events, stdout carries only JSON.
-            stdout=stderr if launch.prints_json else stdout,
-            stderr=stderr,
-            guard_fd=reader,
             write_agg=farewell.write_agg,
-            say=say,
-            logs=self._logs,
         )
+        self._node.watch_guard(reader)
         self.link.meet = self._node.meet
         self._node.open(now, knows_faults=True)
-        self._rehearsal = ExplainWarmup(lambda: self._node.running is not None, self._node.listen, say)
+        self._rehearsal = ExplainWarmup(lambda: self._node.running is not None, self._node.listen, out.say)
         reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
 
     def welcomed(self, welcome: Welcome, now: float) -> None:

@@ -13,7 +13,9 @@ import signal
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.act.console import Console, open_consoles
+from msgspec.structs import replace
+
+from holdfast.act.console import open_consoles
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
 from holdfast.model import events as ev
@@ -21,8 +23,9 @@ from holdfast.node.agent.admitted_node import AdmittedNode
 from holdfast.node.agent.end_report import EndReporter
 from holdfast.node.agent.fault_news_listener import FaultNews
 from holdfast.node.agent.local_node import launch_here, without_effect
-from holdfast.node.agent.owner_connection import OwnerConnection
+from holdfast.node.agent.owner_connection import AgentIdentity, OwnerConnection
 from holdfast.node.agent.owner_timeout import OwnerTimeout
+from holdfast.node.node_part import NodePart, OutputPlaces
 from holdfast.platforms.platform import OF_A_PLATFORM, QUEUED_AGAIN
 from holdfast.platforms.platform_registry import leave_to_platform, on_platform
 from holdfast.reactor import Reactor
@@ -65,15 +68,13 @@ def serve(
     owner is on this node, else None. `memory_kill`: the memory kill that ended the previous agent, or None.
     """
     gc.enable()
-    stdout, stderr = open_consoles()
     # An owner on this node listens on every address; loopback needs no name resolution.
     host = order.host if owners_place is None else "127.0.0.1"
-    agent = _AgentProcess(launch, order, clock, birth, boot, owners_place, stdout, stderr, memory_kill)
+    agent = _AgentProcess(launch, order, clock, birth, AgentIdentity(agent_id, boot, memory_kill), owners_place)
     try:
-        return agent.carry(host, port, agent_id)
+        return agent.carry(host, port)
     finally:
-        stdout.drain()
-        stderr.drain()
+        agent.drain()
 
 
 class _AgentProcess:
@@ -85,27 +86,22 @@ class _AgentProcess:
         order: NodesOrder,
         clock: Clock,
         birth: ChildContext,
-        boot: int,
+        agent: AgentIdentity,
         owners_place: JobPlace | None,
-        stdout: Console,
-        stderr: Console,
-        memory_kill: MemoryKill | None,
     ) -> None:
-        self._memory_kill = memory_kill
         self._launch = launch
         self._order = order
         self._birth = birth
         self._owners_place = owners_place
         self._clock = clock
-        self._stdout = stdout
-        self._stderr = stderr
+        self._stdout, self._stderr = open_consoles()
         self._reactor = Reactor(clock.now)
-        self._boot = boot
+        self._agent = agent
         self._farewell = EndReporter(
             launch,
             self._reactor.now,
-            stdout,
-            stderr,
+            self._stdout,
+            self._stderr,
             self._say,
             quiet=owners_place is not None or order.quiet,
         )
@@ -119,7 +115,7 @@ class _AgentProcess:
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
 
-    def carry(self, host: str, port: int, agent_id: str) -> int:
+    def carry(self, host: str, port: int) -> int:
         """Run until the node's part is over; return the exit status. The agent connects to the owner at `host` and
         `port`.
         """
@@ -128,9 +124,7 @@ class _AgentProcess:
             self._order,
             self._reactor,
             self,
-            boot=self._boot,
-            agent_id=agent_id,
-            memory_kill=self._memory_kill,
+            agent=self._agent,
             host=host,
             port=port,
         )
@@ -159,6 +153,11 @@ class _AgentProcess:
                 self._part.close()
         self._say_last()
         return self._code
+
+    def drain(self) -> None:
+        """Write out what the consoles still hold."""
+        self._stdout.drain()
+        self._stderr.drain()
 
     def _say_last(self) -> None:
         """Send the last message and wait until the owner, having read it, closes the connection."""
@@ -218,24 +217,23 @@ class _AgentProcess:
             self._say(note)
         self._news = FaultNews(place.directory, self._reactor, lambda now: self.asked(ReadFaults(), now))
         return AdmittedNode(
-            launch,
-            place,
+            NodePart(launch, place, replace(self._dialling.node, name=welcome.node)),
+            # With --json or --events, stdout carries only JSON.
+            OutputPlaces(self._stderr if launch.prints_json else self._stdout, self._stderr, self._say),
             welcome,
-            boot=self._boot,
             clock=self._clock,
             reactor=self._reactor,
             dialling=self._dialling,
             farewell=self._farewell,
-            stdout=self._stdout,
-            stderr=self._stderr,
-            say=self._say,
         )
 
     def _cannot_take_part(self, welcome: Welcome, error: BadUsage) -> None:
         """Leave and tell the owner why: a file that the owner's settings name is missing or wrong on this node."""
         self._say(f"{error.message}\n  try: {error.hint}")
         reason = f"it cannot use the settings of the job: {error.message}"
-        self._leave(error.exit_status, ev.NodeLeft(node=welcome.node, boot=self._boot, reason=reason, fenced=True))
+        self._leave(
+            error.exit_status, ev.NodeLeft(node=welcome.node, boot=self._agent.boot, reason=reason, fenced=True)
+        )
 
     def _place(self, welcome: Welcome, now: float) -> JobPlace:
         home = self._launch.home if self._owners_place is None else self._owners_place.home
@@ -304,7 +302,7 @@ class _AgentProcess:
         asked = self._platform and number in OF_A_PLATFORM
         if asked and self._part is not None and self._dialling.connected:
             # The node stays. The owner asks the platform what the signal means, and may let the workers save first.
-            self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._boot, number=number))
+            self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._agent.boot, number=number))
             if number not in _OF_THE_WORKERS:
                 return
         if number not in _OF_THE_WORKERS:
@@ -333,7 +331,7 @@ class _AgentProcess:
     def _farewell_word(self, reason: str) -> ev.NodeLeft | None:
         if self._part is None:
             return None
-        return ev.NodeLeft(node=self._name, boot=self._boot, reason=reason, fenced=True)
+        return ev.NodeLeft(node=self._name, boot=self._agent.boot, reason=reason, fenced=True)
 
     def _say(self, text: str) -> None:
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())

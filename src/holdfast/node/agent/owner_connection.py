@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from holdfast.errors import HoldfastError
 from holdfast.node.agent.local_node import node_here, user_here
 from holdfast.node.devices.visible_devices import kept_out_here
@@ -59,12 +61,22 @@ class OwnerMessageHandler(Protocol):
     def requeued(self, now: float) -> None: ...
 
 
+class AgentIdentity(msgspec.Struct, frozen=True):
+    """The agent, as its owner knows it."""
+
+    #: The id of the agent's guard.
+    guard_id: str
+    #: The agent's number; it is higher than the number of any earlier agent of this node.
+    boot: int
+    #: The memory kill that ended the previous agent, or None.
+    memory_kill: MemoryKill | None = None
+
+
 class OwnerConnection:
     """The agent's connection to its owner, renewed whenever it breaks.
 
-    `order`: how this node takes part in the job. `hears` handles the owner's messages. `boot`: the agent's number.
-    `agent_id`: its guard's id. `host`, `port`: the owner's address. `memory_kill`: the memory kill that ended the
-    previous agent, or None.
+    `order`: how this node takes part in the job. `hears` handles the owner's messages. `host`, `port`: the owner's
+    address.
     """
 
     def __init__(
@@ -74,11 +86,9 @@ class OwnerConnection:
         reactor: Reactor,
         hears: OwnerMessageHandler,
         *,
-        boot: int,
-        agent_id: str,
+        agent: AgentIdentity,
         host: str,
         port: int,
-        memory_kill: MemoryKill | None = None,
     ) -> None:
         self.node = node_here(launch, order)
         #: The owner's address as the user typed it.
@@ -91,9 +101,7 @@ class OwnerConnection:
         self._order = order
         self._reactor = reactor
         self._hears = hears
-        self._boot = boot
-        self._agent_id = agent_id
-        self._memory_kill = memory_kill
+        self.agent = agent
         self._host, self._port = host, port
         self._key = Key(order.key, Path(order.key_from))
         self._in = False
@@ -155,15 +163,15 @@ class OwnerConnection:
             protocol=PROTOCOL,
             version=__version__,
             job=self._order.job,
-            agent=self._agent_id,
-            boot=self._boot,
+            agent=self.agent.guard_id,
+            boot=self.agent.boot,
             user=user_here(),
             node=self.node,
             plan=self._launch.spec.nodes,
             dialled=theirs,
             attempt=self.attempt,
             kept_out=self._kept_out(),
-            memory_kill=self._memory_kill,
+            memory_kill=self.agent.memory_kill,
         )
 
     def _kept_out(self) -> tuple[DeviceStanding, ...]:
