@@ -18,49 +18,24 @@ if TYPE_CHECKING:
     from holdfast.observe import checkpoint_files, flight_dumps, python_stacks
 
 __all__ = [
-    "checkpoint_files",
-    "disk_cleaner",
-    "exit_rows",
-    "explain_files",
-    "fetch_request",
-    "flight_dumps",
-    "hang_judgement",
-    "missing_resources",
-    "multi_node",
-    "nurseries",
-    "openpai_exit_file",
-    "owner_probes",
-    "python_stacks",
-    "row_matcher",
-    "secret_masking",
-    "stop_file_lines",
-    "stop_phrases",
-    "store_process",
-]
+    "checkpoint_files", "disk_cleaner", "exit_rows", "explain_files", "fetch_request", "flight_dumps",
+    "hang_judgement", "missing_resources", "multi_node", "nurseries", "openpai_exit_file", "owner_probes",
+    "python_stacks", "row_matcher", "secret_masking", "stop_file_lines", "stop_phrases", "store_process",
+]  # fmt: skip
 
 if not TYPE_CHECKING:
     _PACKAGES = {
-        "store_process": "holdfast.act.store",
-        "nurseries": "holdfast.act.warm",
-        "exit_rows": "holdfast.catalogue",
-        "stop_phrases": "holdfast.catalogue",
-        "hang_judgement": "holdfast.explain",
-        "openpai_exit_file": "holdfast.explain",
-        "row_matcher": "holdfast.explain",
-        "secret_masking": "holdfast.explain",
-        "stop_file_lines": "holdfast.explain",
-        "fetch_request": "holdfast.launch",
-        "multi_node": "holdfast.launch",
-        "disk_cleaner": "holdfast.node",
-        "explain_files": "holdfast.node",
-        "missing_resources": "holdfast.node",
-        "owner_probes": "holdfast.node",
-        "checkpoint_files": "holdfast.observe",
-        "flight_dumps": "holdfast.observe",
-        "python_stacks": "holdfast.observe",
+        "holdfast.act.store": ("store_process",),
+        "holdfast.act.warm": ("nurseries",),
+        "holdfast.catalogue": ("exit_rows", "stop_phrases"),
+        "holdfast.explain": ("hang_judgement", "openpai_exit_file", "row_matcher", "secret_masking", "stop_file_lines"),
+        "holdfast.launch": ("fetch_request", "multi_node"),
+        "holdfast.node": ("disk_cleaner", "explain_files", "missing_resources", "owner_probes"),
+        "holdfast.observe": ("checkpoint_files", "flight_dumps", "python_stacks"),
     }
 
     def __getattr__(name):
-        if name not in _PACKAGES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return importlib.import_module(f"{_PACKAGES[name]}.{name}")
+        for package, names in _PACKAGES.items():
+            if name in names:
+                return importlib.import_module(f"{package}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

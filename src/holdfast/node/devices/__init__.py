@@ -27,51 +27,32 @@ if TYPE_CHECKING:
     from holdfast.record.held_devices import publish
 
 __all__ = [
-    "BufferedFaultLog",
-    "DeviceUsers",
-    "FaultLog",
-    "FaultSocket",
-    "FileFaults",
-    "JobFaults",
-    "KernelFaults",
-    "NvmlWatch",
-    "ResetCommand",
-    "Resets",
-    "Standings",
-    "all_codes",
-    "canonical",
-    "cpus_here",
-    "kept_out",
-    "load_policy",
-    "publish",
-    "standings",
-    "vendor_sources",
-]
+    "BufferedFaultLog", "DeviceUsers", "FaultLog", "FaultSocket", "FileFaults", "JobFaults", "KernelFaults",
+    "NvmlWatch", "ResetCommand", "Resets", "Standings", "all_codes", "canonical", "cpus_here", "kept_out",
+    "load_policy", "publish", "standings", "vendor_sources",
+]  # fmt: skip
 
 if not TYPE_CHECKING:
     _MODULES = {
-        "BufferedFaultLog": "holdfast.node.devices.buffered_log",
-        "DeviceUsers": "holdfast.node.devices.vendor_query",
-        "FaultLog": "holdfast.node.devices.fault_log",
-        "FaultSocket": "holdfast.observe.devices.fault_socket",
-        "FileFaults": "holdfast.observe.devices.fault_sources",
-        "JobFaults": "holdfast.node.devices.job_faults",
-        "KernelFaults": "holdfast.observe.devices.fault_sources",
-        "NvmlWatch": "holdfast.node.devices.nvml_watch",
-        "ResetCommand": "holdfast.node.devices.device_resets",
-        "Resets": "holdfast.node.devices.device_resets",
-        "Standings": "holdfast.record.device_standings",
-        "all_codes": "holdfast.catalogue.fault_codes",
-        "canonical": "holdfast.catalogue.fault_codes",
-        "cpus_here": "holdfast.observe.cpu_layout",
-        "kept_out": "holdfast.node.devices.excluded_devices",
-        "load_policy": "holdfast.node.devices.policy_files",
-        "publish": "holdfast.record.held_devices",
-        "standings": "holdfast.decide.isolation",
-        "vendor_sources": "holdfast.observe.devices.fault_sources",
+        "holdfast.catalogue.fault_codes": ("all_codes", "canonical"),
+        "holdfast.decide.isolation": ("standings",),
+        "holdfast.node.devices.buffered_log": ("BufferedFaultLog",),
+        "holdfast.node.devices.device_resets": ("ResetCommand", "Resets"),
+        "holdfast.node.devices.excluded_devices": ("kept_out",),
+        "holdfast.node.devices.fault_log": ("FaultLog",),
+        "holdfast.node.devices.job_faults": ("JobFaults",),
+        "holdfast.node.devices.nvml_watch": ("NvmlWatch",),
+        "holdfast.node.devices.policy_files": ("load_policy",),
+        "holdfast.node.devices.vendor_query": ("DeviceUsers",),
+        "holdfast.observe.cpu_layout": ("cpus_here",),
+        "holdfast.observe.devices.fault_socket": ("FaultSocket",),
+        "holdfast.observe.devices.fault_sources": ("FileFaults", "KernelFaults", "vendor_sources"),
+        "holdfast.record.device_standings": ("Standings",),
+        "holdfast.record.held_devices": ("publish",),
     }
 
     def __getattr__(name):
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(importlib.import_module(module), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

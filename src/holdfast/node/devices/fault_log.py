@@ -65,13 +65,12 @@ class FaultLog:
         now: float,
         *,
         writable: bool,
-        breaker: bool = True,
         since: float = math.inf,
         busy_ms: int = BUSY_MS,
         keep: bool = False,
     ) -> None:
         _own(home)
-        self.engine = FaultEngine(Policy(), breaker=Breaker() if breaker else None)
+        self.engine = FaultEngine(Policy(), breaker=Breaker())
         self.policy = policy
         self.store = Standings.for_writing(home, busy_ms=busy_ms) if writable else Standings.for_reading(home)
         self.heard: deque[FaultEvent] = deque(maxlen=HEARD_MOST)

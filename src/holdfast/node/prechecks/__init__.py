@@ -17,25 +17,20 @@ if TYPE_CHECKING:
     from holdfast.node.prechecks.prerequisites import Prerequisites
 
 __all__ = [
-    "CheckRound",
-    "DuringChecks",
-    "Prerequisites",
-    "choices_from_text",
-    "during",
-    "plan_checks",
-]
+    "CheckRound", "DuringChecks", "Prerequisites", "choices_from_text", "during", "plan_checks",
+]  # fmt: skip
 
 if not TYPE_CHECKING:
     _MODULES = {
-        "CheckRound": "holdfast.node.prechecks.check_round",
-        "DuringChecks": "holdfast.node.prechecks.checks_during_job",
-        "Prerequisites": "holdfast.node.prechecks.prerequisites",
-        "choices_from_text": "holdfast.launch.check_plan",
-        "during": "holdfast.node.prechecks.checks_during_job",
-        "plan_checks": "holdfast.node.prechecks.check_planning",
+        "holdfast.launch.check_plan": ("choices_from_text",),
+        "holdfast.node.prechecks.check_planning": ("plan_checks",),
+        "holdfast.node.prechecks.check_round": ("CheckRound",),
+        "holdfast.node.prechecks.checks_during_job": ("DuringChecks", "during"),
+        "holdfast.node.prechecks.prerequisites": ("Prerequisites",),
     }
 
     def __getattr__(name):
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(importlib.import_module(module), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

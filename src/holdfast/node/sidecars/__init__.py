@@ -14,19 +14,18 @@ if TYPE_CHECKING:
     from holdfast.node.sidecars.ssh_server import SshServer
 
 __all__ = [
-    "NodeSidecars",
-    "SidecarContext",
-    "SshServer",
-]
+    "NodeSidecars", "SidecarContext", "SshServer",
+]  # fmt: skip
 
 if not TYPE_CHECKING:
     _MODULES = {
-        "NodeSidecars": "holdfast.node.sidecars.node_sidecars",
-        "SidecarContext": "holdfast.node.sidecars.attempt_sidecars",
-        "SshServer": "holdfast.node.sidecars.ssh_server",
+        "holdfast.node.sidecars.attempt_sidecars": ("SidecarContext",),
+        "holdfast.node.sidecars.node_sidecars": ("NodeSidecars",),
+        "holdfast.node.sidecars.ssh_server": ("SshServer",),
     }
 
     def __getattr__(name):
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(importlib.import_module(module), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
