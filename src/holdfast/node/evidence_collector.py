@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,14 @@ from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, W
 from holdfast.model.exit_report import Evidence, EvidenceKind
 from holdfast.model.job_spec import JobSpec
 from holdfast.node import rare_parts
+from holdfast.observe.container_end import container_word
 from holdfast.observe.progress_reader import read_marks, read_progress
 from holdfast.observe.step_counter import counts_in
 from holdfast.record.local_time import local
 from holdfast.safe_files import read_file
 
 if TYPE_CHECKING:
+    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.node.machine_log import MachineLog
     from holdfast.observe.output_pump import OutputPump
 
@@ -39,24 +41,21 @@ class Collector:
 
     def __init__(
         self,
+        launch: LaunchSpec,
         logs: Path,
         output: OutputPump,
         machine: MachineLog,
-        *,
         store_trouble: Callable[[int], str],
-        error_files: Mapping[str, Path],
-        container_word: Callable[[float], str],
     ) -> None:
         """`logs`: the parent directory of the attempts. `output`: the workers' output. `machine`: memory kills and
-        kernel lines. `store_trouble(attempt)`: what was wrong with the workers' store. `error_files`: role → its error
-        file, if the role sets a path itself. `container_word(since)`: the container engine's message.
+        kernel lines. `store_trouble(attempt)`: what was wrong with the workers' store.
         """
         self._logs = logs
         self._output = output
         self._machine = machine
         self._store_trouble = store_trouble
-        self._error_files = error_files
-        self._container_word = container_word
+        self._error_files = error_files(launch.spec)
+        self._container_status = launch.container_status
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
         """Add this node's evidence to what the gang knows. A completed attempt ends fast: its logs are not read.
@@ -82,9 +81,12 @@ class Collector:
             memory_kills=self._machine.memory_kills(evidence, since),
             kernel=self._machine.lines(evidence, since),
             pai_errors=tuple(pai_errors(self._logs, known.attempt, since)),
-            container=known.container or self._container_word(since),
+            container=known.container or self._message_of_engine(since),
             store=self._store_trouble(known.attempt),
         )
+
+    def _message_of_engine(self, since: float) -> str:
+        return "" if self._container_status is None else container_word(self._container_status, since)
 
     def _worker(
         self, worker: WorkerEvidence, attempt: Path, *, read_logs: bool, deep: bool, share: int

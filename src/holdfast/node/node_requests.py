@@ -25,8 +25,8 @@ from holdfast.model.gang_protocol import ClosePort, LookAtRanks, MeasurePeer, Op
 from holdfast.model.phrases import Phrase
 from holdfast.model.process_messages import Fact, Instruction, SendReport
 from holdfast.node import rare_parts
-from holdfast.node.evidence_collector import Collector, error_files
-from holdfast.node.optional_parts import forget_logs, hang_looks, peering, word_of_container
+from holdfast.node.evidence_collector import Collector
+from holdfast.node.optional_parts import forget_logs, hang_looks
 from holdfast.node.worker_context import surroundings_of
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
@@ -175,7 +175,7 @@ class NodeRequests:
             case WantLastWords():
                 self._parts.host.want_last_words(request.attempt)
             case OpenPort() | MeasurePeer() | ClosePort():
-                self._peering = self._peering or peering(self._launch, self._reactor, self._link.report)
+                self._peering = self._peering or self._link_probe()
                 self._peering.take(request, now)
             case _:
                 self._hands.obey(request, now)
@@ -193,6 +193,10 @@ class NodeRequests:
         return hang_looks(
             self.view, self._logs, self._reactor, self._parts.host, self._parts.output.pump, self._link.report
         )
+
+    def _link_probe(self) -> LinkProbe:
+        among = self._launch.nodes.port_range if self._launch.nodes is not None else None
+        return rare_parts.owner_probes.LinkProbe(self._reactor, among, self._link.report)
 
     def _recorded(self, record: AttemptRecord) -> None:
         # A check that failed during the job passed before: that pass no longer counts.
@@ -244,14 +248,8 @@ class NodeRequests:
 
     def _collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
         parts = self._parts
-        collector = Collector(
-            self._logs,
-            parts.output.pump,
-            parts.machine,
-            store_trouble=parts.store.trouble if parts.store is not None else lambda attempt: "",
-            error_files=error_files(self._launch.spec),
-            container_word=lambda since: word_of_container(self._launch, since),
-        )
+        trouble = parts.store.trouble if parts.store is not None else lambda attempt: ""
+        collector = Collector(self._launch, self._logs, parts.output.pump, parts.machine, trouble)
         evidence = collector.collect(known, completed, since)
         if completed:
             return evidence

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.node import prechecks, rare_parts, sidecars
 from holdfast.node.torch_timers import TorchTimers, timer_file
-from holdfast.observe.container_end import container_word
 from holdfast.observe.log_file import LogFile
 from holdfast.record.job_directory import DOOR
 
@@ -20,15 +19,14 @@ if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
     from holdfast.model.check_results import Site
     from holdfast.model.events import Event
-    from holdfast.model.gang_protocol import PeerMeasured, PortOpen, RanksSeen
+    from holdfast.model.gang_protocol import RanksSeen
     from holdfast.model.process_messages import Fact
     from holdfast.node.disk_cleaner import DiskCleaner
     from holdfast.node.node_part import NodePart, OutputPlaces
-    from holdfast.node.owner_probes import HangSampler, LinkProbe
+    from holdfast.node.owner_probes import HangSampler
     from holdfast.node.prechecks.checks_during_job import DuringChecks
     from holdfast.node.sidecars.node_sidecars import NodeSidecars
     from holdfast.node.sidecars.ssh_server import SshServer
-    from holdfast.node.torch_timers import TorchTimers
     from holdfast.observe.output_pump import OutputPump
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import Reactor
@@ -142,13 +140,6 @@ def hang_looks(
     )
 
 
-def peering(launch: LaunchSpec, reactor: Reactor, tell: Callable[[PortOpen | PeerMeasured], None]) -> LinkProbe:
-    """Make the link probe, when the owner wants to measure the links between nodes."""
-    return rare_parts.owner_probes.LinkProbe(
-        reactor, launch.nodes.port_range if launch.nodes is not None else None, tell
-    )
-
-
 def checks_during(
     launch: LaunchSpec, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
 ) -> DuringChecks | None:
@@ -170,10 +161,3 @@ def torch_timers(part: NodePart, reactor: Reactor, host: LocalHost, say: Callabl
     except OSError as error:
         say(f"torch's timers are off: {path}: {error.strerror}")
         return None
-
-
-def word_of_container(launch: LaunchSpec, since: float) -> str:
-    """Return the container engine's message about the job's container since `since`; "" if there is none."""
-    if launch.container_status is None:
-        return ""
-    return container_word(launch.container_status, since)

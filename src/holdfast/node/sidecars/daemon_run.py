@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import BadUsage
 from holdfast.model.sidecar_ends import SideFailure, SideKind
-from holdfast.node.sidecars.sidecar_process import why
+from holdfast.node.sidecars.sidecar_process import not_started, why
 
 if TYPE_CHECKING:
     from holdfast.model.runtime_plan import Daemon
@@ -79,7 +79,7 @@ class DaemonRun:
 
     def give_up(self, trouble: str, now: float) -> News:
         """Report the daemon as failed without starting it, because it cannot run."""
-        return self._over(self._failure(trouble=trouble), now)
+        return self._over(self._failure(not_started(trouble)), now)
 
     def terminate(self) -> None:
         """Ask the daemon to exit: its attempt's workers have ended."""
@@ -111,7 +111,7 @@ class DaemonRun:
         try:
             self._side = self._start(self._ended, self._settle)
         except (OSError, BadUsage) as error:
-            return self._over(self._failure(trouble=why(error)), now)
+            return self._over(self._failure(not_started(why(error))), now)
         return None
 
     def _settle(self, now: float) -> News:
@@ -128,38 +128,21 @@ class DaemonRun:
             wait_s = min(BACKOFF_CAP_S, BACKOFF_S * 2 ** (self._starts - 1))
             self._again = self._reactor.at(now + wait_s, self._begin)
             return self._settle(now)
-        return self._over(
-            self._failure(
-                trouble=end.trouble,
-                exit_code=end.exit_code,
-                signal=end.signal,
-                last_words=end.last_words,
-                log=str(side.log),
-            ),
-            now,
-        )
+        return self._over(self._failure(end, str(side.log)), now)
 
     def _over(self, failure: SideFailure, now: float) -> News:
         news = [*(self._owner.gone(self, failure, now) or ())]
         return [*news, *(self._settle(now) or ())]
 
-    def _failure(
-        self,
-        *,
-        trouble: str = "",
-        exit_code: int | None = None,
-        signal: int | None = None,
-        last_words: str = "",
-        log: str = "",
-    ) -> SideFailure:
+    def _failure(self, end: SidecarEnd, log: str = "") -> SideFailure:
         return SideFailure(
             kind=self._kind,
             name=self.daemon.name,
             node=self._node,
-            exit_code=exit_code,
-            signal=signal,
-            trouble=trouble,
+            exit_code=end.exit_code,
+            signal=end.signal,
+            trouble=end.trouble,
             starts=self._starts,
-            last_words=last_words,
+            last_words=end.last_words,
             log=log,
         )

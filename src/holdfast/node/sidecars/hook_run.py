@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.errors import BadUsage
 from holdfast.model.runtime_plan import Hook, OnFailure
 from holdfast.model.sidecar_ends import SideFailure, SideKind
-from holdfast.node.sidecars.sidecar_process import why
+from holdfast.node.sidecars.sidecar_process import not_started, why
 
 if TYPE_CHECKING:
     from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
@@ -96,7 +96,7 @@ class HookRun:
         try:
             self._side = self._start(name, hook, lambda side, end, now: self._ended(name, hook, side, end, now))
         except (OSError, BadUsage) as error:
-            self._failed(hook, self._failure(name, hook, trouble=why(error)))
+            self._failed(hook, self._failure(name, hook, not_started(why(error))))
             return self._next(now)
         self._limit = self._reactor.at(now + hook.limit_s, self._overdue)
         return None
@@ -114,41 +114,20 @@ class HookRun:
         if self._limit is not None:
             self._limit.close()
         if not self._stopped and (self._late or not end.ok):
-            failure = self._failure(
-                name,
-                hook,
-                exit_code=end.exit_code,
-                signal=end.signal,
-                limit_s=hook.limit_s if self._late else None,
-                trouble=end.trouble,
-                last_words=end.last_words,
-                log=str(side.log),
-            )
-            self._failed(hook, failure)
+            self._failed(hook, self._failure(name, hook, end, str(side.log)))
         return self._next(now)
 
-    def _failure(
-        self,
-        name: str,
-        hook: Hook,
-        *,
-        exit_code: int | None = None,
-        signal: int | None = None,
-        limit_s: float | None = None,
-        trouble: str = "",
-        last_words: str = "",
-        log: str = "",
-    ) -> SideFailure:
+    def _failure(self, name: str, hook: Hook, end: SidecarEnd, log: str = "") -> SideFailure:
         return SideFailure(
             kind=SideKind.HOOK,
             name=name,
             node=self._node,
             when=hook.when,
-            exit_code=exit_code,
-            signal=signal,
-            limit_s=limit_s,
-            trouble=trouble,
-            last_words=last_words,
+            exit_code=end.exit_code,
+            signal=end.signal,
+            limit_s=hook.limit_s if self._late else None,
+            trouble=end.trouble,
+            last_words=end.last_words,
             log=log,
         )
 

@@ -50,6 +50,11 @@ class SidecarEnd:
         return self.exit_code == 0 and not self.trouble
 
 
+def not_started(trouble: str) -> SidecarEnd:
+    """Return the end of a sidecar that has no process."""
+    return SidecarEnd(None, trouble, "")
+
+
 class SidecarProcess:
     """A sidecar; it runs from its construction until `ended(side, end, now)` is called."""
 
