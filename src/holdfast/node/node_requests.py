@@ -26,7 +26,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.process_messages import Fact, Instruction, SendReport
 from holdfast.node import rare_parts
 from holdfast.node.evidence_collector import Collector
-from holdfast.node.optional_parts import forget_logs, hang_looks
+from holdfast.node.optional_parts import forget_logs
 from holdfast.node.worker_context import surroundings_of
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
@@ -190,8 +190,13 @@ class NodeRequests:
             self._peering = None
 
     def _looks(self) -> HangSampler:
-        return hang_looks(
-            self.view, self._logs, self._reactor, self._parts.host, self._parts.output.pump, self._link.report
+        names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in self.view.seats}
+        return rare_parts.owner_probes.HangSampler(
+            self._reactor,
+            self._link.report,
+            self._parts.host.workers,
+            self._parts.output.pump,
+            lambda attempt, rank: self._logs / f"attempt-{attempt}" / names[rank] / "progress",
         )
 
     def _link_probe(self) -> LinkProbe:

@@ -16,18 +16,14 @@ from holdfast.record.job_directory import DOOR
 if TYPE_CHECKING:
     from holdfast.act.host import LocalHost
     from holdfast.act.store.store_process import Store
-    from holdfast.decide.gang_view import GangView
     from holdfast.model.check_results import Site
     from holdfast.model.events import Event
-    from holdfast.model.gang_protocol import RanksSeen
     from holdfast.model.process_messages import Fact
     from holdfast.node.disk_cleaner import DiskCleaner
     from holdfast.node.node_part import NodePart, OutputPlaces
-    from holdfast.node.owner_probes import HangSampler
     from holdfast.node.prechecks.checks_during_job import DuringChecks
     from holdfast.node.sidecars.node_sidecars import NodeSidecars
     from holdfast.node.sidecars.ssh_server import SshServer
-    from holdfast.observe.output_pump import OutputPump
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
@@ -123,21 +119,6 @@ def forget_logs(logs: Path, last: int) -> None:
         if not directory.is_dir():
             break
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def hang_looks(
-    view: GangView, logs: Path, reactor: Reactor, host: LocalHost, pump: OutputPump, tell: Callable[[RanksSeen], None]
-) -> HangSampler:
-    """Make the hang sampler for the running attempt (`view`), at the owner's first request."""
-    names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in view.seats}
-    return rare_parts.owner_probes.HangSampler(
-        reactor,
-        tell,
-        pids=host.workers.pids,
-        last_output_at=pump.last_output_at,
-        progress_file=lambda attempt, rank: logs / f"attempt-{attempt}" / names[rank] / "progress",
-        held_back=lambda: pump.paused,
-    )
 
 
 def checks_during(

@@ -23,33 +23,30 @@ from holdfast.observe.progress_reader import read_progress
 from holdfast.observe.rank_look import HangProbe, bounded, look_lightly
 
 if TYPE_CHECKING:
+    from holdfast.act.workers import Workers
+    from holdfast.observe.output_pump import OutputPump
     from holdfast.reactor import Reactor
 
 
 class HangSampler:
     """Samples one node's ranks. One sample runs at a time; a new one replaces it.
 
-    `tell` sends the result to the owner. `pids()`: rank → pid of the living workers. `last_output_at(rank)`:
-    seconds since the epoch. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
-    `held_back()`: True while a slow terminal blocks the workers' writes, so that their silence means nothing.
+    `tell` sends the result to the owner. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
     """
 
     def __init__(
         self,
         reactor: Reactor,
         tell: Callable[[RanksSeen], None],
-        *,
-        pids: Callable[[], dict[int, int]],
-        last_output_at: Callable[[int], float | None],
+        workers: Workers,
+        output: OutputPump,
         progress_file: Callable[[int, int], Path],
-        held_back: Callable[[], bool],
     ) -> None:
         self._reactor = reactor
         self._tell = tell
-        self._pids = pids
-        self._last_output_at = last_output_at
+        self._workers = workers
+        self._output = output
         self._progress_file = progress_file
-        self._held_back = held_back
         self._asked: LookAtRanks | None = None
         self._probe: HangProbe | None = None
         self._fds: tuple[int, ...] = ()
@@ -57,14 +54,14 @@ class HangSampler:
 
     def look(self, asked: LookAtRanks, now: float) -> None:
         """Sample the ranks. The owner gets the answer at once, or when the last stack is there."""
-        self._end_look()
+        self.close()
         self._asked = asked
-        pids = self._pids()
+        pids = self._workers.pids()
         if asked.closeness is Closeness.WORDS:
             heard = tuple(RankActivity(rank=rank, at=self._heard_at(asked.attempt, rank, now)) for rank in pids)
             self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, heard=heard))
             return
-        outputs = {rank: at for rank in pids if (at := self._last_output_at(rank)) is not None}
+        outputs = {rank: at for rank in pids if (at := self._output.last_output_at(rank)) is not None}
         steps = {rank: told for rank in pids if (told := self._progress(asked.attempt, rank)) is not None}
         if asked.closeness is Closeness.LIGHT:
             look = look_lightly(pids, now, last_output_at=outputs, progress=steps)
@@ -73,14 +70,11 @@ class HangSampler:
         self._probe = HangProbe(pids, now, last_output_at=outputs, progress=steps, native=asked.native)
         self._looked()
 
-    def close(self) -> None:
-        self._end_look()
-
     def _heard_at(self, attempt: int, rank: int, now: float) -> float | None:
-        if self._held_back():
-            return now
+        if self._output.paused:
+            return now  # a slow terminal blocks the workers' writes, so their silence means nothing
         told = self._progress(attempt, rank)
-        moments = (self._last_output_at(rank), told[1] if told is not None else None)
+        moments = (self._output.last_output_at(rank), told[1] if told is not None else None)
         return max((at for at in moments if at is not None), default=None)
 
     def _progress(self, attempt: int, rank: int) -> tuple[int, float] | None:
@@ -108,7 +102,7 @@ class HangSampler:
         if look is None:
             self._wait_for(self._probe.fds())
             return
-        self._end_look()
+        self.close()
         self._tell(RanksSeen(attempt=self._asked.attempt, number=self._asked.number, look=bounded(look)))
 
     def _wait_for(self, fds: tuple[int, ...]) -> None:
@@ -118,7 +112,7 @@ class HangSampler:
             self._reactor.watch(fd, self._ready)
         self._fds = fds
 
-    def _end_look(self) -> None:
+    def close(self) -> None:
         self._wait_for(())
         if self._probe is not None:
             self._probe.kill()

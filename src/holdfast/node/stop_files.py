@@ -59,11 +59,11 @@ class StopFiles:
         if phase is Phase.RUNNING:
             self.begin(attempt, now)
         else:
-            self.end()
+            self.close()
 
     def begin(self, attempt: int, now: float) -> None:
         """Watch the folder of a running attempt from now on, and read its existing files at once."""
-        self.end()
+        self.close()
         self._folder = self._logs / f"attempt-{attempt}"
         try:
             self._watch = FolderWatch(self._folder)
@@ -76,7 +76,7 @@ class StopFiles:
         self._reactor.watch(self._watch.fileno(), self._ready)
         self._due = now
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Stop watching: the attempt is being stopped or is over."""
         self._due = None
         if self._watch is not None:
@@ -99,12 +99,9 @@ class StopFiles:
             return []  # the folder is gone, and its files with it
         for name in names:
             if request := self._order(name, now):
-                self.end()
+                self.close()
                 return [ev.StopRequested(request=request)]
         return []
-
-    def close(self) -> None:
-        self.end()
 
     def _order(self, name: str, now: float) -> StopRequest | None:
         try:

@@ -65,7 +65,7 @@ class AttemptChecks:
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
         """Start a round. Its answer is a `ChecksFinished`, which comes at once if there is nothing to run."""
-        self._end()
+        self.close()
         self._order, self._told, self._tell_at = order, None, now
         if self._plan is None or self._plan.disabled:
             return self._then(order, self._answer(order, CheckState.DISABLED), now)
@@ -80,7 +80,7 @@ class AttemptChecks:
         )
         self._fd = self._round.fileno()
         self._reactor.watch(self._fd, self._ready)
-        return self._advance(now)
+        return self.tick(now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
         """Read the excluded devices in this process: the check's process is a fork and must not touch SQLite."""
@@ -95,7 +95,7 @@ class AttemptChecks:
         self._passed_at = None
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
-        return self._advance(now)
+        return self.tick(now)
 
     def next_wake(self) -> float | None:
         if self._round is None:
@@ -104,12 +104,6 @@ class AttemptChecks:
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[ev.Event]:
-        return self._advance(now)
-
-    def close(self) -> None:
-        self._end()
-
-    def _advance(self, now: float) -> list[ev.Event]:
         if self._round is None:
             return []
         cause = self._order.cause if self._order is not None else ""
@@ -121,7 +115,7 @@ class AttemptChecks:
             return self._moved(now)
         if answer.state == CheckState.PASS:
             self._passed_at, self._passed = now, answer.taken
-        self._end()
+        self.close()
         answer = replace(answer, cause=cause)
         return [answer] if self._order is None else self._then(self._order, answer, now)
 
@@ -138,7 +132,7 @@ class AttemptChecks:
             return [answer]
         return self._prerequisites.begin(answer, order.fetch_s, now)
 
-    def _end(self) -> None:
+    def close(self) -> None:
         if self._round is not None:
             self._reactor.forget(self._fd)
             self._round.kill()

@@ -57,10 +57,6 @@ class HookRun:
         self.over = False
         self.failures: list[SideFailure] = []
 
-    def begin(self, now: float) -> News:
-        """Run the first hook; with no hooks, `done` is called at once."""
-        return self._next(now)
-
     def stop(self) -> None:
         """Ask the running hook to exit, and start no more. What happens then does not count as a failure."""
         self._stopped = True
@@ -85,7 +81,8 @@ class HookRun:
 
     # ------------------------------------------------------------------------------------------ private
 
-    def _next(self, now: float) -> News:
+    def begin(self, now: float) -> News:
+        """Run the next hook; when none is left, call `done`."""
         if self._stopped or not self._left or (self.failures and not self._go_on):
             self.over = True
             if self._deadline is not None:
@@ -97,7 +94,7 @@ class HookRun:
             self._side = self._start(name, hook, lambda side, end, now: self._ended(name, hook, side, end, now))
         except (OSError, BadUsage) as error:
             self._failed(hook, self._failure(name, hook, not_started(why(error))))
-            return self._next(now)
+            return self.begin(now)
         self._limit = self._reactor.at(now + hook.limit_s, self._overdue)
         return None
 
@@ -115,7 +112,7 @@ class HookRun:
             self._limit.close()
         if not self._stopped and (self._late or not end.ok):
             self._failed(hook, self._failure(name, hook, end, str(side.log)))
-        return self._next(now)
+        return self.begin(now)
 
     def _failure(self, name: str, hook: Hook, end: SidecarEnd, log: str = "") -> SideFailure:
         return SideFailure(
