@@ -1,7 +1,7 @@
 """Looks for checkpoints while an attempt runs, shortly after workers have written output.
 
-It has no timer of its own, so a silent job costs nothing. It looks a moment after the output, because a program
-that prints "saving" opens its file next. The cost of a look limits how often it looks.
+It looks a moment after output, because a program that prints "saving" opens its file next; a silent job costs
+nothing. The more a look costs, the longer the pause before the next one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CheckpointPoller:
         if phase is Phase.PREPARING:
             self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:
-            # A fast worker may write before all are up. That output counts, because it is of this attempt.
+            # A fast worker may write before all workers are up. Its output counts, because it belongs to this attempt.
             self._running, self._gap_s = True, 0.0
         elif self._running:
             self._running, self._due = False, None

@@ -3,8 +3,7 @@
 It is off unless configured (`--disk-limit`). Every supervisor watches for its own job, and writes into the job's
 directory which files belong to the job (`disk_shares`). When the limit is exceeded, each supervisor measures all
 jobs, including stopped ones. The supervisor of the largest job stops it and gives the numbers as the reason
-(OpenPAI's exit 198). A lock lets one supervisor decide at a time, so that two never stop at once. No server is
-needed.
+(OpenPAI's exit 198). A lock lets one supervisor decide at a time, so that never two jobs stop at once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The share of a disk that each job uses: every job writes its share for the others, and some count longer than
-others.
+"""Measures the share of a disk that each job uses. Every job writes a file that says what belongs to it.
 
 A share names a job's directories and the files that its processes were seen writing. The deciding job measures all
 shares itself at one moment, so deleted files do not count. When the cleaner stops a job, the job renames its share,
@@ -78,7 +77,7 @@ class DiskShares:
         data = encode(DiskShare(directories=self._directories, files=self._files))
         try:
             if data == self._written:
-                os.utime(self._path)  # shows other hosts that this job lives
+                os.utime(self._path)  # the new file time shows other hosts that this job lives
                 return
             fresh = self._job_dir / f".{self._path.name}"
             write_file(fresh, data)

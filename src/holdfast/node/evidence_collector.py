@@ -130,7 +130,7 @@ def error_files(spec: JobSpec) -> dict[str, Path]:
 
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
-    """Add the progress that a few workers printed; mostly the first or the last rank prints it."""
+    """Add the step counts that a few workers printed; usually the first or the last rank prints them."""
     ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
     return tuple(
         replace(worker, counts=counts_in(*(log.text for log in (worker.stdout, worker.stderr) if log is not None)))

@@ -53,7 +53,7 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 
 
 class ExplainWarmup:
-    """Loads the code in steps. `idle()`: whether the supervisor has nothing better to do.
+    """Loads the code in steps. `idle()`: whether all workers are up, so that the supervisor has little to do.
 
     `first(now)` runs first, step by step: it does work that a job needs soon, but not for its start. `say` prints a
     message.

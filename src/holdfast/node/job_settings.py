@@ -1,7 +1,7 @@
 """Applies the settings of a job on a node: its checks, logs, fault rules and warm starts.
 
-A run resolves them for the job that it owns. An agent resolves them again from the owner's message, because the
-named files, and the Python of a warm start, are the node's.
+A run resolves the settings of its job. An agent resolves them again from the owner's message, because the files that
+they name, and the Python of a warm start, are on the node.
 """
 
 from __future__ import annotations

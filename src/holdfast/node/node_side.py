@@ -118,7 +118,7 @@ class NodeSide:
         self._duties = NodeRequests(part, parts, reactor, link, hands, write_agg, say)
         #: Carries out a request of the owner now.
         self.take = self._duties.take
-        #: Holds a port for the workers of an attempt; the address is empty if only the peers know how to reach it.
+        #: Reserves the rendezvous port of an attempt. The address is empty if only the peers know this node's address.
         self.meet = self._host.meet
         #: Looks for faults in short steps while there is nothing else to do.
         self.listen = self._faults.listen

@@ -1,4 +1,4 @@
-"""Makes the parts of a node that few runs need; each is imported only if the job or the user asks for it."""
+"""Makes the parts of a node that few runs need, if the job or the user asks for them."""
 
 from __future__ import annotations
 

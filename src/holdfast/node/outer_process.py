@@ -1,4 +1,4 @@
-"""Watches the outer process for which holdfast runs: when it ends, the job ends, as it would with its container."""
+"""Watches the outer process that started this task. When it ends, the job is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles signals to holdfast: requests to stop, deaths of children, and signals that are meant for the workers.
+"""Handles signals to holdfast: requests to stop, exits of children, and signals for the workers.
 
 A signal can arrive in two ways. The guard is the process that the user started: it gets the signals of a user, a
 terminal or a scheduler. The supervisor has its own session and pid: a signal that the guard did not pass on was
@@ -26,7 +26,7 @@ from holdfast.reactor import Reactor
 #: Seconds for which a signal is held to see whether it also arrives the other way. A sender needs microseconds from one
 #: process to the next, and some milliseconds if it loses its core in between.
 HOLD_S = 0.1
-#: Seconds within which a signal from the other way is the same one, even if it was passed on meanwhile.
+#: Within this many seconds, the same signal at the other process counts as one signal, even if it was passed on.
 SAME_S = 1.0
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -39,13 +39,13 @@ class SignalRoute(enum.Enum):
 
 
 class SignalRoutes:
-    """Recognises signals that arrived both ways."""
+    """Recognises a signal that was sent to both processes."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[SignalRoute, float]] = {}
 
     def both(self, number: int, via: SignalRoute, now: float) -> bool:
-        """Note an arrived signal. Return True if the same one arrived the other way a moment ago."""
+        """Note a signal that arrived. Return True if the other process got the same signal a moment ago."""
         first = self._first.get(number)
         if first is not None and first[0] is not via and now - first[1] <= SAME_S:
             del self._first[number]
@@ -130,7 +130,7 @@ class SignalHandler:
         # Schedulers announce the end of a job this way; programs that know these signals save a checkpoint.
         if not everywhere:
             if number in self._held:
-                self._pass_on(number)  # the held signal was a different one, so pass it on
+                self._pass_on(number)  # the signal that is held was sent separately, so pass it on
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S
         elif self._held.pop(number, None) is not None:

@@ -1,4 +1,4 @@
-"""Handles stops that other components request while the job runs, with `*.pai.error` files or the control socket.
+"""Handles requests to stop a running job: `*.pai.error` files of other components, and `holdfast stop`.
 
 This module watches the folder of the running attempt (inotify). It obeys a file `<component>.pai.error` with ACTION
 KILL and a REASON. It reads the file a moment after the first write, so that a component may write its lines one by

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
-    """Make the processes from which warm workers are forked; None: all workers start cold."""
+    """Make the processes from which warm workers are forked. Return None if all workers start cold."""
     wanted = launch.warm
     if wanted is None:
         return None
@@ -84,9 +84,7 @@ def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[st
 def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
-    """Return which of this node and its devices the job may not use, without devices that are reset before its
-    start.
-    """
+    """Return the excluded devices of this node, or the node itself, without devices that are reset before the start."""
     try:
         found = kept_out_here(home, node, now)
     except HoldfastError as error:

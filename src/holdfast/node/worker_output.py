@@ -28,7 +28,7 @@ TAIL_BYTES = 4096
 
 
 class TakenPorts:
-    """Finds the rank that held a port which another rank wanted, at the death, before all ranks are stopped."""
+    """Finds the rank that holds a port which another rank needed. It looks before the other ranks stop."""
 
     def __init__(self) -> None:
         self._held: tuple[int, str] | None = None
@@ -123,7 +123,7 @@ def watch_above(
 class GuardWatch:
     """Reads the guard's pipe: the signals that the guard got, and its end.
 
-    The end means that the process that the user started is dead, and that everything must end.
+    The end of the pipe means that the guard, which the user started, is dead: the whole job must end.
     """
 
     def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:

@@ -30,7 +30,10 @@ LOGS_S = 5.0
 
 
 class AdmittedNode:
-    """A node from its first welcome to its end; connections come and go meanwhile. `welcome`: the latest one."""
+    """A node from the owner's first welcome to the end of its part. Its connection may break and return meanwhile.
+
+    `welcome`: the owner's latest welcome.
+    """
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class AdmittedNode:
         reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
-        """The owner has admitted the agent, for the first time or after a broken connection."""
+        """Handle the owner's welcome, which comes after the first connection and after each reconnection."""
         self.welcome, self._welcome_at = welcome, now
         self.answers.forget()
         self.link.connected()
@@ -100,8 +103,8 @@ class AdmittedNode:
 
     @property
     def acts_by(self) -> float | None:
-        """Return the time at which the lease ends and the workers are killed; the guard does it if this process
-        cannot.
+        """Return the end of the lease, by which this process kills its workers, or None without living workers.
+        The guard kills them if this process hangs.
         """
         agent = self.agent
         return agent.lease.until if agent.crew.alive() and not agent.stopping.killed else None
@@ -117,6 +120,6 @@ class AdmittedNode:
         """Close everything, so that nothing of the job is left behind."""
         self.answers.close()
         self._node.close()
-        # Closed parts must not be called any more. Only the last message and the last logs remain.
+        # The reactor must not call closed parts. Only the connection and the log process still work.
         self._reactor.only({self._dialling.fd, self._logs.fd})
         self._logs.close(LOGS_S)

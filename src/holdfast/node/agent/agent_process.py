@@ -1,8 +1,7 @@
 """The agent of a node: it connects to the owner, obeys it, and ends its workers when it has lost the owner.
 
-A broken connection alone means nothing: the agent connects again and repeats its state. The lease
-(`decide/agent.py`) decides: when it ends, the agent ends its workers. If no owner comes back for a while after
-that, the agent leaves with its own report.
+After a broken connection the agent connects again and repeats its state. When its lease ends (`decide/agent.py`), the
+agent ends its workers. If the owner stays away for some time after that, the agent writes a report and exits.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast.wire.node_messages import Question, Refused
 
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-#: This many signals ask the owner to stop the job; at the next one the node leaves by itself.
+#: The number of signals that the agent answers by asking the owner to stop the job; at the next one the agent exits.
 STOPS_ASKED = 2
 #: Seconds that an owner without a guard has to stop its workers and end the job.
 STOPPED_S = 5.0
@@ -78,7 +77,7 @@ def serve(
 
 
 class _AgentProcess:
-    """One node's part of one job."""
+    """Runs one node's part of one job: it handles messages of the owner and of the guard."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class _AgentProcess:
                 self._birth.promise.make(acts_by)
                 self._dialling.hurry(acts_by is not None)
         finally:
-            # Close everything even after a bug of ours, so that nothing of the job is left behind.
+            # Close everything even after a bug in holdfast, so that no process of the job is left.
             if self._news is not None:
                 self._news.close()
             if self._part is not None:
@@ -155,12 +154,12 @@ class _AgentProcess:
         return self._code
 
     def drain(self) -> None:
-        """Write out what the consoles still hold."""
+        """Write the buffered output of both consoles."""
         self._stdout.drain()
         self._stderr.drain()
 
     def _say_last(self) -> None:
-        """Send the last message and wait until the owner, having read it, closes the connection."""
+        """Send the last message, and wait until the owner has read it and closes the connection."""
         now = self._reactor.now()
         if self._last_word is not None and self._dialling.connected:
             self._dialling.send(self._last_word)
@@ -185,7 +184,7 @@ class _AgentProcess:
     # ------------------------------------------------------------------------------------------ the owner's messages
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
-        """The owner has admitted this agent, for the first time or after a broken connection."""
+        """Handle the owner's welcome, which comes after the first connection and after each reconnection."""
         if self._part is None:
             try:
                 self._part = self._begin(welcome, now)
@@ -207,7 +206,7 @@ class _AgentProcess:
             self._dialling.note(place.directory, welcome)
         if place.trouble:
             self._say(place.trouble)
-        # On the owner's own terminal, its line "has joined" is enough.
+        # On the owner's terminal, the owner prints "has joined" itself.
         if self._owners_place is None and not self._order.quiet and self._birth.number == 1:
             self._say(
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
@@ -248,7 +247,7 @@ class _AgentProcess:
 
     def asked(self, request: Request, now: float) -> None:
         """Handle a request of the owner."""
-        if self._part is not None:  # without a part, the agent is about to leave: it cannot use the job's settings
+        if self._part is not None:  # without a part, the agent exits soon: it cannot use the job's settings
             self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
@@ -257,16 +256,16 @@ class _AgentProcess:
             self._part.answers.answer(question)
 
     def refused(self, refused: Refused, now: float) -> None:
-        """The owner refuses to admit this agent."""
+        """Print why the owner refuses to admit this agent, and leave."""
         self._say(f"{refused.reason}\n  try: {refused.hint}")
         self._leave(refused.code)
 
     def finished(self, finished: Finished, now: float) -> None:
-        """The job is over: write its report and leave."""
+        """Write the report of the finished job, and leave."""
         self._leave(self._farewell.tell(finished.report), Bye())
 
     def requeued(self, now: float) -> None:
-        """This run of the job is over and the job is queued again; the owner has informed the user."""
+        """Leave, and print nothing: the job is queued again, and the owner has informed the user."""
         self._leave(QUEUED_AGAIN, Bye())
 
     # ------------------------------------------------------------------------------------------ time
@@ -291,7 +290,7 @@ class _AgentProcess:
             self._leave(code)
 
     def _starter_gone(self, fd: int, now: float) -> None:
-        """Handle the end of the starter's pipe, which never carries data: the starter or the way to it is gone."""
+        """Handle the end of the starter's pipe, which carries no data: the starter, or the way to it, is gone."""
         self._starter.close()
         self._patience.starter_gone = True
 
@@ -315,11 +314,11 @@ class _AgentProcess:
             self._part.signalled(number, typed)
 
     def _over(self, now: float) -> None:
-        """The owner on this node has exited. If it ended the job, its last message came before this call."""
+        """Leave: the owner on this node has exited. If it ended the job, its last message came before this call."""
         self._leave(1)
 
     def _gone(self, now: float) -> None:
-        """The guard is dead. An owner on this node notices too; it stops the job and explains the end."""
+        """Leave after the guard's death. An owner on this node notices the death too, stops the job and explains it."""
         if self._owners_place is not None and self._dialling.connected:
             self._reactor.at(now + STOPPED_S, self._leave_now)
         else:

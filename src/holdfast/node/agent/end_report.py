@@ -1,4 +1,4 @@
-"""The end of a job on one of its nodes: it writes the report and prints a few lines for the user."""
+"""Writes the report at the end of a job on one of its nodes, and prints a few lines for the user."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class EndReporter:
         return status
 
     def alone(self, job_id: str, report: ExitReport) -> int:
-        """Write and print this node's own report, because no owner can make one; return its code."""
+        """Write and print a report that this node has made, because it has lost the owner; return the report's code."""
         made = JobReport(job_id=job_id, name=self._launch.spec.name, outcome=Outcome.FAILED, report=report, attempts=())
         self._write(made)
         self._writer().show(made)

@@ -1,7 +1,6 @@
-"""Tells an agent that `holdfast faults report` or `release`, run on its node, wrote to the fault log.
+"""Notifies an agent when `holdfast faults report` or `holdfast release` on its node has written to the fault log.
 
-The owner has a control server; an agent has only this socket in its part of the job's directory. Every message on
-it means the same.
+The commands send a message to a socket in the job's directory. The content of the message does not matter.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MOST_AT_ONCE = 64
 
 
 class FaultNews:
-    """Calls `heard(now)` when messages have come. If the directory allows no socket, it does nothing."""
+    """Calls `heard(now)` when messages have arrived. If no socket can be made in the directory, it does nothing."""
 
     def __init__(self, directory: Path, reactor: Reactor, heard: Callable[[float], None]) -> None:
         self._heard = heard

@@ -1,4 +1,4 @@
-"""A node's part of a multi-node job's launch: its own machine, command and directory, with the owner's policy."""
+"""Makes a node's launch of a multi-node job: the policy is the owner's; machine, command and directory are local."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
-    # The owner decides whether workers are bound to CPUs, so it always learns of them.
+    # The owner decides whether workers are bound to CPUs, so the node always reports its CPUs.
     return with_cpus(node, replace(launch.spec, binds=True))
 
 

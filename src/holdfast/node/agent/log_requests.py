@@ -1,7 +1,7 @@
 """Reads a node's worker logs for a remote reader: a user, or the owner, which fetches the logs of failed ranks.
 
-Two pieces fit into one frame. A reader that wants more asks again from the end of the last piece, so it never has
-more on the way than it can take.
+One answer has at most two pieces, which fit into one frame. The reader then requests the next piece, so that the
+connection never holds more than the reader can take.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LogReader:
         self._waiting: dict[int, _Waiting] = {}
 
     def read(self, question: ReadLog) -> None:
-        """Answer now, or once there is something to read if the question may wait."""
+        """Answer now. If the log has nothing new and the question may wait, answer when the log has grown."""
         self.forget(question.id)
         said = self._look(question)
         if said is None and len(self._waiting) >= MOST_WAITING:
@@ -197,7 +197,7 @@ def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
     spans, (file, end) = read_on(path, mark, size, whole_lines=whole)
     data, times = bytearray(), bytearray()
     for span in spans[:MOST_TIMES]:
-        # Add half a millisecond, so that rounding down later gives the same number again.
+        # Add half a millisecond: the reader rounds down, and must get the same millisecond.
         times += record(len(data), 0.0 if span.at is None else span.at + 0.0005)
         data += span.data
     begin = end - sum(len(span.data) for span in spans)

@@ -1,8 +1,8 @@
 """Writes a node's worker logs in a separate process, so that an agent's beats never wait for a disk.
 
 A disk that stalls (most often a network file system) blocks each process that writes to it. So a child of the agent
-writes; it receives the output through a socket. What the socket does not accept stays in memory, up to a limit;
-output beyond the limit is dropped, and the file says so at that point.
+writes the logs; it receives the output through a socket. While the socket is full, the agent keeps the output in
+memory. Output beyond a limit is dropped, and a line in the file says how much.
 
 The agent sends frames (`_HEAD`, then the bytes). The child sends `SYNC` frames and sentences for the user. Both
 ends are the same holdfast release, and nothing else reads or writes this socket.
@@ -43,7 +43,7 @@ class _Kind(enum.IntEnum):
 
 
 class LogProcess:
-    """The agent's end of the socket. `say` gets one sentence at a time."""
+    """The agent's end of the socket. `say` prints a message."""
 
     def __init__(self, reactor: Reactor, say: Callable[[str], None], rotation: Rotation | None = None) -> None:
         """Fork the writer. Raises OSError if no process can be made.
@@ -220,7 +220,7 @@ def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
 def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
     """Run the child: write all output until the agent is gone."""
     name_process("holdfast-logs")
-    # Slurm without cgroups signals every process of a step. This one blocks them, and ends with the agent.
+    # Slurm without cgroups signals every process of a step. This process blocks the signals, and ends with the agent.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     clock = Clock()
     logs: dict[int, LogFile] = {}

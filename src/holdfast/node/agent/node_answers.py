@@ -42,11 +42,11 @@ class NodeAnswers:
                 assert_never(question)
 
     def forget(self) -> None:
-        """Drop all waiting questions after the connection was lost; the owner asks them again."""
+        """Drop all waiting questions after the connection was lost; the owner sends them again."""
         self._logs.close()
 
     def moved(self, view: GangView) -> None:
-        """Pass on that the gang's phase has changed."""
+        """Look for new log output after the gang's phase has changed."""
         self._logs.moved(view)
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class NodeLink:
         self._node = node
         self._outbox = Outbox()
         self._checks: RunChecks | None = None
-        #: Holds a port for the workers of an attempt; None until the node can.
+        #: Reserves the rendezvous port of an attempt; None until the node is set up.
         self.meet: Callable[[int], Meeting] | None = None
         #: Send time of the last report that the owner acknowledged, in seconds on this node's clock.
         self.acknowledged_at: float | None = None
@@ -79,7 +79,7 @@ class NodeLink:
             self._wire.send(word)
 
     def _with_meeting(self, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """Add the address at which the attempt's workers meet, if this is the node of rank 0."""
+        """Add the rendezvous address of the attempt's workers, if this is the node of rank 0."""
         order = self._checks
         asked = order is not None and (order.attempt, order.round) == (answer.attempt, answer.round)
         if order is None or not asked or order.meet_on != self._node or self.meet is None:
@@ -95,9 +95,9 @@ class Outbox:
     """The unacknowledged events of one node. Times are seconds on the node's clock."""
 
     def __init__(self) -> None:
-        #: Each event, with the time of the first report sent after it on the present connection.
+        #: Each event, with the send time of the first report after it on the present connection, or None.
         self._kept: deque[tuple[Event, float | None]] = deque()
-        #: The number of events, from the oldest on, that have such a report.
+        #: The number of events, from the oldest on, after which a report was sent.
         self._after: int = 0
         self.left_out = 0
 

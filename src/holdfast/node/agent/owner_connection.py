@@ -62,7 +62,7 @@ class OwnerMessageHandler(Protocol):
 
 
 class AgentIdentity(msgspec.Struct, frozen=True):
-    """The agent, as its owner knows it."""
+    """The facts by which the owner recognises an agent."""
 
     #: The id of the agent's guard.
     guard_id: str
@@ -141,10 +141,10 @@ class OwnerConnection:
         try:
             write_owner_address(directory, said)
         except OSError:
-            pass  # the disk takes no file: commands on this node do not find the job, but the job runs
+            pass  # the file cannot be written: commands on this node do not find the job, but the job runs
 
     def hurry(self, on: bool) -> None:
-        """Connect again more often: workers live, and their lease ends without an owner."""
+        """Reconnect more often (`on`) while workers live: their lease ends soon without the owner."""
         self._dialler.longest_s = HURRY_S if on else LONGEST_S
 
     def send(self, message: Sent) -> bool:
@@ -178,7 +178,7 @@ class OwnerConnection:
         try:
             return kept_out_here(self._launch.home, self.node, self._reactor.now())
         except HoldfastError:
-            return ()  # the node's own parts read the same file and report the error
+            return ()  # the node's fault sources read the same file and report the error
 
     def _on_message(self, message: Any, now: float) -> News:
         match message:

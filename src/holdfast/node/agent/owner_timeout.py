@@ -17,7 +17,7 @@ NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
 
 
 class OwnerTimeout:
-    """Times are seconds on the node's clock.
+    """Decides when a node without an owner leaves. Times are seconds on the node's clock.
 
     `dialling`: the connection to the owner. `say` prints a notice. `join_s`: limit for the first welcome.
     `owner_wait_s`: limit after a lease's end.
@@ -26,7 +26,8 @@ class OwnerTimeout:
     def __init__(
         self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
     ) -> None:
-        #: True once the starter of this node is gone: the node then does not wait for a silent owner.
+        #: True once the starter of this node is gone. The node then leaves when its lease ends, or at
+        #: once if no owner has admitted it.
         self.starter_gone = False
         self._dialling = dialling
         self._say = say

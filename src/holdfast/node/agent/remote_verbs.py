@@ -1,4 +1,4 @@
-"""Runs holdfast commands for a person at another node: each in its own process, with a time limit."""
+"""Runs holdfast commands for a user on another node, each in a separate process with a time limit."""
 
 from __future__ import annotations
 

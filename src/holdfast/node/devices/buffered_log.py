@@ -51,7 +51,7 @@ class BufferedFaultLog:
         self.news: list[str] = []
         self.overlaps = Overlaps()
         self._reopen = reopen
-        #: Judges in memory while the log cannot be written; None while it can.
+        #: The engine that judges in memory while the log cannot be written; None while the log can be written.
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
@@ -109,7 +109,7 @@ class BufferedFaultLog:
         return changes
 
     def reload(self, policy: Policy, at: float) -> list[LevelChange]:
-        """Judge by these rules from now on. If the log cannot be written, it gets them later."""
+        """Judge by these rules from now on. If the log cannot be written, the rules are written later."""
         changes = self._try_again(at)
         if self._ahead is None:
             assert self.log is not None
@@ -163,7 +163,7 @@ class BufferedFaultLog:
         self.events += events
 
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
-        """Judge in memory from now on. Return the changes that other processes wrote before."""
+        """Judge in memory from now on. Return the level changes from entries that other processes had written."""
         log = self.log
         assert log is not None
         missed, log.missed = log.missed, []
@@ -181,7 +181,7 @@ class BufferedFaultLog:
         return missed
 
     def _try_again(self, at: float) -> list[LevelChange]:
-        """Write the pending events if a retry is due. Return the level changes that the log's own state then causes."""
+        """Write the pending events if a retry is due. Return the level changes from memory to log."""
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):
             return []

@@ -1,7 +1,7 @@
 """Device faults in the supervisor: their sources, when they are judged, and the checks that wait for a reset.
 
-A run without faults pays next to nothing. Files are opened before the workers start, and read once the workers are
-well under way. The rules, the catalogues and the fault log are loaded then too if the job has devices, and
+A run without faults costs almost nothing. Files are opened before the workers start, and read once the workers have
+run for a moment. If the job has devices, the rules, the catalogues and the fault log are loaded at that time too,
 otherwise at the first fault.
 """
 
@@ -50,7 +50,7 @@ _TO_LISTEN = (
     "holdfast.observe.devices.kernel_faults",
     "holdfast.observe.devices.fault_sources", "holdfast.observe.devices.fault_socket",
 )  # fmt: skip
-#: Modules in an order in which each import finds its own imports done, so that each step is short.
+#: Modules in the order of their imports: each follows the modules that it imports, so that each step is short.
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess",
     "holdfast.decide.faults.fault_remedies",
@@ -216,7 +216,7 @@ class DeviceFaults:
         return self._released(judge.refresh(now) if judge is not None else [], now)
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
-        """Begin the checks of the next attempt once no device is being reset any more."""
+        """Begin the checks of the next attempt as soon as no device is being reset."""
         self._held = order
         found: list[ev.Event] = []
         if self._judge is not None and self._to_reset:
@@ -284,13 +284,13 @@ class DeviceFaults:
         try:
             log = devices.Standings.for_writing(self._job.home, busy_ms=BUSY_MS)
         except HoldfastError:
-            return  # the count was printed already, and the end of the run must not depend on this
+            return  # the count is printed already, and the end of the run must not depend on the fault log
         for reason, count in refused.items():
             log.count_refused(reason, count)
         log.close()
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
-        """Begin the held checks if nothing blocks them any more; return the given events first."""
+        """Begin the waiting checks if no reset blocks them. Return `events`, followed by the events of the checks."""
         judge = self._judge
         if self._held is None or (judge is not None and judge.resetting) or not self._granted():
             return events

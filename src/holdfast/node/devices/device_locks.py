@@ -27,8 +27,8 @@ MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
 
 
 class LockWaiter:
-    """Waits for locks that another process holds. `pidfd` is readable when they are ours, or when the waiter was
-    killed.
+    """Waits, in a child process, for locks that another process holds. `pidfd` is readable when the child has the locks
+    or was killed.
     """
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
@@ -45,7 +45,7 @@ class LockWaiter:
 
 
 class DeviceLocks:
-    """This job's locks on its devices. If no file can be made, `say` prints that once, and every request succeeds."""
+    """This job's locks on its devices. If no lock file can be made, `say` prints why, and every request succeeds."""
 
     def __init__(self, home: Path, node: str, say: Callable[[str], None], *, machine: Path | None = None) -> None:
         """`home`: the state directory. `node`: this node's name. `machine`: the folder that all users share, used for

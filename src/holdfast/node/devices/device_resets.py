@@ -1,9 +1,8 @@
 """Resets of this machine's devices: one `Tolerance` per reset group, and the reset commands.
 
-A command runs only when no other job uses a device of its group (`locks`) and no process has one open; it waits for
-both. /proc shows which processes have a device open, but an ordinary user sees only its own. So the vendor's tool,
-if there is one, is asked too; it shows all. Processes that stay hidden are reported. Each command has its own log
-in the job's directory and its own time limit, after which it is killed with all its children.
+A command waits until no other job uses a device of its group (locks) and no process has one open. /proc shows the
+processes of this user only; the vendor's tool, if there is one, shows all. If processes stay hidden, a message warns
+of them. Each command writes a log in the job's directory. After its time limit it is killed with all its children.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ class Resets:
         return self._groups[devices]
 
     def mates(self, device: str) -> tuple[str, ...]:
-        """Return the devices that can only be reset together with this one, which is included."""
+        """Return the reset group of the device: the devices that can only be reset together, with this one."""
         return _group(device, self._command.group)
 
     def settle(self) -> None:
@@ -156,7 +155,7 @@ class Resets:
         )
 
     def leaving(self) -> list[Tolerance]:
-        """Return the groups whose workers were asked to leave and are still there."""
+        """Return the groups whose workers were asked to exit and still run."""
         return [
             group
             for group in self._groups.values()
@@ -172,7 +171,7 @@ class Resets:
             group.grace = grace
 
     def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
-        """Handle a new level of a device. Begin the resets, and return the actions that are left for the caller."""
+        """Handle a new level of a device. Begin the resets, and return the other actions for the caller."""
         group = self.group_of(device)
         return self._perform(group, group.handle(LevelChanged(device=device, remedy=remedy), now), now)
 
@@ -331,7 +330,7 @@ class Resets:
         return True
 
     def _on_users(self, one: _ResetTry, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
-        """Handle the answer of the vendor's tool: the users, or why it cannot tell them."""
+        """Handle the answer of the vendor's tool: the users of the devices, or why the tool failed (`trouble`)."""
         if trouble and one.asking is not None:
             self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")
             self._tell_hidden(one)
@@ -379,7 +378,7 @@ class Resets:
 
 
 def words(command: str, devices: Sequence[str]) -> list[str]:
-    """Fill a command's words in for these devices: `{device}` becomes `gpu0,gpu1`, `{index}` becomes `0,1`."""
+    """Return the command with the devices' names: `{device}` becomes `gpu0,gpu1`, `{index}` becomes `0,1`."""
     indices = [match[2] if (match := _NUMBERED.fullmatch(name)) else name for name in devices]
     fill = {"{device}": ",".join(devices), "{index}": ",".join(indices)}
     return [re.sub(r"\{(?:device|index)\}", lambda found: fill[found[0]], word) for word in shlex.split(command)]

@@ -1,4 +1,4 @@
-"""Reads from the fault log which devices of this machine are excluded. The pre-check of standings calls it, forked."""
+"""Reads from the fault log which devices of this machine are excluded, also in the forked pre-check of standings."""
 
 from __future__ import annotations
 

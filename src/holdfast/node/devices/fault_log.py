@@ -50,10 +50,9 @@ class FaultLog:
     Raises `StandingsUnusable` if the state directory cannot be used. A log opened for reading judges by its own
     policy without storing it.
 
-    `home`: the state directory. `writable`: open it for writing. `breaker`: limit the share of devices that one
-    rule may exclude. `keep`: leave the rules in force, and use `policy` only if there are none; so a report does
-    not change the rules of a run. `since`: `missed` has the changes from entries written at this time or later.
-    `busy_ms`: the longest wait for another writer, in milliseconds.
+    `home`: the state directory. `writable`: open it for writing. `keep`: leave the rules in force, and use `policy`
+    only if there are none; so a report does not change the rules of a run. `since`: `missed` has the changes from
+    entries written at this time or later. `busy_ms`: the longest wait for another writer, in milliseconds.
 
     `heard`: the latest events from the log, until the caller takes them. `missed`: level changes found on opening.
     """
@@ -216,7 +215,7 @@ class FaultLog:
         return True
 
     def _catch_up(self, row: StandingRow) -> list[LevelChange]:
-        """Catch up after entries were pruned unread: load the newest snapshot, or else the stored remainder."""
+        """Load the newest snapshot, or else the stored remainder: entries were removed unread."""
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
         if not self._start():

@@ -1,7 +1,7 @@
 """Decides what device faults mean for the running job: the fault log judges, and the gang gets the consequences.
 
-Every stop for a fault gives workers that listen time to save. A fault that a restart or a reset can fix goes
-through the `Tolerance` of its device's reset group; a graver one takes effect at once.
+A stop for a fault gives the workers time to save a checkpoint, if they handle the signal. The `Tolerance` of a
+device's reset group handles a fault that a restart or a reset can fix; a graver fault takes effect at once.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class JobFaults:
         """Handle a device that this job does not use, but that can only be reset together with one of the job's."""
         if not self._resets.possible:
             return []
-        # A reset that can wait waits for this job's end. A reset that has succeeded already was another job's.
+        # RESET_WHEN_IDLE waits for this job's end. A fault that is over was ended by another job's reset.
         still = self._faults.engine.level(change.device) is Remedy.RESET_NOW
         remedy = Remedy.RESET_NOW if still else None
         if remedy is not None:
@@ -250,9 +250,7 @@ class JobFaults:
         return self._act(self._resets.level(change.device, remedy, now), now)
 
     def _may_pass(self, fault: FaultEvent) -> bool:
-        """Return whether to wait: the fault may heal, or the program caused it and will fail with a better message
-        itself.
-        """
+        """Return whether to wait: the fault may heal, or the program caused it and will report it better."""
         own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
         return fault.assertion is Assertion.OCCUR or own
 
@@ -332,7 +330,7 @@ class JobFaults:
         return devices
 
     def _leave(self, action: Isolate, now: float) -> list[ev.Event]:
-        """Go on without a device: there is no way to reset it, and it takes no work while its fault lasts."""
+        """Exclude the devices while their faults last: no reset command is set, and the job goes on without them."""
         found: list[ev.Event] = []
         for device in self._needed(action.devices):
             why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"

@@ -1,8 +1,7 @@
 """The NVML source of a run: a small process that blocks in the library, and a pipe that brings its events.
 
-The supervisor forks, so it must not have threads; the library blocks, so it cannot run in the supervisor. NVML
-needs every GPU open in the process. So a reset asks the process to exit (SIGTERM), and it starts again after the
-reset.
+The library blocks, and the supervisor must have no threads, because it forks. So the library runs in a child process.
+NVML keeps every GPU open, so a reset asks the process to exit (SIGTERM); it is started again after the reset.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class FaultSources:
                 os.close(fd)
 
     def _named(self, event: FaultEvent) -> FaultEvent:
-        """Name a device known only by its bus address: it is that of the worker whose process the driver names."""
+        """Replace a bus address by the device's name, which the worker's process in the driver's message reveals."""
         if "@" not in event.device:
             return event
         known = event.device in self._addresses or event.pid is None

@@ -1,4 +1,4 @@
-"""Finds out who uses a device; a vendor's tool tells it for the processes of all users."""
+"""Finds the processes that use a device. A vendor's tool knows the processes of all users."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeviceUsers(msgspec.Struct, frozen=True):
 
 
 class VendorQuery:
-    """A running query. Raises OSError without a tool.
+    """A running query of the vendor's tool. Raises OSError if there is no tool.
 
     `command`: the tool; empty if there is none. `file`: receives the tool's output. `pidfd` is readable when the
     tool has ended; `until` is its time limit.

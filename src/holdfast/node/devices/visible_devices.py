@@ -1,4 +1,4 @@
-"""The devices that a run may use: those of the environment or the drivers, without those that the standings exclude."""
+"""Finds the devices that a run may use: from the environment or the drivers, without the excluded devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def node_info(name: str, spec: JobSpec, names: tuple[str, ...]) -> NodeInfo:
 
 
 def with_cpus(node: NodeInfo, spec: JobSpec) -> NodeInfo:
-    """Add the machine's CPUs if workers are to be bound to some."""
+    """Add the machine's CPUs if the job binds workers to CPUs."""
     if not any(asked_cpus(spec, role) for role in spec.roles):
         return node
     found = devices.cpus_here()

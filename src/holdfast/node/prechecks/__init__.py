@@ -1,7 +1,7 @@
 """Pre-checks as processes, and the fetch of a job's prerequisites.
 
-This is the door of both. A run without checks loads neither the checks nor what plans them, and few jobs have
-prerequisites. So each name below loads its module when it is first used.
+This is the door of both. A run without checks loads no code of them, and few jobs have prerequisites. So each name
+below loads its module when it is first used.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class AttemptChecks:
             return ()
 
     def distrust(self) -> None:
-        """Run the next attempt's checks in any case: a failure is blamed on the machine."""
+        """Run the next attempt's checks even if the last round has just passed: a failure is blamed on the machine."""
         self._passed_at = None
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:

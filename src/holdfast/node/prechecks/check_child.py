@@ -1,7 +1,7 @@
 """The process of one check: a fork of the loaded supervisor, which has only its own descriptors and never returns.
 
-It answers with one JSON `Finding` on a pipe. Whatever the check does (raise, exit, print, leave children, never
-return) affects only this process. Left processes are killed before the answer counts.
+It answers with one JSON `Finding` on a pipe. If the check raises, exits, prints or hangs, only this process is
+affected. Processes that the check leaves behind are killed before the answer is sent.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _reap() -> None:
 
 
 def _alive(pid: int) -> list[int]:
-    """Return the descendants of `pid` that can still do something; zombies cannot."""
+    """Return the descendants of `pid` that are not zombies."""
     return [child for child in descendants(pid) if _state(child) not in "ZX"]
 
 

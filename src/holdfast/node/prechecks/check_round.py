@@ -42,8 +42,8 @@ class CheckRound:
     """One round of a job's checks. Poll `fileno()` until `next_wake()`, then call `handle_ready(now)`, until
     `result()`.
 
-    `plan`: the checks. `site`: facts about this node. `order`: the owner's request; None for a round that no attempt
-    waits for. `keep_going`: run the other checks even after a failure.
+    `plan`: the checks. `site`: facts about this node. `order`: the owner's request; None for a round without an
+    attempt, as in `holdfast check`. `keep_going`: run the other checks even after a failure.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ DAEMON_GRACE_S = 5.0
 
 
 class SidecarContext(msgspec.Struct, frozen=True):
-    """The job and this node, as every sidecar of the node needs them."""
+    """Facts about the job and this node that every sidecar of the node uses."""
 
     launch: LaunchSpec
     #: The parent of the attempts' directories.
@@ -69,8 +69,8 @@ class AttemptSidecars:
     """The sidecars of one attempt.
 
     `around`: the node's shared settings. `opened(now)`: called when the workers may count as prepared.
-    `failed(failure, now)`: called for a failure that counts as the attempt's. `ended(now)`: called when no sidecar
-    is left that was asked to exit.
+    `failed(failure, now)`: called for a failure that ends the attempt. `ended(now)`: called when the last sidecar has
+    exited on request.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class AttemptSidecars:
         return start
 
     def settled(self, now: float) -> News:
-        """Let the workers go on if every daemon runs or is gone."""
+        """Let the workers go on if every daemon runs or was given up."""
         if self.open or self.stopping or self.failures or not all(daemon.settled for daemon in self._daemons):
             return None
         self.open = True
@@ -277,7 +277,7 @@ class AttemptSidecars:
             daemon.kill()
 
     def left(self, now: float) -> News:
-        """Report the end if no sidecar is left: one has exited as asked."""
+        """Report the end if no sidecar is left; called after a daemon has exited on request."""
         return None if self.alive else self._ended(now)
 
     # ------------------------------------------------------------------------------------------ processes

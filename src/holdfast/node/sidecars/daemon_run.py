@@ -1,4 +1,4 @@
-"""A daemon of an attempt: it is restarted within limits, and ends with the attempt's workers."""
+"""Runs a daemon of an attempt: it restarts the daemon a limited number of times, and stops it after the workers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class DaemonOwner(Protocol):
 class DaemonRun:
     """Runs one daemon of an attempt.
 
-    `start` starts its process. `owner`: the attempt. `node`: this node's name in messages. `kind`: what a failure is
-    reported as.
+    `start` starts its process. `owner`: the attempt. `node`: this node's name in messages. `kind`: the kind of
+    sidecar in a failure's report.
     """
 
     def __init__(

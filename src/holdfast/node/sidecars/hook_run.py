@@ -58,7 +58,7 @@ class HookRun:
         self.failures: list[SideFailure] = []
 
     def stop(self) -> None:
-        """Ask the running hook to exit, and start no more. What happens then does not count as a failure."""
+        """Ask the running hook to exit, and start no more hooks. A hook that was stopped does not count as failed."""
         self._stopped = True
         if self._side is not None:
             self._side.terminate()

@@ -1,4 +1,4 @@
-"""Runs the processes beside a node's workers. It stands between an agent and its host (`act/host.py`).
+"""Runs the processes beside a node's workers, between the agent and its host (`act/host.py`).
 
 The agent's instructions go through it to the host, and the host's facts to the agent. It delays two kinds of facts.
 "A worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is
@@ -40,7 +40,7 @@ class NodeSidecars:
 
     `around`: the settings that all sidecars share. `host`: the host of the workers. `learn` passes facts to the
     agent. `tell` sends an event to the owner. `flush(then, now)` calls `then` when all of the workers' output is in
-    their files; None: it always is.
+    their files. None: the files are always complete.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class SshServer:
         if found is None:
             missing = f"{SSHD}={named} cannot be run" if named else "there is no sshd on PATH or in /usr/sbin"
             raise NoSshServer(f"{missing} (Debian's package: openssh-server)")
-        return str(Path(found).absolute())  # sshd starts itself anew by its path
+        return str(Path(found).absolute())  # sshd executes itself again, by its absolute path
 
     def _write_keys(self) -> str:
         """Write the key files; return the public half of the job's own key."""
