@@ -1,6 +1,7 @@
-"""The door of modules that a node's start does not need: few jobs use them, or only after a death or a long while.
+"""Loads modules that a node's start does not need: few jobs use them, or a job uses them only after a failure.
 
-`rare_parts.explain_files` loads the module when it is first used. Together they would delay every start by 60 ms.
+An attribute of this module, such as `rare_parts.explain_files`, is the module of that name. It is imported when it is
+first used; all of them together would delay every start by 60 ms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Device faults of this machine during a run: their sources, the shared log, their meaning for the job, and resets.
 
-This is the door of the fault engine, its rules and its sources. Most runs see no fault, and loading all of them takes
-20 ms. So each name below loads its module when it is first used.
+Most runs see no fault, and importing the fault engine, its rules and its sources takes 20 ms. So a module is imported
+when one of its names below is first used.
 """
 
 from __future__ import annotations

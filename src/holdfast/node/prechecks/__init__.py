@@ -1,7 +1,7 @@
 """Pre-checks as processes, and the fetch of a job's prerequisites.
 
-This is the door of both. A run without checks loads no code of them, and few jobs have prerequisites. So each name
-below loads its module when it is first used.
+A run without checks needs none of this code, and few jobs have prerequisites. So a module is imported when one of its
+names below is first used.
 """
 
 from __future__ import annotations

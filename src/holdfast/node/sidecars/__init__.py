@@ -1,6 +1,6 @@
 """Processes beside an attempt's workers: hooks, daemons, sshd.
 
-This is the door of all of them: few jobs have any, so each name below loads its module when it is first used.
+Few jobs have any of them. So the modules are imported when one of the names below is first used.
 """
 
 from __future__ import annotations
