@@ -674,7 +674,9 @@ OWNERS = frozenset(
         "owner/control_server.py",
     }
 )
-NODES = frozenset({"node/node_side.py", "node/node_requests.py", "node/machine_log.py", "node/optional_parts.py"})
+NODES = frozenset(
+    {"node/node_side.py", "node/node_requests.py", "node/evidence_collector.py", "node/optional_parts.py"}
+)
 #: What looks at a machine.
 NOT_THE_OWNERS = ("observe", "act", "node.devices", "node.prechecks", *(name[:-3].replace("/", ".") for name in NODES))
 #: What other commands send to the owner's door.

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.act.worker_environment import read_error_file
-from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, WorkerEvidence
+from holdfast.model.evidence import AttemptEvidence, HangEvidence, LogExcerpt, MemoryKill, WorkerEvidence
 from holdfast.model.exit_report import Evidence, EvidenceKind
 from holdfast.model.job_spec import JobSpec
 from holdfast.node import rare_parts
 from holdfast.observe.container_end import container_word
+from holdfast.observe.memory_watch import MemoryWatch
 from holdfast.observe.progress_reader import read_marks, read_progress
 from holdfast.observe.step_counter import counts_in
 from holdfast.record.local_time import local
 from holdfast.safe_files import read_file
 
 if TYPE_CHECKING:
+    from holdfast.act.cgroups import ControlGroups
     from holdfast.launch.launch_spec import LaunchSpec
-    from holdfast.node.machine_log import MachineLog
+    from holdfast.observe.kernel_log import KernelLog
     from holdfast.observe.output_pump import OutputPump
+
 
 #: The number of workers whose logs are searched far back; only the end of the other logs is read.
 DEEP_WORKERS = 4
@@ -225,3 +228,44 @@ def _written_since(path: Path, since: float) -> bool:
         return path.stat().st_mtime >= since - FILE_CLOCK_S
     except OSError:
         return False
+
+
+class MachineLog:
+    """The machine log of one node. Each entry names the node, because two nodes may have processes with equal pids.
+
+    `node`: this node's name. `groups`: the job's control groups. `kernel`: the kernel log.
+    """
+
+    def __init__(self, node: str, groups: ControlGroups, kernel: KernelLog) -> None:
+        self._node = node
+        self._groups = groups
+        self._kernel = kernel
+        self._memory: MemoryWatch | None = None
+
+    def begin(self) -> None:
+        """Store the present counters of memory kills: an attempt is being prepared."""
+        self._memory = MemoryWatch(self._groups.container, self._kernel)
+
+    def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
+        """Return the memory kills of the attempt's workers since `since`, and remove the attempt's control groups.
+
+        An attempt that an earlier agent prepared has none: this agent did not read the counters at its start.
+        """
+        groups = self._groups.memory_groups(evidence.attempt)
+        kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)
+        self._groups.remove()
+        return tuple(replace(kill, node=self._node) for kill in kills)
+
+    def lines(self, evidence: AttemptEvidence, since: float) -> tuple[Evidence, ...]:
+        """Return the kernel log's lines since `since` that name a worker's process or a device."""
+        pids = frozenset(pid for known in _pids_of(evidence).values() for pid in known)
+        lines = self._kernel.lines(since, pids=pids)
+        return tuple(replace(line, node=self._node) for line in lines)
+
+
+def _pids_of(evidence: AttemptEvidence) -> dict[int, frozenset[int]]:
+    return {
+        worker.rank: frozenset({worker.exit.pid})
+        for worker in evidence.workers
+        if worker.exit is not None and worker.exit.pid is not None
+    }

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.model.gang_protocol import Command, Report
     from holdfast.node.checkpoint_watch import CheckpointPoller
     from holdfast.node.devices.device_faults import DeviceFaults
-    from holdfast.node.machine_log import MachineLog
+    from holdfast.node.evidence_collector import MachineLog
     from holdfast.node.node_part import NodePart
     from holdfast.node.owner_probes import HangSampler, LinkProbe
     from holdfast.node.prechecks.attempt_checks import AttemptChecks

@@ -21,7 +21,7 @@ from holdfast.model.faults import DeviceStanding
 from holdfast.node.checkpoint_watch import CheckpointPoller
 from holdfast.node.devices.device_faults import DeviceFaults, DeviceUse
 from holdfast.node.devices.run_fault_sources import WatchedJob
-from holdfast.node.machine_log import MachineLog
+from holdfast.node.evidence_collector import MachineLog
 from holdfast.node.node_part import NodePart, OutputPlaces
 from holdfast.node.node_requests import AgentDriver, NodeParts, NodeRequests
 from holdfast.node.optional_parts import checks_during, disk_cleaner, rendezvous_store, sides_of, torch_timers
