@@ -23,7 +23,7 @@ class NodePart(msgspec.Struct, frozen=True):
 
 
 class OutputPlaces(msgspec.Struct, frozen=True):
-    """The places of a node's output."""
+    """The terminal and the files that get a node's output."""
 
     #: Show the workers' output.
     stdout: OutputScreen

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class NodeSide:
-    """One machine's part of one job."""
+    """Runs one machine's part of one job: it makes the parts of the node and connects them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Settings that a run's workers share: their environment and streams, warm starts, and facts about the machine."""
+"""Makes what a run's workers share: environment, streams and warm starts; and collects facts about the machine."""
 
 from __future__ import annotations
 

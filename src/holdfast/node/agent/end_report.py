@@ -83,7 +83,7 @@ class EndReporter:
 
     def _write(self, report: JobReport) -> None:
         writer = self._writer()
-        # If this node shares the owner's home directory, the owner's report is the job's.
+        # On a node that shares the owner's state directory, the owner writes the report.
         if self._owner and not (job_dir(self._place.home, report.job_id) / LOCK_NAME).exists():
             writer.finished(report)
         else:

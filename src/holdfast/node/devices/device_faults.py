@@ -68,7 +68,7 @@ class Checker(Protocol):
 
 
 class DeviceUse(msgspec.Struct, frozen=True):
-    """How the job uses the devices now."""
+    """Functions that return how the job uses the devices now."""
 
     #: Returns which rank uses which device.
     seats: Callable[[], Sequence[Seat]]

@@ -32,7 +32,7 @@ FRESH_S = 60.0
 
 
 class AttemptChecks:
-    """Runs the plan's checks when the gang asks."""
+    """Runs a round of the plan's checks for each request of the owner."""
 
     def __init__(
         self,

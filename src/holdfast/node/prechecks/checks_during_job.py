@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DuringChecks:
-    """Runs the plan's during-job checks while the gang runs.
+    """Runs, while all workers are up, the checks of the plan that also run during a job.
 
     `running()`: the attempt whose workers are all up, or None; between attempts no check begins. `say` prints one
     line. `site`: facts about this node.

@@ -41,7 +41,7 @@ TAIL_BYTES = 2048
 
 
 class Fetched(Noun, frozen=True, kw_only=True):
-    """The end of a fetch. `trouble` is None if all prerequisites are there and complete."""
+    """The result of a fetch. `trouble` is None if every prerequisite is complete on this node."""
 
     trouble: FetchTrouble | None = None
     #: One line for the state of each prerequisite.

@@ -189,7 +189,7 @@ _FOR = "holdfast door 1: "
 
 
 class KeySide(enum.StrEnum):
-    """The owner of a key pair."""
+    """The side of a login that uses a key pair."""
 
     #: The users who log in.
     USER = "user"
