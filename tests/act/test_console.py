@@ -12,19 +12,14 @@ import socket
 import tty
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.act.console import Console, open_consoles
-from holdfast.act.console_api import ConsoleStream
+from holdfast.act.console_streams import HOLD_BYTES, ConsoleStream
 from holdfast.act.nonblocking_writer import Outlet, OutletKind
-from holdfast.act.prefixed_stream import HOLD_BYTES
-
-if TYPE_CHECKING:
-    from holdfast.act.console_api import ConsoleStream
 
 
 class Screen:

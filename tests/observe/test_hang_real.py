@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import children
-from holdfast.act.fatal_stack_dump import request_stacks
+from holdfast.act.termination import request_stacks
 from holdfast.decide.hang_detection import HangWatch
 from holdfast.explain.hang_judgement import Hung, Judgement, judge
 from holdfast.explain.wait_rules import peer_wait

@@ -13,15 +13,10 @@ from __future__ import annotations
 import select
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from holdfast.act.console_streams import ConsoleStream, PrefixedStream, RawStream
 from holdfast.act.nonblocking_writer import Buffer, Outlet, OutletKind
-from holdfast.act.prefixed_stream import PrefixedStream
 from holdfast.safe_text import harmless, styled
-
-if TYPE_CHECKING:
-    pass
-from holdfast.act.console_api import ConsoleStream
 
 LIMIT_BYTES = 4 * 1024 * 1024
 #: Bytes beyond `LIMIT_BYTES` that are reserved for holdfast's own lines, in case workers' lines have filled the buffer.
@@ -112,11 +107,7 @@ class Console:
 
         A stream without a prefix must be the only one; its output is shown without delay.
         """
-        if prefix:
-            return PrefixedStream(self, prefix, path)
-        from holdfast.act.raw_stream import RawStream  # imported late: only a single worker at a terminal has no prefix
-
-        return RawStream(self, path)
+        return PrefixedStream(self, prefix, path) if prefix else RawStream(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
         """Write whole lines of holdfast itself, safe for a terminal. They are kept even while workers' lines are

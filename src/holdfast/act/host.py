@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import Protocol, assert_never
 
 from holdfast import children
 from holdfast.act.linux import children as children_of
@@ -20,8 +20,8 @@ from holdfast.act.rendezvous_ports import Holder, RolePorts, ports_of
 from holdfast.act.spawn import READY
 from holdfast.act.termination import ALREADY_TOLD, Termination, kill
 from holdfast.act.worker_config import WorkerConfig
-from holdfast.act.worker_starts import HeadStart, Nurseries, Started, Starts, head_start_s, ticket_of
-from holdfast.act.workers import Worker, Workers
+from holdfast.act.worker_starts import Groups, HeadStart, Nurseries, Started, Starts, head_start_s, ticket_of
+from holdfast.act.workers import Output, Worker, Workers
 from holdfast.errors import BadUsage
 from holdfast.model.gang_protocol import Meeting
 from holdfast.model.job_spec import Seat, shapes
@@ -41,9 +41,6 @@ from holdfast.model.process_messages import (
     WorkerUp,
 )
 from holdfast.reactor import CallbackPriority, Reactor
-
-if TYPE_CHECKING:
-    from holdfast.act.host_partners import Groups, Output
 
 
 class Host(Protocol):

@@ -9,6 +9,12 @@ together with its descendants.
 A shell is special: while it waits for a command in the foreground it does not run its traps, for any signal. SIGINT is
 special as well: every Python catches it, even a launcher that only waits for a trainer. If a process catches SIGINT but
 not SIGTERM, only its own forks and multiprocessing's helpers are spared.
+
+After a hang, a Python process gets SIGABRT in place of the SIGTERM that would end it anyway, so that it writes its
+stacks first. This works with an unmodified script and needs no tool. PYTHONFAULTHANDLER=1, which holdfast sets for
+workers, enables faulthandler for SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL: it writes all threads' stacks to stderr,
+and then the signal kills the process. SIGABRT is the only one of the five that means a requested abort.
+(`faulthandler.register`, for a signal that a process survives, needs a line in the script.)
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from holdfast.act.linux import children, dispositions, is_fork
+from holdfast.act.linux import children, dispositions, handlers, is_fork
 
 #: A signal number that means: send none, because every process of the job got a signal from outside.
 ALREADY_TOLD = 0
@@ -63,17 +69,41 @@ class Termination:
             if pid in self._terminated:
                 return
             self._terminated.add(pid)
-            if pid in mute:
-                from holdfast.act.fatal_stack_dump import request_stacks  # imported late: only a hang needs it
-
-                if request_stacks(pid, shielded=mute[pid]):
-                    return
+            if pid in mute and request_stacks(pid, shielded=mute[pid]):
+                return
         try:
             os.kill(pid, number)
             # A stopped process handles the signal only when it continues.
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
             pass  # it ended after it was listed
+
+
+def request_stacks(pid: int, *, shielded: bool = False) -> bool:
+    """Send SIGABRT in place of SIGTERM. Return False, without a signal, if SIGABRT would do harm.
+
+    The process must catch SIGABRT. It must not catch SIGTERM, since it may then have work to save. It must not be
+    stopped, since a stopped process handles the signal only when it continues. `shielded`: its SIGTERM handler is
+    holdfast's `on_drain`, which saves nothing.
+    """
+    caught, state = handlers(pid)
+    if state in ("T", "t") or signal.SIGABRT not in caught or (signal.SIGTERM in caught and not shielded):
+        return False
+    try:
+        _without_core(pid)
+        os.kill(pid, signal.SIGABRT)
+    except (OSError, ValueError):
+        return False  # it has ended, or may not be limited: the caller's SIGTERM meets the same error
+    return True
+
+
+def _without_core(pid: int) -> None:
+    """Forbid a core file, which could be 100 GB. A limit of 1 byte also keeps the kernel from piping a core to a
+    program."""
+    import resource  # imported late: only a hang needs it
+
+    hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
+    resource.prlimit(pid, resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
 
 
 def kill(pids: Iterable[int]) -> None:

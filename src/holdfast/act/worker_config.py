@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.act.standard_streams import Streams
 from holdfast.act.worker_environment import worker_environment
 from holdfast.model.gang_protocol import Meeting
-from holdfast.model.job_spec import JobSpec, Seat
+from holdfast.model.job_spec import JobSpec, Role, Seat
 from holdfast.model.process_messages import StartWorker
+
+if TYPE_CHECKING:
+    from holdfast.act.command_expansion import RoleExpansion
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
@@ -70,9 +74,24 @@ class WorkerConfig(msgspec.Struct, frozen=True):
             devices=self.devices,
             agent_store=meeting.served,
         )
-        role = next(role for role in self.spec.roles if role.name == order.seat.role)
+        role = self.role_of(order.seat)
         if any("<%" in value for value in role.env.values()):
-            from holdfast.act.command_expansion import expanded_variables  # imported late: few jobs have such variables
-
-            env |= expanded_variables(role, env, self.spec.parameters)
+            env |= self._expansion(role, env).variables()
         return env
+
+    def command_for(self, seat: Seat, env: Mapping[str, str], directory: Path) -> tuple[str, ...]:
+        """Return the command of a worker with this environment, and write its script. Raises `BadUsage` for an unknown
+        name, and OSError if the script cannot be written."""
+        role = self.role_of(seat)
+        if not role.script and not any("$" in word or "<%" in word for word in role.command):
+            return role.command
+        return self._expansion(role, env).command(directory)
+
+    def role_of(self, seat: Seat) -> Role:
+        """Return the role of a worker."""
+        return next(role for role in self.spec.roles if role.name == seat.role)
+
+    def _expansion(self, role: Role, env: Mapping[str, str]) -> RoleExpansion:
+        from holdfast.act.command_expansion import RoleExpansion  # imported late: few roles contain names
+
+        return RoleExpansion(role, env, self.spec.parameters)

@@ -9,13 +9,17 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.act.command_expansion import expanded_command
-from holdfast.act.host_partners import Groups
 from holdfast.act.spawn import Spawned, spawn
 from holdfast.act.worker_config import WorkerConfig
 from holdfast.model.cpu_lists import cpus_of
 from holdfast.model.job_spec import Seat
 from holdfast.model.process_messages import StartWorker
+
+
+class Groups(Protocol):
+    """Makes control groups for an attempt's workers, if the machine allows any."""
+
+    def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1) -> tuple[Path, ...]: ...
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -58,8 +62,8 @@ def ticket_of(
     name.
     """
     seat = order.seat
-    role = next(role for role in setting.spec.roles if role.name == seat.role)
-    command = expanded_command(role, env, setting.spec.parameters, directory)
+    role = setting.role_of(seat)
+    command = setting.command_for(seat, env, directory)
     memory = role.resources.memory_bytes if setting.spec.binds else None
     pipes: list[int] = []
     try:

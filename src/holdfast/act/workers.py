@@ -6,10 +6,11 @@ import os
 import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from holdfast.act.host_partners import Output
+from holdfast.act.drain_notice import announce_drain_end, notify_draining, shielded
 from holdfast.act.linux import descendants, handlers, is_dying
 from holdfast.act.spawn import READY, Spawned
 from holdfast.act.worker_environment import DRAIN, keep_environment
@@ -17,6 +18,20 @@ from holdfast.act.worker_starts import Ticket
 from holdfast.model.exit_report import TRAVELLING_BYTES, WorkerExit
 from holdfast.model.job_spec import Seat
 from holdfast.model.process_messages import NotifyWorkers
+
+
+class Output(Protocol):
+    """Reads and stores the workers' output."""
+
+    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None: ...
+
+    def finish(self, rank: int, now: float) -> None: ...
+
+    def tail(self, rank: int, limit_bytes: int) -> str: ...
+
+    def tail_stream(self, rank: int) -> str: ...
+
+    def hush(self, rank: int) -> None: ...
 
 
 class Worker(msgspec.Struct):
@@ -115,23 +130,17 @@ class Workers:
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Notify every worker of the attempt to save and exit; return the ranks that listen."""
-        from holdfast.act.drain_notice import notify_draining  # imported late: few attempts end in this way
-
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
         return tuple(w.seat.rank for w in workers if notify_draining(w.directory / DRAIN, w.process.pid, notice))
 
     def shielded(self, attempt: int) -> frozenset[int]:
         """Return the pids of workers that catch SIGTERM only to wait for their notice."""
-        from holdfast.act.drain_notice import shielded  # rarely needed
-
         workers = [worker for worker in self.alive.values() if worker.attempt == attempt]
         return frozenset(w.process.pid for w in workers if shielded(w.directory / DRAIN))
 
     def unshield(self, attempt: int) -> None:
         """Make shielded workers end on the next SIGTERM, because their time is over."""
-        from holdfast.act.drain_notice import announce_drain_end, shielded  # rarely needed
-
         for worker in self.alive.values():
             if worker.attempt == attempt and shielded(worker.directory / DRAIN):
                 announce_drain_end(worker.directory / DRAIN)

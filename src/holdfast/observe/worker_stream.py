@@ -30,7 +30,7 @@ class StreamLog(Protocol):
 
 
 class Sink(Protocol):
-    """Displays a stream's bytes on a terminal: `holdfast.act.prefixed_stream.PrefixedStream`."""
+    """Displays a stream's bytes on a terminal: `holdfast.act.console_streams.PrefixedStream`."""
 
     def write(self, block: bytes, now: float) -> None: ...
 

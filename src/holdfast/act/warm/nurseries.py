@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.act.warm.nursery import Nursery
+from holdfast.act.warm.nursery_input import NurseryInput
 from holdfast.act.warm.unsafe_imports import Lessons
-from holdfast.act.warm.warm_command import Blueprint, blueprint
+from holdfast.act.warm.warm_command import Blueprint, blueprint, shared
 from holdfast.act.worker_starts import Ticket, WarmStart
 
 if TYPE_CHECKING:
@@ -89,11 +90,7 @@ class Warm:
             if not isinstance(plan, Blueprint):
                 return plan
             self._nurseries[command] = Nursery(
-                plan,
-                env,
-                cwd,
-                preload=self._preload,
-                import_s=self._import_s,
+                NurseryInput(plan, shared(env), cwd, self._preload, self._import_s),
                 lessons=self._lessons,
                 reactor=self._reactor,
                 heard=lambda answers, now: self._deliver(answers, now),

@@ -11,18 +11,17 @@ import marshal
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import children
 from holdfast.act.linux import how_ended
 from holdfast.act.spawn import spawn
-from holdfast.act.warm.helper_reaping import reap_later
-from holdfast.act.warm.nursery_input import briefing, nursery_environment
+from holdfast.act.warm.nursery_input import NurseryInput
 from holdfast.act.warm.nursery_protocol import Idle, claim, is_awake, receive, rouse
 from holdfast.act.warm.unsafe_imports import Lessons
-from holdfast.act.warm.warm_command import Blueprint, difference, shared
+from holdfast.act.warm.warm_command import difference, shared
 from holdfast.act.worker_starts import Ticket, WarmStart
 from holdfast.children import Child
 
@@ -44,33 +43,25 @@ class NurseryState(enum.Enum):
 
 
 class Nursery:
-    """Starts one nursery and claims workers from it.
-
-    `plan`: the command. `env`, `cwd`: the workers' environment and directory. `preload`: modules to import first.
-    `import_s`: limit in seconds for the imports. `lessons`: what earlier nurseries learned. `heard`: receives the
-    answers that come later, with their time. `say`: prints why workers start cold.
-    """
+    """Starts one nursery and claims workers from it."""
 
     def __init__(
         self,
-        plan: Blueprint,
-        env: Mapping[str, str],
-        cwd: Path,
+        prepared: NurseryInput,
         *,
-        preload: tuple[str, ...],
-        import_s: float,
         lessons: Lessons,
         reactor: Reactor,
         heard: Callable[[list[WarmStart], float], None],
         say: Callable[[str], None],
     ) -> None:
-        self._plan = plan
-        self._env = shared(env)
-        self._cwd = cwd
-        self._preload = preload
-        self._import_s = import_s
+        """Create a nursery that has not started.
+
+        `prepared`: the command and the environment of its workers. `lessons`: the unsafe imports that earlier nurseries
+        found. `heard`: receives the answers that come later, with their time. `say`: prints why workers start cold.
+        """
+        self._input = prepared
         self._lessons = lessons
-        self._answer_s = min(ANSWER_S, import_s)
+        self._answer_s = min(ANSWER_S, prepared.import_s)
         self._reactor = reactor
         self._deliver = heard
         self._say = say
@@ -100,7 +91,7 @@ class Nursery:
 
     def fits(self, ticket: Ticket) -> str:
         """Return the variables whose values prevent this worker from starting here; empty if there are none."""
-        return difference(self._env, shared(ticket.env))
+        return difference(self._input.env, shared(ticket.env))
 
     def begin(self, now: float) -> None:
         """Start importing, before any worker is requested."""
@@ -143,8 +134,9 @@ class Nursery:
     def _start(self, now: float) -> None:
         self._fresh_for, self._checking = 0, None
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        env = nursery_environment(self._env, theirs.fileno(), str(_DOOR))
-        config = briefing(self._plan, self._env, self._preload, self._lessons.of(self._plan, self._cwd))
+        order = self._input
+        env = order.environment(theirs.fileno(), str(_DOOR))
+        config = order.briefing(self._lessons.of(order.plan, order.cwd))
         null = os.open(os.devnull, os.O_RDONLY)
         # Use a pipe, as workers have: Python checks only at its start whether a stream can seek.
         reader, writer = os.pipe()
@@ -154,9 +146,9 @@ class Nursery:
             mine.send(marshal.dumps(config))
             os.set_inheritable(theirs.fileno(), True)
             process = spawn(
-                self._plan.command,
+                order.plan.command,
                 env,
-                cwd=self._cwd,
+                cwd=order.cwd,
                 stdin_fd=null,
                 stdout_fd=writer,
                 stderr_fd=writer,
@@ -177,7 +169,7 @@ class Nursery:
         os.close(process.status_fd)
         self._process, self._control, self._pipe = Child(process.pid, process.pidfd), mine, reader
         self.state = NurseryState.IMPORTING
-        self._deadline = now + self._import_s
+        self._deadline = now + order.import_s
         for fd in (mine.fileno(), process.pidfd):
             self._reactor.watch(fd, self._ready)
 
@@ -194,7 +186,7 @@ class Nursery:
             self._control.close()
             self._control = None
         if self._process is not None:
-            reap_later(self._reactor, self._process)
+            _reap_later(self._reactor, self._process)
             self._process = None
         if self._pipe is not None:
             os.close(self._pipe)
@@ -208,7 +200,7 @@ class Nursery:
 
     def _drop(self, idle: Idle) -> None:
         idle.door.close()
-        reap_later(self._reactor, idle.child)
+        _reap_later(self._reactor, idle.child)
 
     def _failed(self, why: str, now: float) -> None:
         """Handle a nursery that died or hung: waiting workers start cold, and a new nursery is started, up to
@@ -284,15 +276,15 @@ class Nursery:
             case ("ready", int(), int(), float(), str(left), lesson):
                 self.state = NurseryState.READY
                 self._deadline = None
-                self._lessons.learn(self._plan, self._cwd, lesson)
+                self._learn(lesson)
                 if left:
                     self._say(f"warm: {left}")
             case ("no", str(why), lesson):
-                self._lessons.learn(self._plan, self._cwd, lesson)
+                self._learn(lesson)
                 self._give_up(why, now)
             case ("moved", int(pid)) if fds and self._process is not None:
                 # The nursery has undone an import: its spare is the nursery now.
-                reap_later(self._reactor, self._process)
+                _reap_later(self._reactor, self._process)
                 self._process = Child(pid, fds[0])
                 self._reactor.watch(fds[0], self._ready)
             case ("born", int(pid)):
@@ -319,6 +311,9 @@ class Nursery:
                     self._fresh_for = attempt
             case _:
                 self._failed(f"the nursery said something unknown: {message!r:.80}", now)
+
+    def _learn(self, lesson: object) -> None:
+        self._lessons.learn(self._input.plan, self._input.cwd, lesson)
 
     def _answered(self) -> None:
         if not self._asked and self._checking is None:
@@ -387,7 +382,7 @@ class Nursery:
         if self._deadline is not None and now >= self._deadline:
             if self.state is NurseryState.IMPORTING:
                 # A new nursery would hang again.
-                self._give_up(f"importing took longer than {self._import_s:g} s", now)
+                self._give_up(f"importing took longer than {self._input.import_s:g} s", now)
             else:
                 self._failed(f"the nursery did not answer within {self._answer_s:g} s", now)
         return self._take()
@@ -401,3 +396,15 @@ class Nursery:
 def _is_birth(message: tuple[Any, ...], fds: list[int]) -> bool:
     """Whether the message reports a process that is, or soon will be, a child of this process."""
     return bool(fds) and message[0] in ("born", "moved") and len(message) > 1 and isinstance(message[1], int)
+
+
+def _reap_later(reactor: Reactor, child: Child) -> None:
+    """Kill the child, and reap it once its pidfd is readable."""
+
+    def reap(fd: int, now: float) -> None:
+        reactor.forget(fd)
+        child.reap()
+
+    reactor.forget(child.pidfd)
+    reactor.watch(child.pidfd, reap)
+    child.kill()

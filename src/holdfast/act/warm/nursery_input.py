@@ -1,9 +1,10 @@
-"""Makes the environment and the first message of a nursery."""
+"""The input of a nursery: the command that its workers will run, and their environment."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,26 +13,38 @@ from holdfast.act.warm.unsafe_imports import Lesson
 from holdfast.act.warm.warm_command import OURS, PER_WORKER, Blueprint
 
 
-def nursery_environment(env: Mapping[str, str], control: int, door: str) -> dict[str, str]:
-    """Return the nursery's environment: the workers' one, with the directory `door` first on PYTHONPATH. `control`: the
-    fd of the nursery's socket."""
-    pythonpath = env.get("PYTHONPATH")
-    return {
-        "HOLDFAST_NURSERY": str(control),
-        **env,
-        "PYTHONPATH": f"{door}{os.pathsep}{pythonpath}" if pythonpath else door,
-    }
+class NurseryInput(msgspec.Struct, frozen=True):
+    """What a nursery prepares workers for."""
 
+    plan: Blueprint
+    #: The variables that all its workers have in common.
+    env: Mapping[str, str]
+    #: The workers' working directory.
+    cwd: Path
+    #: The modules to import first.
+    preload: tuple[str, ...]
+    #: The limit in seconds for the imports.
+    import_s: float
 
-def briefing(plan: Blueprint, env: Mapping[str, str], preload: Sequence[str], lesson: Lesson | None) -> dict[str, Any]:
-    """Return the first message to a nursery."""
-    return {
-        "supervisor": os.getpid(),
-        "pythonpath": env.get("PYTHONPATH"),
-        "script": plan.script,
-        "module": plan.module,
-        "preload": list(preload),
-        "per_worker": sorted(PER_WORKER),
-        "ours": OURS,
-        "lesson": None if lesson is None else msgspec.to_builtins(lesson),
-    }
+    def environment(self, control: int, door: str) -> dict[str, str]:
+        """Return the nursery's environment: the workers' one, with the directory `door` first on PYTHONPATH.
+        `control`: the fd of the nursery's socket."""
+        pythonpath = self.env.get("PYTHONPATH")
+        return {
+            "HOLDFAST_NURSERY": str(control),
+            **self.env,
+            "PYTHONPATH": f"{door}{os.pathsep}{pythonpath}" if pythonpath else door,
+        }
+
+    def briefing(self, lesson: Lesson | None) -> dict[str, Any]:
+        """Return the first message to the nursery."""
+        return {
+            "supervisor": os.getpid(),
+            "pythonpath": self.env.get("PYTHONPATH"),
+            "script": self.plan.script,
+            "module": self.plan.module,
+            "preload": list(self.preload),
+            "per_worker": sorted(PER_WORKER),
+            "ours": OURS,
+            "lesson": None if lesson is None else msgspec.to_builtins(lesson),
+        }

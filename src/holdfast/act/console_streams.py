@@ -1,24 +1,66 @@
-r"""One worker's stream on a console: each line is shown after a prefix.
+r"""The streams that write to a console: each belongs to one worker, and shows its bytes with or without a prefix.
 
-An unfinished line is held back, so that lines of several workers never mix. It is shown at its newline, at a `\r`, at
-the stream's end, when it exceeds `HOLD_BYTES`, or after the console's `HOLD_S`. If another stream writes while an
-unfinished line is on the screen, that line is ended first; its rest later gets the prefix again. So a single worker's
-progress bar moves in place, and the bars of several workers become lines.
+A stream with a prefix holds an unfinished line back, so that lines of several workers never mix. The line is shown at
+its newline, at a `\r`, at the stream's end, when it exceeds `HOLD_BYTES`, or after the console's `HOLD_S`. If another
+stream writes while an unfinished line is on the screen, that line is ended first; its rest later gets the prefix again.
+So a single worker's progress bar moves in place, and the bars of several workers become lines.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.act.nonblocking_writer import Buffer
-
-if TYPE_CHECKING:
-    from holdfast.act.console_api import ConsoleScreen
 
 HOLD_BYTES = 8 * 1024
 
 _NEWLINE = 0x0A
 _RETURN = 0x0D
+
+
+class ConsoleStream(Protocol):
+    """One worker's stream on a console. `path`: the log file that contains all its output. `now`: seconds on the
+    console's clock."""
+
+    path: str
+
+    def write(self, block: bytes, now: float) -> None:
+        """Write the stream's next bytes."""
+        ...
+
+    def release(self, now: float) -> None:
+        """Show the unfinished line so far."""
+        ...
+
+    def close(self, now: float) -> None:
+        """Show the rest after the stream has ended, and end its line."""
+        ...
+
+
+class ConsoleScreen(Protocol):
+    """The part of a console that its streams use."""
+
+    #: The stream whose unfinished line is on the screen.
+    owner: ConsoleStream | None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the reader has closed the console: all output is dropped."""
+        ...
+
+    def put(
+        self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
+    ) -> None:
+        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote for them, without prefixes."""
+        ...
+
+    def hold(self, voice: ConsoleStream, now: float) -> None:
+        """Note that the stream has an unfinished line, which is shown if it does not end in time."""
+        ...
+
+    def unhold(self, voice: ConsoleStream) -> None:
+        """Note that the stream's line is finished or shown."""
+        ...
 
 
 class PrefixedStream:
@@ -132,3 +174,32 @@ def _cut_short(data: bytes) -> int:
         needs = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
         return back if needs > back else 0
     return 0
+
+
+class RawStream:
+    """Shows bytes without a prefix and without delay, so that a prompt, a progress bar or a key's echo
+    appears at once."""
+
+    __slots__ = ("_console", "path")
+
+    def __init__(self, console: ConsoleScreen, path: str) -> None:
+        self._console = console
+        self.path = path
+
+    def write(self, block: bytes, now: float) -> None:
+        console = self._console
+        if not block or console.closed:
+            return
+        pieces: list[Buffer] = [block]
+        # The worker's other raw stream may continue the same line.
+        if console.owner is not None and not isinstance(console.owner, RawStream):
+            pieces.insert(0, b"\n")
+        console.put(self, pieces, len(block), now, unfinished=not block.endswith(b"\n"))
+
+    def release(self, now: float) -> None:
+        """Do nothing: no byte is ever held."""
+
+    def close(self, now: float) -> None:
+        """End the last line after the stream has ended."""
+        if self._console.owner is self:
+            self._console.put(self, [b"\n"], 0, now, unfinished=False)
