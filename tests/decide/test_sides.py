@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.decide.phases import Phase
 from holdfast.launch.launch_spec import LaunchSpec
-from holdfast.launch.stream_choice import parse_std
+from holdfast.launch.worker_output_options import parse_std
 from holdfast.model import events as ev
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast, Ran
-from holdfast.launch.jobfile.shell_words import split
+from holdfast.launch.jobfile.job_file_values import split
 
 pytestmark = pytest.mark.real
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.launch.jobfile.shell_words import split
+from holdfast.launch.jobfile.job_file_values import split
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.errors import BadUsage
 from holdfast.launch.agent_launch import options_there, order_for_agents
 from holdfast.launch.launch_spec import Interpreter, LaunchSpec, NodesOrder
-from holdfast.launch.stream_choice import parse_std
+from holdfast.launch.worker_output_options import parse_std
 from holdfast.model.job_spec import JobSetting, JobSpec, NodePlan, Resources, Role
 from holdfast.node.agent.local_node import launch_here, node_here, without_effect
 from holdfast.node.job_settings import with_job_settings

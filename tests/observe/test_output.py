@@ -18,7 +18,7 @@ import pytest
 from holdfast.act.console import Console
 from holdfast.act.nonblocking_writer import Outlet
 from holdfast.errors import BadUsage
-from holdfast.launch.stream_choice import Std, parse_std, shown
+from holdfast.launch.worker_output_options import Std, parse_std, shown
 from holdfast.observe.log_file import LogFile, amount
 from holdfast.observe.output_pump import PIPE_BYTES, PIPES_BYTES, OutputPump, line_prefix
 from holdfast.observe.worker_stream import TAIL_BYTES, Stream, enlarge, pipe_size

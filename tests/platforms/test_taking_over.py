@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from builders import PREEMPTED, job_spec
 from holdfast.launch.launch_spec import LaunchSpec
-from holdfast.launch.stream_choice import parse_std
+from holdfast.launch.worker_output_options import parse_std
 from holdfast.model import events as ev
 from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import StopRequest

@@ -608,7 +608,7 @@ READS_A_CLOCK: dict[str, str] = {
     "act/warm/inside/fork_to_worker.py": "runs in the worker",
     "act/warm/inside/nursery_main.py": "runs in the nursery",
     "act/cgroups.py": "ends what a job left behind, in the guard or in another command: no reactor is there",
-    "main/run_guard.py": "the guard's last act, when the supervisor and its reactor are dead",
+    "main/lost_jobs.py": "the guard's last act, when the supervisor and its reactor are dead",
     "node/explain_files.py": "a command of its own: `holdfast explain`",
     "node/prechecks/check_child.py": "runs in the process of a check, and measures it",
     "node/prechecks/check_process.py": "`describe_in_child` waits for one process before anything starts",

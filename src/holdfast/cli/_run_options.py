@@ -147,8 +147,8 @@ def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: 
     return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
 
 
-def over_nodes(launch: LaunchSpec, guard_fd: int | None) -> int:
+def over_nodes(launch: LaunchSpec) -> int:
     """Run this node's part of a job over several nodes; return its final code."""
     from holdfast.main.node_guard import take_part  # imported late: a job on one machine does not need it
 
-    return take_part(launch, guard_fd)
+    return take_part(launch)

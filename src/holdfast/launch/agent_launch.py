@@ -83,6 +83,30 @@ class AgentJoin(Noun, frozen=True, kw_only=True):
     #: Seconds that the agent waits for a lost owner, unless the user sets a value.
     owner_wait_s: float = 60.0
 
+    def launched(self, options: RunOptions, settings: Settings, job: JobFile) -> MultiNodeJob:
+        """Return the launch of an agent that a starter has started."""
+        order = self.order
+        slots = order.slots or slots_of(options, job.spec, order.plan)
+        nodes = NodesOrder(
+            host=self.address,
+            port=order.port,
+            key=bytes.fromhex(order.key),
+            key_from=self.key_from,
+            job=identity(options, job.spec),
+            slots=slots,
+            hosts=False,
+            hosts_why="the command was typed elsewhere",
+            is_host=False,
+            node_rank=order.rank,
+            usual_owner_wait_s=self.owner_wait_s,
+            name=order.host,
+            labels=self.labels,
+            starter_fd=self.starter_fd,
+            agent=hashlib.blake2b(self.place.encode(), digest_size=8).hexdigest(),
+            quiet=True,
+        )
+        return MultiNodeJob(with_plan(options, job, order.plan, slots), nodes, ())
+
 
 def order_for_agents(
     by: str,
@@ -162,28 +186,3 @@ def answering(addresses: Sequence[str], port: int) -> str:
         except OSError:
             continue
     return addresses[0]
-
-
-def agent_launch_spec(options: RunOptions, settings: Settings, job: JobFile, joining: AgentJoin) -> MultiNodeJob:
-    """Return the launch of an agent that a starter has started."""
-    order = joining.order
-    slots = order.slots or slots_of(options, job.spec, order.plan)
-    nodes = NodesOrder(
-        host=joining.address,
-        port=order.port,
-        key=bytes.fromhex(order.key),
-        key_from=joining.key_from,
-        job=identity(options, job.spec),
-        slots=slots,
-        hosts=False,
-        hosts_why="the command was typed elsewhere",
-        is_host=False,
-        node_rank=order.rank,
-        usual_owner_wait_s=joining.owner_wait_s,
-        name=order.host,
-        labels=joining.labels,
-        starter_fd=joining.starter_fd,
-        agent=hashlib.blake2b(joining.place.encode(), digest_size=8).hexdigest(),
-        quiet=True,
-    )
-    return MultiNodeJob(with_plan(options, job, order.plan, slots), nodes, ())

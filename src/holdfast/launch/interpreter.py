@@ -11,14 +11,52 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from holdfast.bundle_detection import in_tree
 from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import Interpreter
+from holdfast.settings.resolved_settings import Settings, SettingSource
+from holdfast.settings.run_options import RunOptions
 
 OLDEST_WARM = (3, 9)
-#: The directory from which a Python without holdfast imports holdfast's functions for workers.
-ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
 _ASK_S = 30.0
+
+
+def workers_python(options: RunOptions, settings: Settings, *, warm: bool) -> Interpreter:
+    """Return the workers' Python. It is holdfast's own if the commands name their interpreter themselves. Raises
+    `BadUsage`.
+
+    `warm`: workers may be started warm.
+    """
+    asked = settings.text("python")
+    if in_tree(sys.prefix):
+        return _of_image(options, settings, asked, warm=warm)
+    if not (options.job or options.no_python or options.command_from):
+        return choose(asked, settings.origin("python"), os.environ, Path.cwd())
+    if asked and settings.source("python") is SettingSource.OPTION:
+        other = "--job" if options.job else "--command-from" if options.command_from else "--no-python"
+        raise BadUsage(
+            f"--python {asked} with {other}: the command there says by itself what runs it",
+            hint=f"holdfast run --python {asked} train.py",
+        )
+    return Interpreter(sys.executable)
+
+
+def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
+    """Choose the image's Python for the workers: holdfast runs from its own tree in the user's container.
+
+    If the commands name their interpreter themselves, only a `warm` start has to find this Python.
+    """
+    whole = bool(options.job or options.no_python or options.command_from)
+    found = asked or (None if whole and not warm else on_path(os.environ, must=not whole))
+    if found is None:
+        return Interpreter(sys.executable)
+    try:
+        return choose(found, settings.origin("python") if asked else "PATH", os.environ, Path.cwd())
+    except BadUsage as error:
+        if asked or not whole:
+            raise
+        return Interpreter(sys.executable, cold=str(error))  # the command may not run Python at all
 
 
 def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
@@ -176,10 +214,3 @@ def _python_of(prefix: Path) -> Path | None:
 def python_of(prefix: Path) -> Path:
     """Return the interpreter of an environment: `python`, or `python3` as on Debian."""
     return _python_of(prefix) or prefix / "bin" / "python"
-
-
-def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with `ALONGSIDE` at the end of PYTHONPATH, so that another Python finds holdfast's
-    functions for workers."""
-    path = env.get("PYTHONPATH")
-    return {**env, "PYTHONPATH": f"{path}{os.pathsep}{ALONGSIDE}" if path else str(ALONGSIDE)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,8 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from holdfast.launch.fault_options import FaultOptions
-from holdfast.launch.stream_choice import StdChoice
+from holdfast.launch.worker_output_options import StdChoice
 from holdfast.model.check_results import Site
 from holdfast.model.job_spec import JobSpec
 from holdfast.settings.resolved_settings import DEFAULTS, Settings
@@ -18,10 +18,14 @@ from holdfast.settings.resolved_settings import DEFAULTS, Settings
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
     from holdfast.launch.check_plan import CheckPlan
-    from holdfast.launch.disk_limit import Limit
     from holdfast.model.decisions import JobReport
     from holdfast.model.notice_messages import NoticePlan
     from holdfast.observe.log_file import Rotation
+    from holdfast.settings.value_kinds import DiskLimit
+
+KERNEL_LOG = "/dev/kmsg"
+#: The directory from which a Python without holdfast imports holdfast's functions for workers.
+ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
 
 
 class Render(Protocol):
@@ -37,10 +41,25 @@ class Render(Protocol):
 class MultiNodeRunner(Protocol):
     """Runs this node's part of a job over many nodes."""
 
-    def __call__(self, launch: LaunchSpec, guard_fd: int | None) -> int:
-        """Run it and return the job's final code. `guard_fd`: becomes readable when this process's guard dies; None if
-        there is no guard."""
+    def __call__(self, launch: LaunchSpec) -> int:
+        """Run it and return the job's final code. This process becomes the guard of its node."""
         ...
+
+
+class FaultOptions(msgspec.Struct, frozen=True):
+    """Files that replace the built-in codes and rules, the sources of faults, and the way to reset a device."""
+
+    codes: str | None = None
+    rules: str | None = None
+    kernel_log: str = KERNEL_LOG
+    #: The socket that receives reported faults; None: `faults.sock` in the job's directory.
+    socket: Path | None = None
+    #: The file that is read for faults; None: `faults.jsonl` in the job's directory.
+    file: Path | None = None
+    ascend_events: Path | None = None
+    reset_command: str | None = None
+    #: The number of neighbouring devices that can only be reset together.
+    reset_group: int = 1
 
 
 class WarmStartOptions(msgspec.Struct, frozen=True):
@@ -61,6 +80,13 @@ class Interpreter(msgspec.Struct, frozen=True):
     note: str = ""
     #: Why its workers cannot start warm; empty if they can.
     cold: str = ""
+
+
+def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with `ALONGSIDE` at the end of PYTHONPATH, so that another Python finds holdfast's
+    functions for workers."""
+    path = env.get("PYTHONPATH")
+    return {**env, "PYTHONPATH": f"{path}{os.pathsep}{ALONGSIDE}" if path else str(ALONGSIDE)}
 
 
 class Starter(Protocol):
@@ -203,7 +229,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     #: The number of attempts, the present one included, whose logs each node keeps; None for all.
     kept_attempts: int | None = None
     #: The limit of the disk cleaner; None if it is off.
-    disk_limit: Limit | None = None
+    disk_limit: DiskLimit | None = None
     #: The catalogue that explains exits; None for the built-in one.
     catalogue: Catalogue | None = None
     #: This machine's part in a job on many nodes; None for a job on one machine.

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.decide.attempt_timers import timers_for
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
@@ -18,6 +20,7 @@ from holdfast.safe_files import not_a_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 from holdfast.wire.addresses import interfaces, is_loopback, offered, plain
+from holdfast.wire.job_key import VARIABLE, job_key
 
 #: torchrun's default ports, for an endpoint without a port.
 C10D_PORT, STATIC_PORT = 29400, 29500
@@ -228,8 +231,6 @@ def owner_wait_s(settings: Settings) -> float:
 
 def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
     """Return the job's key and the path of its file. Raises `BadUsage`."""
-    from holdfast.wire.job_key import VARIABLE, job_key
-
     path = settings.text("job-key")
     typed = settings.source("job-key") is SettingSource.OPTION
     key = job_key(path if typed else None, {VARIABLE: path} if path else {}, home)
@@ -260,10 +261,6 @@ def slots_of(options: RunOptions, spec: JobSpec, plan: NodePlan) -> int:
 
 def with_plan(options: RunOptions, job: JobFile, plan: NodePlan, slots: int) -> JobFile:
     """Return the job with its plan of nodes. Without a job file, each node decides its number of workers."""
-    from msgspec.structs import replace
-
-    from holdfast.decide.attempt_timers import timers_for
-
     spec = job.spec
     if not options.job:
         spec = replace(spec, roles=tuple(replace(role, count=slots, per_node=True) for role in spec.roles))

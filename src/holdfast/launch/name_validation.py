@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
+from holdfast.explain.secret_filter import hide
+from holdfast.launch.fetch_request import variable_of, variables_of
+from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import JobSpec, Seat
 from holdfast.model.peer_addresses import gather, ports_needed
@@ -17,6 +20,7 @@ from holdfast.runtime.name_expansion import (
     expand_command,
     has_names,
     reader_of_script,
+    secret_variable,
 )
 
 OURS = ("PAI_", "HOLDFAST_")
@@ -33,6 +37,17 @@ MOST_NAMED = 10_000
 _INDEX = Lazy(r"_([0-9]{1,5})(?![0-9])")
 
 
+def checked_environment(job: JobFile, environment: Mapping[str, str], where: str) -> dict[str, str]:
+    """Return the environment of a job's workers: with its secrets, which records and reports mask from now on.
+
+    Raises `BadUsage` as `check_names` does. `where`: the source of the job, for messages.
+    """
+    hide(job.secrets.values())
+    whole = {**environment, **{secret_variable(name): value for name, value in job.secrets.items()}}
+    check_names(job.spec, whole, where)
+    return whole
+
+
 def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> None:
     """Raise `BadUsage` for a name of holdfast or OpenPAI in a command that no worker will have. `where`: the source of
     the job, for messages.
@@ -44,8 +59,6 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
     if any(role.per_node for role in spec.roles):
         spec = _with_any_index(spec)
     if spec.runtime.prerequisites:
-        from holdfast.launch.fetch_request import variables_of  # imported late: few jobs need it
-
         environment = {**environment, **variables_of(spec, environment)}
     here = NameValues.of(environment, spec.parameters)
     known = replace(here, later=frozenset((*OF_WORKERS, *_of_data(spec), *_of_openpai(spec))))
@@ -72,10 +85,7 @@ def _with_any_index(spec: JobSpec) -> JobSpec:
 
 def _of_data(spec: JobSpec) -> Iterator[str]:
     """Yield the names of the variables with the paths of the job's prerequisites."""
-    if spec.runtime.prerequisites:
-        from holdfast.launch.fetch_request import variable_of  # imported late: few jobs need it
-
-        yield from (variable_of(thing.name) for thing in spec.runtime.prerequisites)
+    yield from (variable_of(thing.name) for thing in spec.runtime.prerequisites)
 
 
 def _of_openpai(spec: JobSpec) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
+from holdfast.observe.devices.device_count import accelerators, xpus
 from holdfast.settings.run_options import IGNORED, OF_MANY, RunOptions
 
 #: The options that torchrun also reads from the environment; `--logs-specs` and `--numa-binding` are not among them.
@@ -209,8 +210,6 @@ def workers(options: RunOptions) -> int:
     word = options.nproc_per_node
     if word not in _WORDS:
         return number(options, "nproc_per_node", word, 1, 100_000, f", or one of {', '.join(_WORDS)}") or 1
-    from holdfast.observe.devices.device_count import accelerators, xpus
-
     found = 0
     if word in ("auto", "gpu", "npu"):
         found = accelerators(os.environ)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from holdfast.errors import BadUsage
-from holdfast.launch.jobfile.job_file import JobFile
+from holdfast.launch.jobfile.job_file import JobFile, RunPlace
 from holdfast.launch.torchrun_options import workers
 from holdfast.launch.worker_program import command_of, plain_name
 from holdfast.model.job_spec import NAME, JobSpec, RestartPolicy, Role, Timers
-from holdfast.model.noun_base import Noun
 from holdfast.settings.resolved_settings import SettingSource
 
 if TYPE_CHECKING:
@@ -20,24 +19,11 @@ if TYPE_CHECKING:
     from holdfast.settings.run_options import RunOptions
 
 
-class RunPlace(Noun, frozen=True, kw_only=True):
-    """The properties of a run's platform that change how a job file is read."""
-
-    #: Whether the platform runs the container images of a job.
-    images: bool = False
-    #: Whether this process only hosts the owner, and the workers run on other machines.
-    hosts_only: bool = False
-    #: Whether a platform charges the job to a virtual cluster.
-    charged: bool = False
-
-
 def typed_job(options: RunOptions, settings: Settings, python: str, over_many: bool, place: RunPlace) -> JobFile:
     """Return the job of a job file, a variable or a script; typed options and settings override it. Raises `BadUsage`.
 
     `python`: the workers' interpreter. `over_many`: the job may run on several machines.
     """
-    from msgspec.structs import replace
-
     words = options.words
     name = settings.text("name")
     if name is not None and not NAME.fullmatch(name):
@@ -45,25 +31,10 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
             f"--name {name!r}: expected letters, digits, `.`, `_` or `-`, at most 63",
             hint="holdfast run --name my-job …",
         )
-    if options.job:
-        if words:
-            raise BadUsage(
-                f"--job {options.job} and {words[0]!r}: expected a job file or a script, not both",
-                hint=f"holdfast run --job {options.job}",
-            )
-        if options.nproc_per_node and not over_many:
-            raise BadUsage(
-                "--nproc-per-node with --job: the job file's `count` says how many workers there are",
-                hint=f"holdfast run --job {options.job}",
-            )
-        from holdfast.launch.jobfile.job_file_reader import load
+    if options.job or options.command_from:
+        from holdfast.launch.described_job import described_job  # imported late: most commands name a script
 
-        job = load(Path(options.job), binds=bool(settings.flag("bind")), runs=not place.hosts_only)
-        job = replace(job, notes=(*job.notes, *_not_given(job.spec, place)))
-    elif options.command_from:
-        from holdfast.launch.user_command import job_of_variable, secrets_in  # imported late: rarely used
-
-        job = JobFile(job_of_variable(options, os.environ), None, (), secrets_in(os.environ))
+        job = described_job(options, settings, over_many, place)
     else:
         own = not options.run_path  # as in torchrun, `run_path` overrides the other two
         command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
@@ -105,14 +76,3 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         pai=chosen("pai", spec.pai),
     )
     return replace(job, spec=spec)
-
-
-def _not_given(spec: JobSpec, place: RunPlace) -> Iterator[str]:
-    """Yield a note for each key of a job file that needs a container platform."""
-    if place.images:
-        return
-    images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))
-    if images:
-        yield f"image {', '.join(images)}: no container is started here: workers run under this machine's software"
-    if spec.virtual_cluster and not place.charged:
-        yield f"virtualCluster {spec.virtual_cluster}: a run without a platform is charged to none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from holdfast.errors import BadUsage
@@ -58,7 +59,5 @@ def _nearest(script: Path) -> str:
 def plain_name(text: str, otherwise: str) -> str:
     """Return a name that is valid for a job, a role and a directory: `my train` becomes `my-train`."""
     if not (text.isascii() and text.replace("_", "").isalnum()):
-        import re
-
         text = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
     return text.strip("-._")[:63] or otherwise

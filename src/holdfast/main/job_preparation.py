@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from holdfast.act.time_limited import WITHIN_S, within
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.launch_spec import LaunchSpec
+from holdfast.node.exit_status import refused
+from holdfast.platforms.platform_registry import platform_here
 from holdfast.record.job_directory import JobPlace, claim
 from holdfast.safe_files import write_file
 from holdfast.safe_text import own_lines
@@ -23,14 +25,11 @@ def job_directory_for(launch: LaunchSpec, now: float) -> JobPlace:
     if launch.log_dir is not None:
         must_answer(launch.log_dir, "--log-dir", partial(_try_out, launch.log_dir))
     spec, run, why = launch.spec, 0, ""
-    if spec.platform is not None:
-        from holdfast.platforms.job_takeover import (  # only a platform starts a job again
-            place_of_before,
-            times_before,
-        )
-
-        run = times_before(os.environ)
+    if spec.platform is not None and (platform := platform_here(os.environ)) is not None:
+        run = platform.restarts(os.environ)
         if run:
+            from holdfast.platforms.job_takeover import place_of_before  # imported late: few jobs are started again
+
             before, why = place_of_before(launch, run)
             if before is not None:
                 return before
@@ -61,7 +60,5 @@ def _try_out(directory: Path) -> None:
 def refuse(error: HoldfastError) -> int:
     """Print the message on stderr (no console is open yet) and return the error's exit status."""
     os.write(2, "\n".join((*own_lines(str(error), again=""), "")).encode())
-    from holdfast.node.exit_status import refused  # imported late, because a normal start does not need it
-
     refused(os.environ, error.exit_status, error.message, f"try: {error.hint}" if error.hint else "")
     return error.exit_status

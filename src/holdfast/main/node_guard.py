@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.act import standard_streams
 from holdfast.act.cgroups import ControlGroups
-from holdfast.act.guard import PASSED_ON, HandBack
+from holdfast.act.guard import PASSED_ON
 from holdfast.act.guarded_children import ChildContext, Guard, ManagedChild
 from holdfast.act.linux import in_background, name_process
 from holdfast.clock import Clock
@@ -26,6 +26,7 @@ from holdfast.decide.attempt_timers import timers_for
 from holdfast.explain.sentences import kill_words
 from holdfast.main.job_preparation import job_directory_for
 from holdfast.main.run_guard import lost
+from holdfast.node.agent.agent_process import serve
 from holdfast.observe.memory_watch import MemoryWatch
 from holdfast.owner.nodes.owner_socket import owner_socket
 from holdfast.platforms.platform import JobAlreadyOver
@@ -41,14 +42,8 @@ AGENT = "holdfast-agent"
 OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
-def take_part(launch: LaunchSpec, guard_fd: int | None) -> int:
-    """Run this node's part of the job and return the job's final code.
-
-    If this process already runs under a guard (`guard_fd` is the guard's pipe), hand the job back: the guard itself
-    runs it.
-    """
-    if guard_fd is not None and guard_fd >= 0:
-        raise HandBack
+def take_part(launch: LaunchSpec) -> int:
+    """Run this node's part of the job and return the job's final code. This process becomes the node's guard."""
     assert launch.nodes is not None, "a job over many nodes"
     name_process("holdfast-guard")
     timed = replace(launch.spec, timers=timers_for(launch.spec))
@@ -78,12 +73,10 @@ class _Node:
             if (over := self._taken_over()) is not None:
                 return over
             self._place = self._place or job_directory_for(self._launch, self._clock.now())
-        # Children are forked. Import their modules now, so that a restarted child finds them in memory and starts fast.
-        for name in (
-            "holdfast.node.agent.agent_process",
-            *(("holdfast.owner.nodes.owner_process", "sqlite3") if self._listener else ()),
-        ):
-            importlib.import_module(name)
+        # Children are forked. Import the owner's modules now too, so that a restarted one finds them in memory.
+        if self._listener:
+            for name in ("holdfast.owner.nodes.owner_process", "sqlite3"):
+                importlib.import_module(name)
         gc.collect()
         gc.freeze()  # existing objects are never collected, so children share their pages
         # nohup ignores SIGHUP, and the guard then ignores it too.
@@ -139,7 +132,7 @@ class _Node:
         return kill_words(kills[0]) if kills else ""
 
     def _owner(self, birth: ChildContext) -> int:
-        from holdfast.owner.nodes.owner_process import run_owner  # the agent does not need this module
+        from holdfast.owner.nodes.owner_process import run_owner  # imported late: only one node has an owner
 
         assert self._listener is not None and self._place is not None, "this is the owner's node"
         return run_owner(
@@ -147,8 +140,6 @@ class _Node:
         )
 
     def _agent(self, birth: ChildContext) -> int:
-        from holdfast.node.agent.agent_process import serve  # the owner does not need this module
-
         port, home = self._order.port, None
         if self._listener is not None:
             port = self._listener.getsockname()[1]

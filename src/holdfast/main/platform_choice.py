@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.launch.jobfile.job_file import RunPlace
 from holdfast.launch.torchrun_options import alone, node_range
-from holdfast.launch.typed_job import RunPlace, typed_job
+from holdfast.launch.typed_job import typed_job
 from holdfast.platforms.platform import LaunchRequest
 from holdfast.platforms.platform_registry import platform_around, platforms_to_start_with, runs_images
 from holdfast.settings.resolved_settings import Settings, SettingSource
@@ -51,9 +52,7 @@ def over_machines(
     under a guard first checks each listed host, and hands the job back to the guard before anything starts.
     """
     if joining is not None:
-        from holdfast.launch.agent_launch import agent_launch_spec
-
-        many = agent_launch_spec(options, settings, job_of(True), joining)
+        many = joining.launched(options, settings, job_of(True))
         return many.job, many, ""
     nodes = node_range(options)
     request = LaunchRequest(options, settings, job_of, nodes, home, guard_fd)
@@ -66,8 +65,8 @@ def over_machines(
     staying = alone(options, nodes, spares)
     if nodes[1] + spares == 1 or staying:
         return job_of(False), None, staying
-    from holdfast.launch.multi_node import over_nodes, readable_again  # single-machine jobs do not need this module
+    from holdfast.launch import multi_node  # imported late: few jobs have many nodes
 
-    readable_again(options)
-    many = over_nodes(options, settings, job_of(True), home, nodes)
+    multi_node.readable_again(options)
+    many = multi_node.over_nodes(options, settings, job_of(True), home, nodes)
     return many.job, many, ""

@@ -15,6 +15,7 @@ from holdfast.bundle.tree_choice import find_tree
 from holdfast.bundle.tree_copy import InstalledTree, lay_down
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.jobfile.job_file_reader import parsed, text_of
+from holdfast.node.prechecks.fetch_process import fetch_here
 from holdfast.runtime.name_expansion import secret_variable
 from holdfast.safe_files import replace_file
 
@@ -49,8 +50,6 @@ def prepare(
     if job is not None and text is not None:
         _lay_job(job, text, into / JOB)
         if things := found.spec.runtime.prerequisites:
-            from holdfast.node.prechecks.fetch_process import fetch_here  # few jobs have prerequisites
-
             # The secrets are looked up only if an address uses one.
             asks = any("$secrets." in thing.uri for thing in things)
             secrets = parsed(job, text, here=True).secrets if asks else {}

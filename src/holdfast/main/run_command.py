@@ -8,16 +8,46 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.act.guard import HandBack
 from holdfast.bundle_detection import in_tree
 from holdfast.errors import BadUsage
+from holdfast.launch.launch_spec import (
+    KERNEL_LOG,
+    FaultOptions,
+    Interpreter,
+    LaunchSpec,
+    MultiNodeRunner,
+    Render,
+    with_our_part,
+)
+from holdfast.launch.notice_plan import notice_plan
+from holdfast.launch.torchrun_options import (
+    check_devices,
+    meeting_place,
+    number,
+    ranks,
+    refuse,
+    unused,
+    with_variables,
+)
+from holdfast.launch.worker_output_options import parse_std
+from holdfast.main.job_preparation import must_answer
+from holdfast.main.platform_choice import job_here, over_machines
+from holdfast.main.run_guard import under_guard
+from holdfast.main.single_machine_run import run
+from holdfast.node.devices.visible_devices import must_fit
+from holdfast.node.exit_status import TERMINATION_LOG
+from holdfast.node.job_settings import with_job_settings
+from holdfast.node.outer_process import outer_of
+from holdfast.observe.python_stacks import find_py_spy
+from holdfast.record.local_time import use_utc
 from holdfast.record.state_directory import home_of
+from holdfast.settings.resolved_settings import Settings, SettingSource, resolve, unused_files
 
 if TYPE_CHECKING:
     from holdfast.launch.agent_launch import AgentJoin
-    from holdfast.launch.launch_spec import Interpreter, MultiNodeRunner, Render
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec
-    from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
 
@@ -35,10 +65,6 @@ def start(
     text. `over_nodes` runs a job on several machines. `joining`: the order, if a starter started this process for a
     job typed elsewhere.
     """
-    from holdfast.launch.torchrun_options import with_variables
-    from holdfast.record.local_time import use_utc
-    from holdfast.settings.resolved_settings import resolve
-
     options = with_variables(options, os.environ)
     where = home_of(os.environ)
     settings = resolve(options.settings(), os.environ, where)
@@ -46,13 +72,11 @@ def start(
         use_utc()
     launch = _launch(options, settings, where, render, joining, guard_fd)
     if launch.nodes is not None:
-        return over_nodes(launch, guard_fd)
-    from holdfast.main.single_machine_run import run
-
+        if guard_fd is not None and guard_fd >= 0:
+            raise HandBack  # the guard itself runs this node's part of a job over many nodes
+        return over_nodes(launch)
     if guard_fd is not None:
         return run(launch, guard_fd)
-    from holdfast.main.run_guard import under_guard
-
     return under_guard(lambda fd: run(launch, fd))
 
 
@@ -65,17 +89,7 @@ def _launch(
     guard_fd: int | None,
 ) -> Any:
     """Build the launch. Every mistake is found here, before anything starts."""
-    from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
-    from holdfast.launch.launch_spec import LaunchSpec
-    from holdfast.launch.notice_plan import notice_plan
-    from holdfast.launch.stream_choice import parse_std
-    from holdfast.launch.torchrun_options import check_devices, meeting_place, number, ranks, refuse
-    from holdfast.main.platform_choice import job_here, over_machines
-    from holdfast.node.devices.visible_devices import must_fit
-    from holdfast.node.job_settings import with_job_settings
-    from holdfast.settings.resolved_settings import SettingSource
-
-    python = _interpreter(options, settings)
+    python = _interpreter(options, settings, warm=bool(settings.flag("warm")))
     job_of = partial(job_here, options, settings, python.path)
     job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
     refuse(options, many=many is not None)
@@ -83,23 +97,17 @@ def _launch(
     if many is None:
         must_fit(spec, options.job or "")
     environment = dict(os.environ)
-    if job.secrets:
-        from holdfast.explain.secret_filter import hide  # imported late, because few jobs have secrets
-        from holdfast.runtime.name_expansion import secret_variable
-
-        hide(job.secrets.values())
-        environment |= {secret_variable(name): value for name, value in job.secrets.items()}
     if options.job or options.command_from:
-        from holdfast.launch.name_validation import check_names  # a script's command contains no such names
+        # Imported late: a script's command contains no secrets and no names.
+        from holdfast.launch.name_validation import checked_environment
 
-        check_names(spec, environment, f"job file {options.job}" if options.job else options.command_from or "")
+        where_from = f"job file {options.job}" if options.job else options.command_from or ""
+        environment = checked_environment(job, environment, where_from)
     here = spec.world_size if many is None else many.order.slots
     check_devices(options, here)
     addr, port = (None, None) if many else meeting_place(options)
     _room_for_files(here, spec.nodes.most + spec.nodes.spares if many is not None and many.order.hosts else 0)
     if not python.own:
-        from holdfast.launch.interpreter import with_our_part
-
         environment = with_our_part(environment)
     if options.job or options.command_from:
         environment.setdefault("PYTHONUNBUFFERED", "1")
@@ -129,7 +137,7 @@ def _launch(
         virtual_local_rank=options.virtual_local_rank,
         python=python.path,
         no_warmth=python.cold,
-        image_python=partial(_of_image, options, settings, settings.text("python"), warm=True)
+        image_python=partial(_interpreter, options, settings, warm=True)
         if python.own and in_tree(sys.prefix)
         else None,
         stdin=_stdin(settings, here * spec.nodes.most),
@@ -158,8 +166,6 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
 
     `own`: True if neither a worker nor another machine started this run, so the environment describes this process.
     """
-    from holdfast.settings.resolved_settings import SettingSource
-
     log, status, ends = (settings.text(name) for name in ("termination-log", "container-status", "exit-status"))
     if ends not in ("holdfast", "user"):
         raise BadUsage(
@@ -169,14 +175,10 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"users_status": ends == "user"}
     outer = settings.text("outer")
     if outer and (own or settings.source("outer") is not SettingSource.ENVIRONMENT):
-        from holdfast.node.outer_process import outer_of
-
         found["outer"] = outer_of(outer, settings.origin("outer"))
     if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not SettingSource.OPTION:
         log = None  # a run inside a worker leaves the container's message alone
     elif not log and "HOLDFAST_POD" in os.environ:
-        from holdfast.node.exit_status import TERMINATION_LOG
-
         log = TERMINATION_LOG if Path(TERMINATION_LOG).is_file() else None
     return found | {
         "termination_log": Path(log).absolute() if log else None,
@@ -188,8 +190,6 @@ def _unused_settings(home: Path) -> tuple[str, ...]:
     """Return a warning if another user could have written the machine's settings file. `claim` warns about the home's
     file.
     """
-    from holdfast.settings.resolved_settings import unused_files
-
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
@@ -219,8 +219,6 @@ def _new_file(option: str, text: str | None) -> Path | None:
     if not text:
         return None
     path = Path(text).absolute()
-    from holdfast.main.job_preparation import must_answer  # imported late, because most runs write no such file
-
     must_answer(path, option, path.is_dir)
     if path.is_dir():
         said = f"{option} {text}: it is a directory; expected a file to write"
@@ -250,8 +248,6 @@ def _reset_command(settings: Settings) -> str | None:
 
 def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
     """Return the notes about options that this kind of job ignores."""
-    from holdfast.launch.torchrun_options import unused
-
     said = unused(options, many=many is not None)
     where = "here" if many else "on one machine"
     ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
@@ -262,56 +258,21 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
     """Warn that hang reports may lack stacks without py-spy, while the user can still install it."""
     if spec.hang_timeout_s is None:
         return ()
-    from holdfast.observe.python_stacks import find_py_spy
-
     if find_py_spy():
         return ()
     lacks = "py-spy is not installed, so some stacks may be missing from a report about a hang"
     return (f"{lacks}; install it: pip install py-spy",)
 
 
-def _interpreter(options: RunOptions, settings: Settings) -> Interpreter:
-    """Choose the workers' Python. It is holdfast's own if the commands name their interpreter themselves."""
-    from holdfast.launch.launch_spec import Interpreter
-    from holdfast.settings.resolved_settings import SettingSource
-
-    asked = settings.text("python")
-    if in_tree(sys.prefix):
-        return _of_image(options, settings, asked, warm=bool(settings.flag("warm")))
-    if not (options.job or options.no_python or options.command_from):
-        places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
-        if not asked and all(place in (None, "", sys.prefix) for place in places):
-            return Interpreter(sys.executable)
-        from holdfast.launch.interpreter import choose  # imported late, because most runs have no choice
-
-        return choose(asked, settings.origin("python"), os.environ, Path.cwd())
-    if asked and settings.source("python") is SettingSource.OPTION:
-        other = "--job" if options.job else "--command-from" if options.command_from else "--no-python"
-        raise BadUsage(
-            f"--python {asked} with {other}: the command there says by itself what runs it",
-            hint=f"holdfast run --python {asked} train.py",
-        )
-    return Interpreter(sys.executable)
-
-
-def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
-    """Choose the image's Python for the workers: holdfast runs from its own tree in the user's container.
-
-    If the commands name their interpreter themselves, only a `warm` start has to find this Python.
-    """
-    from holdfast.launch.interpreter import choose, on_path
-    from holdfast.launch.launch_spec import Interpreter
-
+def _interpreter(options: RunOptions, settings: Settings, *, warm: bool) -> Interpreter:
+    """Choose the workers' Python. `warm`: workers may be started warm."""
     whole = bool(options.job or options.no_python or options.command_from)
-    found = asked or (None if whole and not warm else on_path(os.environ, must=not whole))
-    if found is None:
+    own = all(os.environ.get(name) in (None, "", sys.prefix) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX"))
+    if (whole or own) and not settings.text("python") and not in_tree(sys.prefix):
         return Interpreter(sys.executable)
-    try:
-        return choose(found, settings.origin("python") if asked else "PATH", os.environ, Path.cwd())
-    except BadUsage as error:
-        if asked or not whole:
-            raise
-        return Interpreter(sys.executable, cold=str(error))  # the command may not run Python at all
+    from holdfast.launch.interpreter import workers_python  # imported late: most runs have no choice
+
+    return workers_python(options, settings, warm=warm)
 
 
 def _stdin(settings: Settings, workers: int) -> int | None:

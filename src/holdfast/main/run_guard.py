@@ -7,7 +7,6 @@ stays small, the fork copies little, and few shared pages are copied later.
 from __future__ import annotations
 
 import os
-import time
 
 from holdfast.act.guard import guarded
 
@@ -15,7 +14,8 @@ TYPE_CHECKING = False  # importing `typing` takes longer than everything else he
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.model.evidence import LostOwner, MemoryKill
+    from holdfast.main.lost_jobs import LostJobs
+    from holdfast.model.evidence import LostOwner
     from holdfast.model.exit_report import ExitReport
 
 
@@ -73,16 +73,12 @@ def _rows(path: bytes, between: bytes) -> list[list[bytes]]:
 
 def end_left(job_id: str) -> frozenset[int]:
     """Kill the processes that survive in the control groups of a lost job; return their ids."""
-    from holdfast.act.cgroups import end_left as end
-
-    return end(job_id)
+    return _lost_jobs().end_left(job_id)
 
 
 def explain_lost(lost: LostOwner) -> ExitReport:
     """Return the report for a job whose supervisor died without writing one."""
-    from holdfast.explain.lost_owner import explain_lost_owner
-
-    return explain_lost_owner(lost)
+    return _lost_jobs().explain(lost)
 
 
 def lost(pid: int, number: int, counted: int | None = None) -> int | None:
@@ -90,28 +86,12 @@ def lost(pid: int, number: int, counted: int | None = None) -> int | None:
 
     `counted`: the control group's memory kills before the run. Return the final code if there is one.
     """
-    from holdfast.act.cgroups import sweep
-    from holdfast.record.job_views import reconcile
-    from holdfast.record.lost_owner_report import OwnerEnd
-    from holdfast.record.state_directory import home_of
-
-    kill = _memory_kill(counted) if number == _SIGKILL else None
-    ending = OwnerEnd(pid=pid, signal=number, at=time.time(), memory_kill=kill)
-    survey = reconcile(home_of(os.environ), explain_lost, ending, end_left=end_left)
-    for report in survey.newly_lost:
-        sweep(report.job_id)
-    return survey.newly_lost[0].report.code if kill is not None and len(survey.newly_lost) == 1 else None
+    now = memory_kills() if number == _SIGKILL else None
+    out_of_memory = counted is not None and now is not None and now > counted
+    return _lost_jobs().close(pid, number, out_of_memory=out_of_memory)
 
 
-def _memory_kill(counted: int | None) -> MemoryKill | None:
-    """Return a memory kill since the count. The counter names no process; the supervisor is assumed: it was the
-    largest.
-    """
-    now = memory_kills()
-    if counted is None or now is None or now <= counted:
-        return None
-    from holdfast.act.cgroups import ControlGroups
-    from holdfast.observe.memory_watch import MemoryWatch
+def _lost_jobs() -> LostJobs:
+    from holdfast.main.lost_jobs import LostJobs  # imported late: a guard stays small, and few jobs are lost
 
-    found = MemoryWatch(ControlGroups.make("").container, marked=False).kills({}, 0.0)
-    return found[0] if found else None
+    return LostJobs()

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.launch.disk_limit import Limit
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.phrases import Phrase
 from holdfast.node.disk_shares import DiskShares, User
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units, written_files
 from holdfast.safe_files import open_file
+from holdfast.settings.value_kinds import DiskLimit as Limit
 
 EVERY_S = 10.0
 #: Seconds to the next look while another job decides, or while this job is stopping and may still write.

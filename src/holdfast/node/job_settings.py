@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.launch.interpreter import with_our_part
 from holdfast.launch.launch_spec import WarmStartOptions
-from holdfast.launch.log_limits import rotation_of
+from holdfast.launch.worker_output_options import rotation_of
 from holdfast.node import devices, prechecks, rare_parts
 from holdfast.settings.resolved_settings import SettingSource
 
@@ -109,6 +108,8 @@ def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
     """Use the image's Python in a user's container: workers are forked from a process of it."""
     if launch.image_python is None:
         return launch
+    from holdfast.launch.launch_spec import with_our_part
+
     python = launch.image_python()
     return replace(
         launch,

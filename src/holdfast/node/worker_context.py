@@ -13,7 +13,7 @@ from holdfast.act.worker_config import WorkerConfig
 from holdfast.errors import HoldfastError
 from holdfast.explain.secret_filter import without_secrets
 from holdfast.launch.launch_spec import LaunchSpec
-from holdfast.launch.stream_choice import shown
+from holdfast.launch.worker_output_options import shown
 from holdfast.model.codec import encode
 from holdfast.model.evidence import AttemptEvidence, HostFacts
 from holdfast.node import rare_parts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.act.guard import WORD
 from holdfast.launch.launch_spec import LaunchSpec
-from holdfast.launch.stream_choice import shown
+from holdfast.launch.worker_output_options import shown
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.job_spec import Seat

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,6 +39,8 @@ class _Thread(msgspec.Struct):
 
 def find_py_spy(path: str | None = None) -> str | None:
     """Return the py-spy executable, from PATH or from this interpreter's directory; None if it is not installed."""
+    import shutil  # imported late: it imports three compression modules
+
     found = shutil.which("py-spy", path=path)
     if found is None and os.access(beside := Path(sys.executable).parent / "py-spy", os.X_OK):
         found = str(beside)

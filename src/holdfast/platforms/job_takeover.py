@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import FinishJob
 from holdfast.model.evidence import StopRequest
 from holdfast.model.job_spec import NodeInfo, PlatformJob
-from holdfast.platforms.platform_registry import must_be_known, platform_here
+from holdfast.platforms.platform_registry import must_be_known
 from holdfast.record.job_directory import claim_again
 from holdfast.record.job_lookup import runs_of
 from holdfast.record.job_views import events
@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
     History = Sequence[tuple[float, ev.Event]]
-
-
-def times_before(environ: Mapping[str, str]) -> int:
-    """Return how often the platform had restarted this job before this run."""
-    platform = platform_here(environ)
-    return 0 if platform is None else platform.restarts(environ)
 
 
 def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]:

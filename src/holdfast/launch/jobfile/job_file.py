@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.model.job_spec import JobSpec
+from holdfast.model.noun_base import Noun
 
 
 class JobFile(msgspec.Struct, frozen=True):
@@ -26,3 +27,14 @@ class JobFile(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"JobFile({self.spec.name})"
+
+
+class RunPlace(Noun, frozen=True, kw_only=True):
+    """The properties of a run's platform that change how a job file is read."""
+
+    #: Whether the platform runs the container images of a job.
+    images: bool = False
+    #: Whether this process only hosts the owner, and the workers run on other machines.
+    hosts_only: bool = False
+    #: Whether a platform charges the job to a virtual cluster.
+    charged: bool = False

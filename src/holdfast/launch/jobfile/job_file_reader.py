@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import BadUsage
+from holdfast.launch.jobfile import openpai, openpai_v1
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.jobfile.job_file_keys import ALIASES, CompletionKeys, JobKeys, ResourceKeys, RestartKeys, RoleKeys
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of, malformed, wrong
-from holdfast.launch.jobfile.job_file_values import command_of, env_of, size
+from holdfast.launch.jobfile.job_file_values import command_of, env_of, size, written
+from holdfast.launch.jobfile.parameter_references import judge
+from holdfast.launch.jobfile.runtime_section import parameters_of, runtime_of
 from holdfast.launch.jobfile.secret_values import secrets_of
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.check_results import CheckChoice
@@ -60,9 +63,6 @@ def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, ru
         raise wrong(path, "", f"expected a mapping such as `name: x` and `{EXAMPLE}`, got {kind_of(data)}")
     found = Mistakes(path)
     if "protocolVersion" in data or "jobName" in data:
-        from holdfast.launch.jobfile import openpai, openpai_v1  # imported late: for another platform's job file
-        from holdfast.launch.jobfile.literal_text import written
-
         if "protocolVersion" in data:
             on = here and binds and runs
             job = openpai.job_of(found, data, written(text, "parameters"), here=on, binds=binds, fetches=here)
@@ -90,9 +90,6 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
     checks = None if said.checks is None else tuple(_check(found, i, item) for i, item in enumerate(said.checks))
     runtime, parameters = RuntimePlan(), {}
     if said.prerequisites or said.plugins or said.parameters:
-        from holdfast.launch.jobfile.literal_text import written
-        from holdfast.launch.jobfile.runtime_section import parameters_of, runtime_of  # many job files lack these
-
         runtime = runtime_of(found, said.prerequisites, said.plugins, [role.name for role in roles])
         parameters = parameters_of(found, said.parameters, written(text, "parameters"))
     secrets = secrets_of(found, said.secrets, here=here) if said.secrets else {}
@@ -115,8 +112,6 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
         binds=binds,
     )
     if b"<%" in text:
-        from holdfast.launch.jobfile.parameter_references import judge  # most files lack references
-
         judge(found, spec, said.secrets or (), {"roles": "roles", "command": "command"})
     if spec.world_size > MOST_WORKERS:
         found.add("roles", f"expected at most {MOST_WORKERS} workers, got {spec.world_size}")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import BadUsage
+from holdfast.fetch.prerequisite_uris import uri_of
 from holdfast.launch.jobfile.job_file_keys import DaemonKeys, HookKeys, PluginKeys, PrerequisiteKeys, SshKeys
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of
 from holdfast.launch.jobfile.job_file_values import command_of, env_of, size
@@ -88,8 +89,6 @@ def _prerequisite(found: Mistakes, where: str, name: str, said: Any) -> Prerequi
 
 def _mistake(uri: str, name: str) -> str:
     """Return why the address is invalid; empty if it is valid."""
-    from holdfast.fetch.prerequisite_uris import uri_of  # imported late: only prerequisites need it
-
     try:
         uri_of(Prerequisite(name=name, uri=uri))
     except BadUsage as error:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.launch.fault_options import KERNEL_LOG, FaultOptions
+from holdfast.launch.launch_spec import KERNEL_LOG, FaultOptions
 from holdfast.model.faults import FaultEvent
 from holdfast.model.job_spec import JobSpec, NodeInfo
 from holdfast.node import devices

@@ -1,11 +1,20 @@
-"""Parses `--redirects` and `--tee`, which select a worker's stdout and stderr."""
+"""Reads the options on workers' output: `--redirects` and `--tee` select streams, `--log-size` limits the logs."""
 
 from __future__ import annotations
 
 import enum
+import re
+from typing import TYPE_CHECKING
 
 from holdfast.errors import BadUsage
 from holdfast.model.noun_base import Noun
+from holdfast.observe.log_file import Rotation
+
+if TYPE_CHECKING:
+    from holdfast.settings.resolved_settings import Settings
+
+#: The smallest size in bytes at which a log is rotated.
+LEAST_LOG_BYTES = 4096
 
 
 class Std(enum.IntFlag):
@@ -36,8 +45,6 @@ def parse_std(text: str, option: str = "--redirects") -> StdChoice:
     text = text.strip()
     if text in ("0", "1", "2", "3"):
         return StdChoice(every=Std(int(text)))
-    import re
-
     chosen: dict[int, Std] = {}
     for entry in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,6}):([0-3])\s*", entry)
@@ -58,6 +65,19 @@ def shown(redirects: StdChoice, tee: StdChoice, local_rank: int) -> tuple[bool, 
     """
     on = (~redirects.of(local_rank) | tee.of(local_rank)) & Std.BOTH
     return bool(on & Std.OUT), bool(on & Std.ERR)
+
+
+def rotation_of(settings: Settings) -> Rotation | None:
+    """Return the rotation of logs; None if the user set no size. Raises BadUsage for a value that is not a size."""
+    limit = settings.limit("log-size")
+    if limit is None:
+        return None
+    if limit.size_bytes is None:
+        raise BadUsage(
+            f"{settings.origin('log-size')} {settings.value('log-size')}: expected a size, as in 100M",
+            hint="holdfast run --log-size 100M …",
+        )
+    return Rotation(most_bytes=max(limit.size_bytes, LEAST_LOG_BYTES), kept=settings.count("log-kept") or 0)
 
 
 def _bad(option: str, text: str, why: str) -> BadUsage:

@@ -1,19 +1,29 @@
-"""Reads the user's command from a variable (`USER_CMD`): one or more lines for a shell, or a script with a
-`#!` line."""
+"""Reads a job that is described elsewhere than on the command line: in a job file, or in a variable (`USER_CMD`).
+
+The variable contains the user's command: one or more lines for a shell, or a script with a `#!` line.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
+from holdfast.launch.jobfile.job_file import JobFile, RunPlace
+from holdfast.launch.jobfile.job_file_reader import load
 from holdfast.launch.torchrun_options import workers
 from holdfast.launch.worker_program import plain_name
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.runtime.name_expansion import NameValues, parameters_in
 from holdfast.settings.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from holdfast.settings.resolved_settings import Settings
 
 PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
@@ -21,6 +31,38 @@ SHELLS = ("bash", "sh")
 OTHER_SHELLS = ("/busybox/sh",)
 #: The longest `#!` line in bytes that the kernel reads (BINPRM_BUF_SIZE - 1).
 LONGEST_FIRST_LINE = 255
+
+
+def described_job(options: RunOptions, settings: Settings, over_many: bool, place: RunPlace) -> JobFile:
+    """Return the job of the job file or of the variable that the options name. Raises `BadUsage`.
+
+    `over_many`: the job may run on several machines. `place`: the platform's properties.
+    """
+    if not options.job:
+        return JobFile(job_of_variable(options, os.environ), None, (), NameValues.of(os.environ).secrets)
+    if options.words:
+        raise BadUsage(
+            f"--job {options.job} and {options.words[0]!r}: expected a job file or a script, not both",
+            hint=f"holdfast run --job {options.job}",
+        )
+    if options.nproc_per_node and not over_many:
+        raise BadUsage(
+            "--nproc-per-node with --job: the job file's `count` says how many workers there are",
+            hint=f"holdfast run --job {options.job}",
+        )
+    job = load(Path(options.job), binds=bool(settings.flag("bind")), runs=not place.hosts_only)
+    return replace(job, notes=(*job.notes, *_not_given(job.spec, place)))
+
+
+def _not_given(spec: JobSpec, place: RunPlace) -> Iterator[str]:
+    """Yield a note for each key of a job file that needs a container platform."""
+    if place.images:
+        return
+    images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))
+    if images:
+        yield f"image {', '.join(images)}: no container is started here: workers run under this machine's software"
+    if spec.virtual_cluster and not place.charged:
+        yield f"virtualCluster {spec.virtual_cluster}: a run without a platform is charged to none"
 
 
 def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobSpec:
@@ -54,11 +96,6 @@ def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobS
         # Do not set OpenPAI's variables if the platform has set them: it knows more about the task's peers.
         pai="PAI_CURRENT_TASK_ROLE_NAME" not in environment,
     )
-
-
-def secrets_in(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the values of the variables HOLDFAST_SECRET_NAME, by name. No record or report shows them."""
-    return NameValues.of(environment).secrets
 
 
 def command_of(text: str, where: str, environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
