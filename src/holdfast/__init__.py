@@ -33,21 +33,18 @@ __all__ = [
 _OF_WORKERS = ("draining", "on_drain", "progress")
 
 
+def _member(module: str, name: str) -> Any:
+    """Import the module only now, and return its member: a worker needs no other module than its own."""
+    return getattr(__import__(module, fromlist=(name,)), name)
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _OF_WORKERS:
-        # Only workers need this module; the launcher does not.
-        from holdfast import worker
-
-        return getattr(worker, name)
     if name == "explain":
-        import holdfast.explain  # noqa: F401  # binds the name `explain`, and loads nothing of `api` before the call
-
+        __import__("holdfast.explain")  # binds the name `explain`, and loads nothing of `api` before the call
         return globals()[name]
-    from holdfast import api
-
-    return getattr(api, name)
+    return _member("holdfast.worker" if name in _OF_WORKERS else "holdfast.api", name)
 
 
 # `holdfast.explain` is both a function for users and a package. The import system binds the package to the name as soon
@@ -56,9 +53,8 @@ def __getattr__(name: str) -> Any:
 
 class _Explaining(ModuleType):
     def __call__(self, logs: Any, *, exit_code: int | None = None, signal: int | str | None = None) -> Report:
-        from holdfast.api.explain_logs import explain as explained
-
-        return explained(logs, exit_code=exit_code, signal=signal)
+        found: Report = _member("holdfast.api.explain_logs", "explain")(logs, exit_code=exit_code, signal=signal)
+        return found
 
 
 class _Holdfast(ModuleType):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +104,7 @@ def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckO
     """
     match ref.kind:
         case CheckKind.BUILT_IN | CheckKind.ENTRY_POINT:
-            module, _, member = ref.target.partition(":")
-            found: Any = importlib.import_module(module)
-            for part in member.split(".") if member else ():
-                found = getattr(found, part)
+            found = _named(ref.target)
             if not isinstance(found, type):
                 raise BadUsage(f"{ref.source}: expected a PreCheckOperator class, found {type(found).__name__}")
             return found
@@ -113,11 +112,16 @@ def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckO
             classes = classes_in(Path(ref.target))
             return classes[ref.name]
         case CheckKind.EXECUTABLE:
-            from functools import partial
+            return partial(_named(f"{_HERE}.executable:Executable"), ref.target)
 
-            from holdfast.observe.checks.executable import Executable
 
-            return partial(Executable, ref.target)
+def _named(target: str) -> Any:
+    """Return the object that an entry point `package.module:Class` names."""
+    module, _, member = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in member.split(".") if member else ():
+        found = getattr(found, part)
+    return found
 
 
 def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
@@ -127,7 +131,6 @@ def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
     """
     import importlib.util
     import inspect
-    import sys
 
     name = "holdfast_plugin_" + "".join(char if char.isalnum() else "_" for char in path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -276,9 +279,8 @@ def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dic
                 hint="holdfast check --list",
             )
     if found.ref.kind is CheckKind.BUILT_IN and own:
-        from holdfast.observe.checks.check_base import convert_params
-
-        convert_params(load_check(found.ref), own, at)
+        check: Any = load_check(found.ref)
+        check.convert_params(own, at)
     return own
 
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from holdfast.bundle.build_tools import NotBuilt
+from holdfast.bundle.tree_build import build, fingerprint
 from holdfast.bundle.tree_manifest import NAME
 from holdfast.version import __version__
 
@@ -35,9 +37,6 @@ def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], N
 
 
 def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
-    from holdfast.bundle.build_tools import NotBuilt
-    from holdfast.bundle.tree_build import build, fingerprint  # imported late: most callers need no build
-
     cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or "/nonexistent", ".cache")) / "holdfast"
     place = cache / f"tree-{__version__}-{fingerprint()}"
     if not (place / NAME).is_file():

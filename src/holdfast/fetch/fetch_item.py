@@ -12,9 +12,13 @@ from typing import BinaryIO
 
 from holdfast.fetch.archives import unpack
 from holdfast.fetch.fetch_failures import FetchError, writing
+from holdfast.fetch.git_source import Checkout
+from holdfast.fetch.local_source import LocalSource
+from holdfast.fetch.object_stores import StoreSource
 from holdfast.fetch.prerequisite_uris import Uri, UriKind, uri_of
 from holdfast.fetch.source_api import BLOCK, Entry, FetchSource
 from holdfast.fetch.target_place import READABLE, Record, TargetPlace, key_of, sync_tree
+from holdfast.fetch.web_source import WebSource
 from holdfast.model.fetch_messages import (
     FetchAgain,
     FetchBegan,
@@ -304,8 +308,6 @@ class ItemFetch:
         return record
 
     def _checkout(self) -> Record:
-        from holdfast.fetch.git_source import Checkout
-
         place = self._place
         place.forget()
         with writing(place.data):
@@ -341,16 +343,10 @@ class ItemFetch:
 def _source(uri: Uri, stall_s: float) -> FetchSource:
     match uri.kind:
         case UriKind.LOCAL:
-            from holdfast.fetch.local_source import LocalSource
-
             return LocalSource(uri)
         case UriKind.HTTP:
-            from holdfast.fetch.web_source import WebSource
-
             return WebSource(uri, stall_s)
         case _:
-            from holdfast.fetch.object_stores import StoreSource
-
             return StoreSource(uri, stall_s)
 
 

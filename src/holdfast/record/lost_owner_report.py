@@ -23,9 +23,10 @@ from holdfast.model.exit_report import ExitReport, Outcome
 from holdfast.model.gang_protocol import MemberState
 from holdfast.model.human_format import ranks
 from holdfast.model.noun_base import Noun
+from holdfast.model.shown_command import shown
 from holdfast.record.job_directory import logs_of
 from holdfast.record.local_time import local
-from holdfast.record.owner_lock import LOCK_NAME, OwnerInfo, survivors
+from holdfast.record.owner_lock import LOCK_NAME, OwnerInfo
 from holdfast.record.state_directory import job_dir
 
 _SHOWN_EVENTS = 5
@@ -108,7 +109,7 @@ def _found(
     left: tuple[LostProcess, ...] = ()
     here = os.uname().nodename
     if not went_down and ending is None and supervisor.host == here:
-        commands = dict(survivors(supervisor.job_id))
+        commands = dict(_survivors(supervisor.job_id))
         if end_left is not None and boot_id and supervisor.boot_id == boot_id:
             ended = end_left(supervisor.job_id)
             killed = tuple(LostProcess(pid=pid, command=commands.pop(pid, "")) for pid in sorted(ended))
@@ -193,3 +194,17 @@ def _words(event: Event) -> str:
             return f"attempt {event.attempt}: pre-checks {event.state}"
         case _:
             return type(event).__name__
+
+
+def _survivors(job_id: str) -> list[tuple[int, str]]:
+    """Return (pid, command) of this user's live processes on this machine that belong to the job, by their
+    environment."""
+    mark = f"HOLDFAST_JOB={job_id}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append((int(entry.name), shown((entry / "cmdline").read_bytes())))
+        except OSError:
+            continue  # the process has ended, or is another user's
+    return sorted(found)

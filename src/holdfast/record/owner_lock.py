@@ -153,19 +153,3 @@ def life_of(job_dir: Path) -> OwnerLiveness:
     if elsewhere and on_network_filesystem(job_dir):
         return OwnerLiveness.OUT_OF_SIGHT
     return OwnerLiveness.DEAD
-
-
-def survivors(job_id: str) -> list[tuple[int, str]]:
-    """Return (pid, command) of this user's live processes on this machine that belong to the job, by their
-    environment."""
-    from holdfast.model.shown_command import shown  # imported late: only a lost job needs it
-
-    mark = f"HOLDFAST_JOB={job_id}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append((int(entry.name), shown((entry / "cmdline").read_bytes())))
-        except OSError:
-            continue  # the process has ended, or is another user's
-    return sorted(found)

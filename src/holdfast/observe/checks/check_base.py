@@ -65,31 +65,6 @@ def _read(kind: type, value: Any) -> Any:
     raise NotImplementedError(kind)
 
 
-def convert_params(check: Any, params: Mapping[str, Any], where: str = "") -> Any:
-    """Convert `params` to the check's `Params`. Raises BadUsage that names the parameter and the expected value."""
-    struct: type[Params] = check.Params
-    given: dict[str, Any] = {}
-    for field in msgspec.structs.fields(struct):
-        if field.encode_name not in params:
-            continue
-        value = params[field.encode_name]
-        if isinstance(value, str) and isinstance(field.default, tuple):
-            # On the command line a comma separates checks, so a list is written with `:`, as in PATH.
-            value = [part.strip() for part in re.split("[,:]", value) if part.strip()]
-        elif isinstance(value, int | float) and not isinstance(value, bool) and isinstance(field.default, tuple):
-            value = [value]
-        given[field.encode_name] = value
-    try:
-        return convert(given, struct, dec_hook=_read, strict=False)
-    except Malformed as error:
-        words, _, path = str(error).partition(" - at `$")
-        name = path.strip("`").lstrip(".") or ", ".join(given)
-        raise BadUsage(
-            f"{where}check `{check.name}`, parameter `{name}`: {words[:1].lower()}{words[1:]}",
-            hint="holdfast check --list",
-        ) from error
-
-
 class Context:
     """The input of a built-in check: the job, its nodes, and the site on which the check runs."""
 
@@ -128,6 +103,31 @@ class BuiltIn(PreCheckOperator):
         self.params: Any = self.Params()
 
     @classmethod
+    def convert_params(cls, params: Mapping[str, Any], where: str = "") -> Any:
+        """Convert `params` to `Params`. Raises BadUsage that names the parameter and the expected value."""
+        struct = cls.Params
+        given: dict[str, Any] = {}
+        for field in msgspec.structs.fields(struct):
+            if field.encode_name not in params:
+                continue
+            value = params[field.encode_name]
+            if isinstance(value, str) and isinstance(field.default, tuple):
+                # On the command line a comma separates checks, so a list is written with `:`, as in PATH.
+                value = [part.strip() for part in re.split("[,:]", value) if part.strip()]
+            elif isinstance(value, int | float) and not isinstance(value, bool) and isinstance(field.default, tuple):
+                value = [value]
+            given[field.encode_name] = value
+        try:
+            return convert(given, struct, dec_hook=_read, strict=False)
+        except Malformed as error:
+            words, _, path = str(error).partition(" - at `$")
+            name = path.strip("`").lstrip(".") or ", ".join(given)
+            raise BadUsage(
+                f"{where}check `{cls.name}`, parameter `{name}`: {words[:1].lower()}{words[1:]}",
+                hint="holdfast check --list",
+            ) from error
+
+    @classmethod
     def get_retry_interval_secs(cls) -> float:
         return cls.interval_s
 
@@ -156,7 +156,7 @@ class BuiltIn(PreCheckOperator):
             attempt=kwargs.pop("attempt", 1),
             now=kwargs.pop("now", 0.0),
         )
-        self.params = convert_params(type(self), kwargs) if kwargs else self.Params()
+        self.params = self.convert_params(kwargs) if kwargs else self.Params()
         return self.look(context)
 
     def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
