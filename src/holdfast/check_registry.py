@@ -44,7 +44,7 @@ BUILT_IN: dict[str, str] = {
     "files": f"{_HERE}.files:Files",
     "disk": f"{_HERE}.disk:Disk",
     "memory": f"{_HERE}.memory:Memory",
-    "shm": f"{_HERE}.shm:Shm",
+    "shm": f"{_HERE}.memory:Shm",
     "limits": f"{_HERE}.limits:Limits",
     "ports": f"{_HERE}.ports:Ports",
     "names": f"{_HERE}.names:Names",
@@ -60,7 +60,7 @@ BUILT_IN: dict[str, str] = {
     "bandwidth": f"{_HERE}.bandwidth:Bandwidth",
     "collective": f"{_HERE}.collective:Collective",
     "pairs": f"{_HERE}.pairs:Pairs",
-    "links": f"{_HERE}.links:Links",
+    "links": f"{_HERE}.pairs:Links",
 }
 
 _WARN = {"failure": "warn"}

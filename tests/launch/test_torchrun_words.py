@@ -24,7 +24,7 @@ from holdfast.launch.torchrun_options import (
     with_variables,
     workers,
 )
-from holdfast.observe.devices.device_count import xpus
+from holdfast.observe.devices.device_discovery import xpus
 from holdfast.settings.resolved_settings import SettingSource, resolve
 from holdfast.settings.run_options import RunOptions
 

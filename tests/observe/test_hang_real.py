@@ -125,9 +125,13 @@ class RealGang:
         """`native_limit_s`: with the frames of machine code, within so many seconds."""
         self.probes += 1
         probe = HangProbe(
-            self.pids, time.time(), limit_s=limit_s, py_spy=py_spy, native=native_limit_s is not None,
+            look_lightly(self.pids, time.time()),
+            time.time(),
+            limit_s=limit_s,
+            py_spy=py_spy,
+            native=native_limit_s is not None,
             native_limit_s=native_limit_s or 0.0,
-        )  # fmt: skip
+        )
         while (result := probe.result()) is None:
             with selectors.DefaultSelector() as selector:
                 for fd in probe.fds():
@@ -371,7 +375,7 @@ def test_a_torn_reading_is_repeated_with_a_pause(start_gang: Start, tmp_path: Pa
 def test_what_is_not_python_has_no_stack() -> None:
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
-        probe = HangProbe({0: sleeper.pid}, time.time(), py_spy="/bin/false")
+        probe = HangProbe(look_lightly({0: sleeper.pid}, time.time()), time.time(), py_spy="/bin/false")
         result = probe.result()
     finally:
         sleeper.kill()
@@ -383,12 +387,12 @@ def test_what_is_not_python_has_no_stack() -> None:
 def test_who_is_gone_is_left_out() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    assert HangProbe({0: gone.pid}, time.time()).result() == ()
+    assert HangProbe(look_lightly({0: gone.pid}, time.time()), time.time()).result() == ()
 
 
 def test_breaking_a_look_off(start_gang: Start, tmp_path: Path) -> None:
     gang = start_gang(SLEEPS)
-    probe = HangProbe(gang.pids, time.time(), py_spy=fake_py_spy(tmp_path, "exec sleep 60"))
+    probe = HangProbe(look_lightly(gang.pids, time.time()), time.time(), py_spy=fake_py_spy(tmp_path, "exec sleep 60"))
     started = children.helpers()
     probe.kill()
     result = probe.result()

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from conftest import Holdfast
 from holdfast.model.log_time_format import RECORD_BYTES, record, records
-from holdfast.observe.log_file import Rotation
-from holdfast.observe.log_time_writer import FREE_BYTES
+from holdfast.observe.log_file import FREE_BYTES, Rotation
 from holdfast.record.job_directory import JobPlace, claim
 from holdfast.record.state_directory import job_dir
 from holdfast.record.timed_logs import has_times, read_on, since_mark

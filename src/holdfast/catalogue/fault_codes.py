@@ -79,10 +79,10 @@ def codes_of(vendor: str) -> dict[str, FaultCode]:
 
 
 @functools.cache
-def listed_by(vendor: str) -> dict[str, FaultCode]:
-    """Return the codes of the vendor's main list only (`codes.csv`), as in the vendor's own code file."""
+def shipped_codes() -> dict[str, FaultCode]:
+    """Return the default content of Ascend's `faultCode.json` by canonical code: the codes of its main list only."""
     found: dict[str, FaultCode] = {}
-    _read(HERE / vendor / "codes.csv", vendor, found)
+    _read(HERE / "ascend" / "codes.csv", "ascend", found)
     return found
 
 

@@ -80,7 +80,7 @@ def command(
     seen = queues()
     found, queued = seen.survey, seen.waiting
     if as_json:
-        from holdfast.record.job_check_states import check_states
+        from holdfast.record.recorded_checks import check_states
         from holdfast.report.report_json import pretty
 
         checks = check_states(found.home, found.jobs)

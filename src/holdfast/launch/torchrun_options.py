@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.observe.devices.device_count import accelerators, xpus
+from holdfast.observe.devices.device_discovery import accelerators, xpus
 from holdfast.settings.run_options import IGNORED, OF_MANY, RunOptions
 
 #: The options that torchrun also reads from the environment; `--logs-specs` and `--numa-binding` are not among them.

@@ -63,11 +63,11 @@ class HangSampler:
             return
         outputs = {rank: at for rank in pids if (at := self._output.last_output_at(rank)) is not None}
         steps = {rank: told for rank in pids if (told := self._progress(asked.attempt, rank)) is not None}
+        look = look_lightly(pids, now, last_output_at=outputs, progress=steps)
         if asked.closeness is Closeness.LIGHT:
-            look = look_lightly(pids, now, last_output_at=outputs, progress=steps)
             self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, look=bounded(look)))
             return
-        self._probe = HangProbe(pids, now, last_output_at=outputs, progress=steps, native=asked.native)
+        self._probe = HangProbe(look, now, native=asked.native)
         self._looked()
 
     def _heard_at(self, attempt: int, rank: int, now: float) -> float | None:

@@ -10,13 +10,41 @@ from pathlib import Path
 
 from holdfast.model.evidence import ThreadState
 from holdfast.model.noun_base import Noun
-from holdfast.observe.syscall_names import syscall_file, syscall_name
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: At most this many threads of a process are read: a report needs the first dozen, and a process may have thousands.
 MAX_THREADS = 48
 #: The main threads of at most this many descendants are read, besides the process's own threads.
 MAX_CHILDREN = 12
+#: Names of the system calls in which a hung process is usually found, by machine: only calls that can block. Another
+#: number is shown as `syscall N`. Source: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and
+#: include/uapi/asm-generic/unistd.h (arm64).
+_X86_64 = {
+    0: "read", 1: "write", 2: "open", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
+    20: "writev", 22: "pipe", 23: "select", 24: "sched_yield", 34: "pause", 35: "nanosleep", 42: "connect",
+    43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 65: "semop",
+    70: "msgrcv", 72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 128: "rt_sigtimedwait",
+    130: "rt_sigsuspend", 202: "futex", 208: "io_getevents", 219: "restart_syscall", 220: "semtimedop",
+    230: "clock_nanosleep", 232: "epoll_wait", 243: "mq_timedreceive", 247: "waitid", 257: "openat",
+    262: "newfstatat", 270: "pselect6", 271: "ppoll", 277: "sync_file_range", 281: "epoll_pwait", 288: "accept4",
+    299: "recvmmsg", 306: "syncfs", 326: "copy_file_range", 426: "io_uring_enter", 441: "epoll_pwait2",
+    449: "futex_waitv", 455: "futex_wait",
+}  # fmt: skip
+_ARM64 = {
+    22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "readv",
+    66: "writev", 67: "pread64", 68: "pwrite64", 72: "pselect6", 73: "ppoll", 79: "newfstatat", 82: "fsync",
+    83: "fdatasync", 84: "sync_file_range", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep",
+    124: "sched_yield", 128: "restart_syscall", 133: "rt_sigsuspend", 137: "rt_sigtimedwait", 183: "mq_timedreceive",
+    188: "msgrcv", 192: "semtimedop", 193: "semop", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom",
+    211: "sendmsg", 212: "recvmsg", 242: "accept4", 243: "recvmmsg", 260: "wait4", 267: "syncfs",
+    285: "copy_file_range", 426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv", 455: "futex_wait",
+}  # fmt: skip
+_BY_MACHINE = {"x86_64": _X86_64, "aarch64": _ARM64}
+_HERE = _BY_MACHINE.get(os.uname().machine, {})
+_WITH_FILE = frozenset({
+    "read", "write", "pread64", "pwrite64", "readv", "writev", "ioctl", "fcntl", "flock", "fsync", "fdatasync",
+    "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "accept", "accept4", "connect", "sync_file_range",
+})  # fmt: skip
 
 
 class ProcessLook(Noun, frozen=True, kw_only=True):
@@ -117,7 +145,7 @@ def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
 def _file_of(pid: int, call: str) -> str:
     """Return the descriptor of the system call and its file, such as `0 pipe:[8123]`; empty if there is none or it may
     not be read."""
-    number = syscall_file(call)
+    number = _syscall_file(call)
     if number is None:
         return ""
     try:
@@ -130,7 +158,7 @@ def _file_of(pid: int, call: str) -> str:
 def _waits_in(pid: int, tid: int, call: str) -> str:
     """Return the wait as `futex (futex_do_wait)`, or the part that may be read: the system call needs the right to
     trace."""
-    called = syscall_name(call)
+    called = _syscall_name(call)
     channel = _text(f"/proc/{pid}/task/{tid}/wchan").strip("\0 \n")
     if channel in ("", "0"):
         return called
@@ -211,3 +239,25 @@ def is_python(pid: int) -> bool:
             return any("libpython" in line for line in maps)
     except OSError:
         return False
+
+
+def _syscall_file(line: str) -> int | None:
+    """Return the call's descriptor: the first argument, for calls that take one; None for others."""
+    words = line.split()
+    if len(words) < 2 or _syscall_name(line) not in _WITH_FILE:
+        return None
+    try:
+        number = int(words[1], 16)
+    except ValueError:
+        return None
+    return number if number < 1 << 24 else None
+
+
+def _syscall_name(line: str) -> str:
+    """Return the name of the call in a line of /proc/PID/syscall; empty if the thread runs, or the line could not be
+    read."""
+    word = line.split(" ", 1)[0].strip()
+    if not word.isdigit():
+        return ""
+    number = int(word)
+    return _HERE.get(number, f"syscall {number}")

@@ -1,7 +1,7 @@
 """Takes a snapshot of every rank: first from /proc, then stacks from several py-spy processes in parallel, without
 blocking.
 
-    probe = HangProbe({rank: pid, …}, now)
+    probe = HangProbe(look_lightly({rank: pid, …}, now), now)
     for fd in probe.fds(): …              wait for it; readable: probe.ready(fd, now)
     probe.next_wake()                     and then probe.tick(now): a py-spy that is late is killed
     probe.result()                        the snapshots, once all are there
@@ -116,26 +116,24 @@ class _Dump(msgspec.Struct):
 
 
 class HangProbe:
-    """Takes one snapshot of every rank with stacks. It uses no threads; its children are registered as helpers, so that
-    no other code reaps or stops them.
-
-    `last_output_at`, `progress`: as in `look_lightly`. `limit_s`: seconds for `SIDE_BY_SIDE` ranks. `py_spy`: the
-    executable; None to search it. `native`: also read native frames, within `native_limit_s` seconds.
-    """
+    """Adds stacks to a snapshot of every rank. It uses no threads; its children are registered as helpers, so that no
+    other code reaps or stops them."""
 
     def __init__(
         self,
-        pids_by_rank: Mapping[int, int],
+        look: tuple[RankSnapshot, ...],
         now: float,
         *,
-        last_output_at: Mapping[int, float] | None = None,
-        progress: Mapping[int, tuple[int, float]] | None = None,
         limit_s: float = LIMIT_S,
         py_spy: str | None = None,
         native: bool = False,
         native_limit_s: float = NATIVE_LIMIT_S,
     ) -> None:
-        look = look_lightly(pids_by_rank, now, last_output_at=last_output_at, progress=progress)
+        """Start reading the stacks.
+
+        `look`: the snapshots of `look_lightly`. `limit_s`: seconds for `SIDE_BY_SIDE` ranks. `py_spy`: the executable;
+        None to search it. `native`: also read native frames, within `native_limit_s` seconds.
+        """
         self._shots = {shot.rank: shot for shot in look}
         self._native = native
         self._plain_s = limit_s * max(1, -(-len(look) // SIDE_BY_SIDE))

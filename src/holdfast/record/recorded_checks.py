@@ -1,21 +1,25 @@
-"""Reads the state of a job's pre-checks from its journal, also while they run."""
+"""Reads the state of jobs' pre-checks from the journal, also while they run."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from holdfast.model.check_results import ChecksTaken
+from holdfast.model.check_results import ChecksTaken, CheckState
 from holdfast.model.codec import decode_event
 from holdfast.model.events import ChecksFinished, ChecksMoved
 from holdfast.record.database import Unusable, open_for_reading
+from holdfast.record.job_views import JobState, JobView
 
 _LAST = (
     "SELECT event FROM events WHERE job = ? AND"
     ' CAST(event AS TEXT) LIKE \'{"type":"checks_%\' ORDER BY seq DESC LIMIT 1'
 )
+
+_OF_REPORT = "SELECT id, json_extract(report, '$.attempts[#-1].checks.state') FROM jobs WHERE report IS NOT NULL"
 
 
 def last_round(home: Path, job_id: str) -> ChecksTaken | None:
@@ -46,3 +50,28 @@ def last_round_in(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
             return event.taken or ChecksTaken(state=event.state)
         case _:
             return None
+
+
+def check_states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
+    """Return the state of each job's last pre-checks by job id: DISABLED, CHECKING, FAIL or PASS.
+
+    A running job without a recorded round of checks is CHECKING.
+    """
+    found: dict[str, str] = {}
+    try:
+        db = open_for_reading(home)
+    except Unusable:
+        return found
+    if db is None:
+        return found
+    try:
+        found = {job: state for job, state in db.execute(_OF_REPORT) if state}
+        for view in views:
+            if view.state is JobState.RUNNING:
+                taken = last_round_in(db, view.id)
+                found[view.id] = (taken.state if taken else CheckState.CHECKING).value
+    except sqlite3.Error:
+        return found  # SQLite was built without JSON: `holdfast show` still shows the state of an ended job
+    finally:
+        db.close()
+    return found

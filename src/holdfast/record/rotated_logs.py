@@ -11,10 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.record.log_tail import BLOCK_BYTES, tail_start
 from holdfast.safe_files import opened
 
 MOST_PIECES = 1000
+#: The size of the blocks in which a log is read backwards: a log may have gigabytes.
+BLOCK_BYTES = 1 << 20
 
 #: A position in a log: the inode number of the file, and the byte offset in it.
 Mark = tuple[int, int]
@@ -80,3 +81,23 @@ def tail_mark(path: str | Path, lines: int) -> Mark | None:
             if at > 0 or lines <= 0:
                 return inode, at
     return None
+
+
+def tail_start(file: BinaryIO, lines: int) -> int:
+    """Return the byte offset at which the last `lines` lines of an open file begin, found by reading backwards."""
+    end = file.seek(0, os.SEEK_END)
+    at, wanted = end, lines
+    while at > 0 and lines > 0:
+        size = min(BLOCK_BYTES, at)
+        at -= size
+        file.seek(at)
+        block = file.read(size)
+        found = len(block)
+        # The newline at the end of the file begins no further line.
+        if at + size == end and block.endswith(b"\n"):
+            found -= 1
+        while (found := block.rfind(b"\n", 0, found)) >= 0:
+            wanted -= 1
+            if wanted == 0:
+                return at + found + 1
+    return end if lines <= 0 else 0

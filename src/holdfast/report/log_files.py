@@ -9,8 +9,7 @@ from holdfast.errors import BadUsage
 from holdfast.model import human_format
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_directory import logs_of
-from holdfast.record.log_tail import BLOCK_BYTES
-from holdfast.record.rotated_logs import Mark, pieces
+from holdfast.record.rotated_logs import BLOCK_BYTES, Mark, pieces
 from holdfast.safe_text import one_line
 
 STREAMS = ("stdout", "stderr")

@@ -13,8 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.model.noun_base import Noun
-from holdfast.record.log_tail import BLOCK_BYTES
-from holdfast.record.rotated_logs import Mark, pieces
+from holdfast.record.rotated_logs import BLOCK_BYTES, Mark, pieces
 from holdfast.record.timed_logs import timed_pieces
 
 #: The number of bytes of one log that a page searches.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from holdfast.catalogue.ascend import shipped_codes
-from holdfast.catalogue.fault_codes import rules_text, vendors
+from holdfast.catalogue.fault_codes import rules_text, shipped_codes, vendors
 from holdfast.decide.faults.fault_policy import Levels, Policy, Rules, catalogue_levels, merged, policy_of
 from holdfast.decide.faults.holdfast_format import read_rules
 

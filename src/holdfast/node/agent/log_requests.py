@@ -17,8 +17,7 @@ import msgspec
 from holdfast.decide.phases import Phase
 from holdfast.model.log_time_format import record
 from holdfast.observe.folder_watch import FolderWatch
-from holdfast.record.log_tail import tail_start
-from holdfast.record.rotated_logs import before_end, files_of, older, tail_mark
+from holdfast.record.rotated_logs import before_end, files_of, older, tail_mark, tail_start
 from holdfast.record.timed_logs import has_times, later, read_on, since_mark
 from holdfast.safe_files import opened
 from holdfast.wire.node_messages import LogFrom, LogPiece, LogRead, ReadLog, RemoteLogFile

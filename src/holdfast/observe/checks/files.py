@@ -14,11 +14,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from holdfast.bundle_detection import in_tree
 from holdfast.model.check_interface import AvoidNode, DiagnosisAction, Note, StopJob, Verdict
 from holdfast.model.job_spec import JobSpec, Role
+from holdfast.model.noun_base import Noun
 from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size, size_of
 from holdfast.observe.checks.disk import existing
-from holdfast.observe.checks.program_words import Program, program_of, users_python
 from holdfast.observe.checks.quota import quota_left
 from holdfast.untrusted import json_leniently
 
@@ -33,6 +34,9 @@ for name in json.loads(sys.argv[2]):
     except ValueError: pass
 print(json.dumps(missing))
 """
+
+
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 
 
 class FilesParams(Params, frozen=True, kw_only=True):
@@ -247,3 +251,50 @@ def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return []  # an interpreter that cannot run will fail with its own message when the worker starts
     return [name for name in answer if isinstance(name, str)] if isinstance(answer, list) else []
+
+
+class Program(Noun, frozen=True, kw_only=True):
+    """A Python program of the job."""
+
+    interpreter: str
+    script: str = ""
+    module: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """Whether it runs with the same interpreter as holdfast."""
+        if self.interpreter == sys.executable:
+            return True
+        import shutil  # imported late: it loads compression modules, 10 ms
+
+        found = shutil.which(self.interpreter)
+        # Do not resolve links: a virtual environment's python is a link to another Python, but a different interpreter.
+        return found is not None and os.path.abspath(found) == os.path.abspath(sys.executable)  # noqa: PTH100 - Path.resolve would follow the link
+
+
+def users_python() -> str:
+    """Return the interpreter for a command that names none: holdfast's own Python, or `python3` if holdfast runs from a
+    bundled runtime."""
+    return "python3" if in_tree(sys.prefix) else sys.executable
+
+
+def program_of(command: Sequence[str]) -> Program | None:
+    """Return the Python program that a command runs; None if it runs another kind of program."""
+    if not command:
+        return None
+    first = command[0]
+    if first.endswith(".py"):
+        return Program(interpreter=users_python(), script=first)
+    if not Path(first).name.startswith("python") and first != sys.executable:
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word == "-m":
+            return Program(interpreter=first, module=next(words, ""))
+        if word == "-c" or word == "-":
+            return None
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return Program(interpreter=first, script=word)
+    return None

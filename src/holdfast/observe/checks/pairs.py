@@ -170,3 +170,21 @@ def receive(link: socket.socket, size: int) -> bytes:
             raise ConnectionError("Connection closed by the partner")
         done += count
     return bytes(data)
+
+
+class Links(BuiltIn):
+    """Provides the name by which users choose the test of links between nodes.
+
+    One machine cannot measure such a link. The owner tests them in pairs of nodes, once all nodes have passed their
+    checks.
+    """
+
+    name = "links"
+    question = "Can each node of the job exchange data with two others?"
+    cost = "0.1 s for any number of nodes; on one machine nothing"
+    blame = "network"
+
+    def look(self, context: Context) -> Verdict:
+        if len(context.nodes) < 2:
+            return good("there is one node, and no link between nodes")
+        return good("the owner measures the links when every node has passed its checks")

@@ -18,11 +18,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.catalogue.ascend import PUBLIC_RESOURCES
 from holdfast.catalogue.fault_codes import all_codes, canonical
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.untrusted import Malformed, json_value
 
+#: The components of Ascend clusters that may report public faults.
+PUBLIC_RESOURCES = frozenset({"CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage"})
 MOST_DEVICES = 64
 MOST_FAULTS = 100
 LONGEST = 65_536
