@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from holdfast.model.check_interface import PreCheckOperator
 from holdfast.model.check_results import CheckInfo, ParamInfo
 from holdfast.model.noun_base import Noun
@@ -126,8 +128,6 @@ def _params(cls: Any, in_full: bool) -> tuple[tuple[ParamInfo, ...], bool]:
 
 def struct_params(struct: Any) -> tuple[ParamInfo, ...]:
     """Return the fields of a `Params` struct with their defaults and descriptions."""
-    import msgspec
-
     info = msgspec.inspect.type_info(struct)
     assert isinstance(info, msgspec.inspect.StructType)
     found = []

@@ -7,6 +7,7 @@ other child belongs to the job, and no other module has to be consulted.
 from __future__ import annotations
 
 import os
+import select
 import signal
 from typing import TYPE_CHECKING
 
@@ -136,8 +137,6 @@ class Child:
         A child in uninterruptible sleep would block this process for ever, so the wait ends after `wait_s` seconds.
         Such a child is reaped as an orphan when it dies. Any other child is gone within milliseconds.
         """
-        import select  # imported late: hardly any start needs it
-
         self.kill()
         select.select([self.pidfd], [], [], wait_s)
         self._reap(os.WEXITED | os.WNOHANG)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
 from typing import BinaryIO
 
@@ -77,8 +78,6 @@ def read_given(path: Name, most_bytes: int) -> bytes:
     """
     if not_a_file(path) not in ("a named pipe", "a device"):
         return read_file(path, most_bytes)
-    import select  # imported late: a start without a pipe needs no `select`
-
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         data = bytearray()

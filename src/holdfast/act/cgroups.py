@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import select
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -199,9 +202,6 @@ def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self"
 
 def _ended(pidfds: Iterable[int], wait_s: float) -> list[int]:
     """Return the pidfds whose processes end within `wait_s` seconds."""
-    import select  # imported late: only the cleanup of a lost job needs both modules
-    import time
-
     left, ended = set(pidfds), list[int]()
     until = time.monotonic() + wait_s
     while left and (rest := until - time.monotonic()) > 0:
@@ -212,8 +212,6 @@ def _ended(pidfds: Iterable[int], wait_s: float) -> list[int]:
 
 
 def _left(job_id: str, mounts: tuple[Mount, ...]) -> Iterator[Path]:
-    import re
-
     ours = re.compile(re.escape(_prefix(job_id)) + r"\d+")
     for mount in mounts:
         if mount.version == 1 and "memory" not in mount.controllers:

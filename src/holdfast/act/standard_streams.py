@@ -11,6 +11,7 @@ work.
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 from holdfast.act.linux import in_background
@@ -84,7 +85,6 @@ class Streams:
         return bool(self._ours)
 
     def _fit(self, ours: int, real: int) -> None:
-        import fcntl
         import termios
 
         try:

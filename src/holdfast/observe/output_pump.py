@@ -6,6 +6,7 @@ cache, and the end of a stream, which every report needs, would have to be read 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -98,7 +99,6 @@ def line_prefix(
     holdfast it may also contain ${hostname} and the names in `more`.
     """
     if template := env.get(TEMPLATE_VARIABLE):
-        import os
         from string import Template
 
         fields = {"role_name": role, "rank": rank, "local_rank": local_rank, "hostname": os.uname().nodename}

@@ -6,6 +6,7 @@ sqlite3 is imported inside the functions, so that a start pays for the import on
 from __future__ import annotations
 
 import enum
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -228,8 +229,6 @@ def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
 
 def unusable(error: OSError | sqlite3.Error) -> Unusable:
     """Convert an error of the operating system or of SQLite to an `Unusable`."""
-    import errno
-
     if isinstance(error, OSError):
         kind = {
             errno.ENOSPC: DatabaseTrouble.FULL,

@@ -8,6 +8,7 @@ removed. This module does not interpret the entries.
 from __future__ import annotations
 
 import enum
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,8 +78,6 @@ class Standings:
     @classmethod
     def for_writing(cls, home: Path, *, busy_ms: int = BUSY_MS) -> Standings:
         """Open the log, and create it if it is missing. `busy_ms`: milliseconds to wait for another writer."""
-        import sqlite3
-
         path = home / FILE_NAME
         try:
             db = open_for_writing(home)
@@ -99,8 +98,6 @@ class Standings:
     @classmethod
     def for_reading(cls, home: Path) -> Standings:
         """Open the log for reading only; a missing log counts as empty."""
-        import sqlite3
-
         path = home / FILE_NAME
         try:
             db = open_for_reading(home)
@@ -115,8 +112,6 @@ class Standings:
 
     def append(self, now: float, kind: RowKind, bodies: Iterable[bytes]) -> int:
         """Append entries atomically; return the sequence number of the last. They are on the disk on return."""
-        import sqlite3
-
         db = self._opened()
         try:
             db.execute("PRAGMA synchronous = FULL")
@@ -133,8 +128,6 @@ class Standings:
 
     def after(self, seq: int) -> Iterator[StandingRow]:
         """Yield every entry after a sequence number, in order."""
-        import sqlite3
-
         if self._db is None:
             return
         try:
@@ -151,8 +144,6 @@ class Standings:
 
     def snapshot(self) -> tuple[int, bytes] | None:
         """Return the newest snapshot: the sequence number of its last entry, and the state."""
-        import sqlite3
-
         if self._db is None:
             return None
         try:
@@ -164,8 +155,6 @@ class Standings:
     def save_snapshot(self, seq: int, state: bytes) -> bool:
         """Save a state that includes every entry up to `seq`. Return False on failure, which only makes later reads
         slower."""
-        import sqlite3
-
         db = self._opened()
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -192,8 +181,6 @@ class Standings:
         at_a_time: about how many entries to remove in one call, at most.
         left: body of the entry that replaces the removed events, for readers of another version.
         """
-        import sqlite3
-
         db = self._opened()
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -223,8 +210,6 @@ class Standings:
 
     def count_refused(self, reason: str, count: int = 1) -> None:
         """Count refused events. A failure is ignored, so that it does not hide the refusal."""
-        import sqlite3
-
         try:
             self._opened().execute(
                 "INSERT INTO fault_refused (reason, count) VALUES (?, ?)"
@@ -236,8 +221,6 @@ class Standings:
 
     def refused(self) -> dict[str, int]:
         """Return the number of refused events by reason."""
-        import sqlite3
-
         if self._db is None:
             return {}
         try:
@@ -247,8 +230,6 @@ class Standings:
 
     def note_tries(self, devices: str, tries: int, now: float) -> None:
         """Record the number of consecutive failed resets of these devices. A failure to write is ignored."""
-        import sqlite3
-
         try:
             self._opened().execute("INSERT OR REPLACE INTO fault_resets VALUES (?, ?, ?)", (devices, tries, now))
         except sqlite3.Error:
@@ -256,8 +237,6 @@ class Standings:
 
     def tries(self, devices: str) -> tuple[int, float]:
         """Return the recorded number of failed resets, and the time of the record; (0, 0.0) without a record."""
-        import sqlite3
-
         try:
             row = self._opened().execute("SELECT tries, now FROM fault_resets WHERE devices = ?", (devices,)).fetchone()
         except sqlite3.Error:
@@ -266,8 +245,6 @@ class Standings:
 
     def count_reset(self, node: str, devices: Iterable[str], result: str) -> None:
         """Count one reset of each device, with its result `succeeded` or `failed`. A failure to write is ignored."""
-        import sqlite3
-
         try:
             for device in devices:
                 self._opened().execute(
@@ -279,8 +256,6 @@ class Standings:
 
     def reset_counts(self) -> list[tuple[str, str, str, int]]:
         """Return (node, device, result, number of resets) tuples; empty if none were counted."""
-        import sqlite3
-
         try:
             rows = self._db.execute("SELECT node, device, result, count FROM reset_counts") if self._db else []
             return [(str(node), str(device), str(result), int(count)) for node, device, result, count in rows]
@@ -288,8 +263,6 @@ class Standings:
             return []
 
     def close(self) -> None:
-        import sqlite3
-
         if self._db is not None:
             db, self._db = self._db, None
             try:
@@ -303,8 +276,6 @@ class Standings:
         return self._db
 
     def _undo(self) -> None:
-        import sqlite3
-
         try:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")

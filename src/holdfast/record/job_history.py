@@ -6,6 +6,7 @@ Nothing is written: a job whose owner has died keeps its last known state until 
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,8 +81,6 @@ def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory 
 
 
 def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[AttemptRecord]]:
-    import sqlite3
-
     found: dict[str, list[AttemptRecord]] = {}
     try:
         for job, record in _of_jobs(db, "SELECT job, record FROM attempts{} ORDER BY job, attempt", "job", wanted):
@@ -102,8 +101,6 @@ def _of_jobs(db: sqlite3.Connection, sql: str, column: str, wanted: set[str]) ->
 
 
 def _specs(db: sqlite3.Connection, wanted: set[str]) -> dict[str, JobSpec]:
-    import sqlite3
-
     found: dict[str, JobSpec] = {}
     try:
         for job, spec in _of_jobs(db, "SELECT id, spec FROM jobs{}", "id", wanted):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -186,8 +187,6 @@ def _locked(directory: Path) -> int | None:
 
 def _forget(db: object, job: str) -> None:
     """Remove the job from the journal. The file keeps its size: SQLite reuses the pages. Raises `Unusable`."""
-    import sqlite3
-
     assert isinstance(db, sqlite3.Connection)
     try:
         with db:
@@ -202,8 +201,6 @@ def _naming(home: Path, jobs: Sequence[str], devices: Mapping[str, str] | None) 
     """Return the jobs whose report names one of the devices, each with that device and its standing."""
     if not devices:
         return {}
-    import sqlite3
-
     found: dict[str, str] = {}
     try:
         db = open_for_reading(home)

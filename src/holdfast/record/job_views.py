@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import socket
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,8 +172,6 @@ def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
 
 def events_after(home: Path, job_id: str, seq: int) -> Iterator[tuple[int, float, Event]]:
     """Yield the events of a job after sequence number `seq`, as (number, now, event)."""
-    import sqlite3
-
     db = _open_quietly(home)
     if db is None:
         return
@@ -230,8 +229,6 @@ def _as_it_stands(home: Path, view: JobView) -> JobView:
 
 
 def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
-    import sqlite3
-
     try:
         rows = db.execute(
             "SELECT id, name, created, host, pid, ended, outcome, code, phrase,"
@@ -389,8 +386,6 @@ def _bring_home(home: Path, report: JobReport) -> None:
 
 
 def _stored(db: sqlite3.Connection, job_id: str) -> tuple[JobReport | None, tuple[AttemptRecord, ...]]:
-    import sqlite3
-
     try:
         row = db.execute("SELECT report FROM jobs WHERE id = ?", (job_id,)).fetchone()
         records = db.execute("SELECT record FROM attempts WHERE job = ? ORDER BY attempt", (job_id,)).fetchall()

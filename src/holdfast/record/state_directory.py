@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,8 +43,6 @@ def unreadable(home: Path) -> str:
 
 
 def _listed_home() -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(os.getuid()).pw_dir or "/"
     except KeyError:

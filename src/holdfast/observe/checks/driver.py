@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import importlib.util
 import re
+import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -137,8 +138,6 @@ def torch_runtime(kind: str) -> str:
 
 def run_tool(command: list[str]) -> str | None:
     """Run a vendor's tool and return its output; empty if it is not installed, None if it fails or takes too long."""
-    import subprocess  # imported late: only machines with such a device need it
-
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TOOL_S, check=False)
     except FileNotFoundError:

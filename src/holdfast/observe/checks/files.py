@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
 import warnings
@@ -241,7 +242,6 @@ def unresolved(names: Iterable[str], search: Sequence[str], program: Program) ->
 
 def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the packages that another interpreter cannot find, by running it."""
-    import json  # imported late: only this rare case needs both, and they cost 20 ms
     import subprocess
 
     command = [interpreter, "-c", _ASK, json.dumps(list(search)), json.dumps(list(names))]

@@ -9,6 +9,7 @@ this user may trace: the job's own, and all processes for root.
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 from collections.abc import Iterable, Iterator
 
@@ -171,8 +172,6 @@ def _job(pid: int) -> str:
 
 
 def _user(uid: int) -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -9,8 +9,10 @@ import _ctypes  # `_ctypes` loads faster: `ctypes` creates three dozen types
 import errno
 import functools
 import os
+import re
 import select
 import stat
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +31,6 @@ _LONGEST = 65_536
 @functools.cache
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """Return the patterns of a record of /dev/kmsg and of a printed line's time stamp, compiled at the first use."""
-    import re
-
     return re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL), re.compile(rb"^\[\s*(\d+\.\d+)\]")
 
 
@@ -291,8 +291,6 @@ def c_call(name: str, *words: int | bytes) -> int:
 
 
 def _folder_gone(noted: bytes) -> bool:
-    import struct  # imported late: no start needs it
-
     at = 0
     while at + 16 <= len(noted):
         _, mask, _, length = struct.unpack_from("iIII", noted, at)
