@@ -53,7 +53,7 @@ BUILT_IN: dict[str, str] = {
     "processes": f"{_HERE}.processes:Processes",
     "leftovers": f"{_HERE}.leftovers:Leftovers",
     "cpu": f"{_HERE}.cpu:Cpu",
-    "hogs": f"{_HERE}.hogs:Hogs",
+    "hogs": f"{_HERE}.processes:Hogs",
     "standing": f"{_HERE}.standing:StandingCheck",
     "driver": f"{_HERE}.driver:Driver",
     "matmul": f"{_HERE}.matmul:Matmul",

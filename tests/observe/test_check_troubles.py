@@ -27,7 +27,6 @@ from holdfast.observe.checks.cpu import Cpu
 from holdfast.observe.checks.disk import Disk
 from holdfast.observe.checks.driver import Driver, numbers
 from holdfast.observe.checks.files import Files, program_of
-from holdfast.observe.checks.hogs import Hogs
 from holdfast.observe.checks.leftovers import Leftovers
 from holdfast.observe.checks.limits import Limits
 from holdfast.observe.checks.matmul import Matmul
@@ -36,7 +35,7 @@ from holdfast.observe.checks.mounts import Mounts, touch
 from holdfast.observe.checks.names import Names
 from holdfast.observe.checks.pairs import Pairs
 from holdfast.observe.checks.ports import Ports
-from holdfast.observe.checks.processes import Processes
+from holdfast.observe.checks.processes import Hogs, Processes
 from holdfast.observe.checks.standing import StandingCheck
 from holdfast_testing import planted_troubles
 

@@ -15,8 +15,7 @@ from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.jobfile.job_file_keys import ALIASES, CompletionKeys, JobKeys, ResourceKeys, RestartKeys, RoleKeys
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of, malformed, wrong
 from holdfast.launch.jobfile.job_file_values import command_of, env_of, size, written
-from holdfast.launch.jobfile.parameter_references import judge
-from holdfast.launch.jobfile.runtime_section import parameters_of, runtime_of
+from holdfast.launch.jobfile.runtime_section import judge_references, parameters_of, runtime_of
 from holdfast.launch.jobfile.secret_values import secrets_of
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.check_results import CheckChoice
@@ -112,7 +111,7 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
         binds=binds,
     )
     if b"<%" in text:
-        judge(found, spec, said.secrets or (), {"roles": "roles", "command": "command"})
+        judge_references(found, spec, said.secrets or (), {"roles": "roles", "command": "command"})
     if spec.world_size > MOST_WORKERS:
         found.add("roles", f"expected at most {MOST_WORKERS} workers, got {spec.world_size}")
     told = {"on-event": said.on_event, "on-end": said.on_end, "summary": said.summary}

@@ -25,8 +25,7 @@ from holdfast.launch.jobfile.openpai_values import (
     script_of,
     shell,
 )
-from holdfast.launch.jobfile.parameter_references import judge
-from holdfast.launch.jobfile.runtime_section import parameters_of
+from holdfast.launch.jobfile.runtime_section import judge_references, parameters_of
 from holdfast.launch.jobfile.secret_values import secrets_of
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import NAME, Completion, JobSpec, Resources, Role
@@ -176,7 +175,7 @@ def job_of(
         pai=True,
     )
     secrets = secrets_of(found, keys.secrets, here=fetches) if keys.secrets else {}
-    judge(found, spec, keys.secrets or (), {"roles": "taskRoles", "command": "commands"})
+    judge_references(found, spec, keys.secrets or (), {"roles": "taskRoles", "command": "commands"})
     return JobFile(spec, None, (), secrets=secrets, notes=tuple(dict.fromkeys(notes)))
 
 

@@ -1,22 +1,26 @@
-"""Reads the runtime keys of a job file: prerequisites, plugins, parameters."""
+"""Reads the runtime keys of a job file: prerequisites, plugins, parameters. It checks references to parameters and
+secrets, such as `<% $parameters.lr %>`, before anything starts: an unknown name is a mistake.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import BadUsage
 from holdfast.fetch.prerequisite_uris import uri_of
 from holdfast.launch.jobfile.job_file_keys import DaemonKeys, HookKeys, PluginKeys, PrerequisiteKeys, SshKeys
-from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of
+from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of, no_such
 from holdfast.launch.jobfile.job_file_values import command_of, env_of, size
 from holdfast.lazy_pattern import Lazy
-from holdfast.model.job_spec import NAME
+from holdfast.model.job_spec import NAME, JobSpec
 from holdfast.model.runtime_plan import Daemon, Hook, Prerequisite, RuntimePlan, Ssh
-from holdfast.runtime.name_expansion import has_names
+from holdfast.runtime.name_expansion import has_names, parameters_in
 
 SHA256 = Lazy(r"[0-9a-fA-F]{64}")
 PARAMETER = Lazy(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_REFERENCE = Lazy(r"<%\s*\$(parameters|secrets)\.([^\s%]+)\s*%>")
 MOST_TRIES = 100
 MOST_RESTARTS = 10_000
 _KEYS = ("ssh-ed25519 ", "ssh-rsa ", "ssh-dss ", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-")
@@ -172,3 +176,31 @@ def parameters_of(found: Mistakes, said: Any, written: Mapping[str, str]) -> dic
         if not PARAMETER.fullmatch(name):
             found.add(f"parameters.{name}", "expected a name of letters, digits, `_`, `-` or `.`")
     return dict(written)
+
+
+def judge_references(found: Mistakes, spec: JobSpec, secrets: Collection[str], names: Mapping[str, str]) -> None:
+    """Add a mistake for each reference to a parameter or secret that does not exist.
+
+    `secrets`: the names of the secrets. `names`: the file's own keys for `roles` and `command`.
+    """
+    known = {"parameters": {**parameters_in(os.environ), **spec.parameters}, "secrets": secrets}
+    for where, text in _texts(spec, names):
+        for token in _REFERENCE.finditer(text) if "<%" in text else ():
+            group, key = token[1], token[2]
+            if key not in known[group]:
+                found.add(where, no_such(f"name in `{group}`", key, known[group]))
+
+
+def _texts(spec: JobSpec, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for role in spec.roles:
+        where = f"{names['roles']}.{role.name}"
+        yield from ((f"{where}.{names['command']}", word) for word in role.command)
+        yield from ((f"{where}.env.{key}", value) for key, value in role.env.items())
+    plan = spec.runtime
+    for daemon in plan.daemons:
+        yield from ((f"plugins.daemons.{daemon.name}.command", word) for word in daemon.command)
+        yield from ((f"plugins.daemons.{daemon.name}.env.{key}", value) for key, value in daemon.env.items())
+    for i, hook in enumerate(plan.hooks):
+        yield from ((f"plugins.hooks[{i}].command", word) for word in hook.command)
+    for one in plan.prerequisites:
+        yield f"prerequisites.{one.name}.uri", one.uri

@@ -1,7 +1,8 @@
-"""Are there many zombies, or processes that are stuck in the kernel?"""
+"""Do other processes use the cores? Are there many zombies, or processes that are stuck in the kernel?"""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from msgspec import Meta
@@ -76,3 +77,65 @@ def switches(pid: int) -> str:
     """Return the process's counts of context switches from /proc, as text to compare."""
     rows = proc_files.text(f"/proc/{pid}/status").splitlines()
     return " ".join(row.split()[-1] for row in rows if "ctxt_switches" in row)
+
+
+class HogsParams(Params, frozen=True, kw_only=True):
+    min_idle_percent: Annotated[float, Meta(ge=0, le=100, description="of the cores this job may use, idle")] = 50.0
+    window_s: Annotated[float, Meta(gt=0, le=60, description="how long the use of the cores is watched")] = 0.5
+
+
+class Hogs(BuiltIn):
+    name = "hogs"
+    question = "Are the cores free, or do other processes use them?"
+    cost = "0.5 s of waiting, 10 ms of CPU"
+    Params = HogsParams
+    retries = 2
+    interval_s = 1.0
+    time_limit_s = 30.0
+
+    def look(self, context: Context) -> Verdict:
+        params: HogsParams = self.params
+        mine = os.sched_getaffinity(0)
+        before, used_before = idle_ticks(), used_ticks()
+        proc_files.pause(params.window_s)
+        after, used_after = idle_ticks(), used_ticks()
+        idle = whole = 0
+        for core in mine & before.keys() & after.keys():
+            idle += after[core][0] - before[core][0]
+            whole += after[core][1] - before[core][1]
+        if not whole:
+            return self.unsure(context, "/proc/stat does not tell how much of the cores is idle")
+        percent = 100 * idle / whole
+        figures = {"idle_percent": round(percent, 1), "cores": len(mine)}
+        if percent >= params.min_idle_percent:
+            return good(f"{percent:.0f} % of {len(mine)} cores idle", figures)
+        busy = sorted(((ticks - used_before.get(pid, ticks), pid) for pid, ticks in used_after.items()), reverse=True)
+        seconds = params.window_s * os.sysconf("SC_CLK_TCK")
+        grave = [(ticks / seconds, pid) for ticks, pid in busy[:3] if ticks > 0.1 * seconds]
+        most = [f"pid {pid} ({proc_files.command(pid)}) {used:.1f}" for used, pid in grave]
+        who = f"; cores used: {', '.join(most)}" if most else "; the host itself takes the time (steal)"
+        return self.bad(
+            context,
+            f"{percent:.0f} % of {len(mine)} cores idle, {params.min_idle_percent:g} % asked{who}",
+            "End what an earlier job left behind, or wait until the other work is done.",
+            blame="platform",
+            figures=figures,
+        )
+
+
+def idle_ticks() -> dict[int, tuple[int, int]]:
+    """Return core → (idle ticks, all ticks) since boot. Waiting for a disk counts as idle."""
+    found = {}
+    for line in proc_files.text("/proc/stat").splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            ticks = [int(field) for field in fields[:8]]
+            found[int(name[3:])] = (ticks[3] + ticks[4], sum(ticks))
+    return found
+
+
+def used_ticks() -> dict[int, int]:
+    """Return pid → CPU ticks used so far."""
+    return {
+        pid: int(fields[11]) + int(fields[12]) for pid in proc_files.pids() if len(fields := proc_files.stat(pid)) > 12
+    }
