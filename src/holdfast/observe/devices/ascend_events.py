@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.model.faults import Assertion, FaultEvent, Severity
-from holdfast.observe.devices.reported_faults import FUTURE_S, LONGEST, OLDEST_S, FaultRejected
-from holdfast.untrusted import Malformed, json_value
+from holdfast.observe.devices.reported_faults import FUTURE_S, OLDEST_S, FaultRejected, object_in
 
 SOURCE = "ascend"
 MOST_LOGIC_ID = 1023
@@ -26,15 +25,7 @@ _SEVERITIES: dict[Any, Severity] = {**dict(enumerate(Severity)), **{str(each): e
 
 def read_line(line: bytes | str, now: float, *, node: str = "") -> FaultEvent:
     """Return the event of one line. Raises `FaultRejected` that names the expected form."""
-    if len(line) > LONGEST:
-        raise FaultRejected(f"the line is longer than {LONGEST} bytes")
-    try:
-        item = json_value(line)
-    except Malformed as error:
-        raise FaultRejected(f"it is not JSON: {error}") from error
-    if not isinstance(item, dict):
-        raise FaultRejected("a JSON object was expected")
-    fields = {str(key).lower().replace("_", ""): value for key, value in item.items()}
+    fields = {str(key).lower().replace("_", ""): value for key, value in object_in(line).items()}
     number = fields.get("logicid", fields.get("deviceid"))
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_LOGIC_ID:
         raise FaultRejected(f"`LogicID` from 0 to {MOST_LOGIC_ID} was expected")

@@ -66,6 +66,14 @@ def read_line(
     `now`: seconds since the epoch. `source`: the name of the socket or file, for events. `known`: whether a code is
     known. `resources`: the senders that may use the public form.
     """
+    item = object_in(line)
+    if "faults" in item:
+        return _public(item, now, source, known, resources)
+    return _own(item, now, source, known)
+
+
+def object_in(line: bytes | str) -> dict[str, Any]:
+    """Return the JSON object of a line. Raises `FaultRejected`."""
     if len(line) > LONGEST:
         raise FaultRejected(f"the line is longer than {LONGEST} bytes")
     try:
@@ -74,9 +82,7 @@ def read_line(
         raise FaultRejected(f"it is not JSON: {error}") from error
     if not isinstance(item, dict):
         raise FaultRejected("a JSON object was expected")
-    if "faults" in item:
-        return _public(item, now, source, known, resources)
-    return _own(item, now, source, known)
+    return item
 
 
 def _own(item: dict[str, Any], now: float, source: str, known: Callable[[str], bool]) -> list[FaultEvent]:
