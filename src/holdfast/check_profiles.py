@@ -29,7 +29,7 @@ class CheckRef(Noun, frozen=True, kw_only=True):
     kind: CheckKind
     #: `module:Class`, or the path of a file.
     target: str
-    #: Only for `FILE`: the name of the class in the file.
+    #: The name of the class in the file; empty for kinds other than `FILE`.
     member: str = ""
 
     @property

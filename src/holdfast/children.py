@@ -121,7 +121,7 @@ class Child:
             else:
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it has just ended, or was reaped
+            pass  # the child has just ended, or was reaped
 
     def reap(self) -> int | None:
         """Reap it after its end. Returns the exit status, or minus its signal; None if another part of the process

@@ -186,12 +186,12 @@ def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self"
         try:
             watched[os.pidfd_open(pid)] = pid
         except OSError:
-            pass  # it ended after it was listed
+            pass  # the process has ended since it was listed
     for base in bases:
         try:
             _kill(base)
         except PermissionError:
-            pass  # another user owns it: it stays, and the result does not contain it
+            pass  # another user owns the group: its processes stay, and the result does not contain them
     dead = frozenset(watched[fd] for fd in _ended(watched, wait_s))
     for fd in watched:
         os.close(fd)
@@ -345,7 +345,7 @@ def _kill(base: Path) -> None:
                     os.kill(pid, signal.SIGKILL)
                     fresh += 1
             except ProcessLookupError:
-                pass  # it ended after it was listed
+                pass  # the process has ended since it was listed
         if not fresh:
             return
 

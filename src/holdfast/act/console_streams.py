@@ -88,8 +88,7 @@ class PrefixedStream:
         returns = b"\r" in block
         if held and (returns or held[0] == _RETURN):
             block, held, returns = held + block, b"", True
-        # Otherwise do not join the two: to copy each block for that would cost a quarter of the time that the prefixes
-        # cost.
+        # Otherwise keep the held bytes apart: copying each block takes a quarter of the time that its prefixes take.
         cut = block.rfind(b"\n") + 1
         if returns:
             # A `\r` belongs to the text after it: shown alone it would only put an empty line on the screen.

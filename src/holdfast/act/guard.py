@@ -143,7 +143,7 @@ def end_all(leave: frozenset[int] = frozenset()) -> int:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it ended after it was listed
+                pass  # the process has ended since it was listed
         if not [pid for pid in children(me) if pid not in leave]:
             return len(seen)
         try:

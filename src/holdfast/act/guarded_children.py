@@ -122,9 +122,9 @@ class ManagedChild:
         self.counts = counts
         self.pid = 0
         self.started = 0
-        #: When to restart it, in seconds on the guard's clock; None if no restart is due.
+        #: The time at which the guard restarts the ward, in seconds on the guard's clock; None if no restart is due.
         self.due: float | None = None
-        #: Its exit status, or minus the signal that ended it; None while it runs or is to be restarted.
+        #: The ward's exit status, or minus the signal that ended it; None while it runs or is to be restarted.
         self.status: int | None = None
         self._writer = -1
         self._settled = -1
@@ -147,7 +147,7 @@ class ManagedChild:
         try:
             os.write(self._writer, word)
         except OSError:
-            pass  # it has just ended, or its pipe is full of unread messages
+            pass  # the ward has just ended, or its pipe is full of unread messages
 
     def fork(self, guard: int, others: Sequence[ManagedChild], *, deaf: Iterable[int]) -> None:
         """Start the child. `deaf`: the signals that the guard has blocked and the child unblocks."""
@@ -338,7 +338,7 @@ class Guard:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it ended after it was listed
+                pass  # the process has ended since it was listed
 
     def _start_due(self) -> None:
         now = self._now()

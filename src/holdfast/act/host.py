@@ -189,7 +189,7 @@ class LocalHost:
         try:
             os.write(worker.process.go_fd, b"g")
         except BrokenPipeError:
-            pass  # it has died: its pidfd reports that
+            pass  # the worker has died: its pidfd reports that
 
     # ------------------------------------------------------------------------------------------ facts
 

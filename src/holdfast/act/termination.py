@@ -76,7 +76,7 @@ class Termination:
             # A stopped process handles the signal only when it continues.
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
-            pass  # it ended after it was listed
+            pass  # the process has ended since it was listed
 
 
 def request_stacks(pid: int, *, shielded: bool = False) -> bool:
@@ -93,7 +93,7 @@ def request_stacks(pid: int, *, shielded: bool = False) -> bool:
         _without_core(pid)
         os.kill(pid, signal.SIGABRT)
     except (OSError, ValueError):
-        return False  # it has ended, or may not be limited: the caller's SIGTERM meets the same error
+        return False  # the process has ended, or is another user's: the caller's SIGTERM meets the same error
     return True
 
 
@@ -112,7 +112,7 @@ def kill(pids: Iterable[int]) -> None:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it ended after it was listed
+            pass  # the process has ended since it was listed
 
 
 def _reached(pid: int, number: int) -> Iterator[int]:
@@ -140,7 +140,7 @@ def _is_shell(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/exe").readlink().name in _SHELLS
     except OSError:
-        return False  # it has ended, or may not be read
+        return False  # the process has ended, or is another user's
 
 
 def _is_helper(pid: int, child: int) -> bool:
@@ -150,7 +150,7 @@ def _is_helper(pid: int, child: int) -> bool:
     try:
         return b"multiprocessing" in Path(f"/proc/{child}/cmdline").read_bytes()
     except OSError:
-        return True  # it has ended
+        return True  # the child has ended
 
 
 def _in_foreground(pid: int) -> bool:

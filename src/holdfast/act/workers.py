@@ -44,10 +44,10 @@ class Worker(msgspec.Struct):
     started_at: float
     env: Mapping[str, str]
     warm: bool = False
-    #: The bytes read from its status pipe.
+    #: The bytes read from the worker's status pipe.
     said: bytes = b""
     status_open: bool = True
-    #: When it was seen dying, before its exit was reported; None if it was not.
+    #: The time at which the host saw the worker dying, before the kernel reported its exit; None if it did not.
     dying_at: float | None = None
 
     @property
@@ -126,7 +126,7 @@ class Workers:
                 try:
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
                 except ChildProcessError:
-                    pass  # it has been reaped already
+                    pass  # the child has been reaped already
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Notify every worker of the attempt to save and exit; return the ranks that listen."""
@@ -155,7 +155,7 @@ class Workers:
                 signal.pidfd_send_signal(worker.process.pidfd, number)
                 got += 1
             except ProcessLookupError:
-                pass  # it has ended: its pidfd reports that
+                pass  # the worker has ended: its pidfd reports that
         return got
 
     def pids(self) -> dict[int, int]:

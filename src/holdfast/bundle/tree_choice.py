@@ -49,7 +49,7 @@ def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
                 shutil.rmtree(old, ignore_errors=True)
         except OSError as error:
             if (place / NAME).is_file():
-                return place  # another `prepare` has built it meanwhile
+                return place  # another `prepare` has built the tree meanwhile
             raise NotBuilt(
                 f"the runtime cannot be built into {place}: {error.strerror or error}",
                 hint="export XDG_CACHE_HOME=/a/directory/of/yours",

@@ -139,7 +139,7 @@ def _make(folder: Path) -> None:
     if folder.exists():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     _make(folder.parent)
-    folder.mkdir(exist_ok=True)  # another `prepare` may make it at the same time
+    folder.mkdir(exist_ok=True)  # another `prepare` may make the folder at the same time
     folder.chmod(0o755)
 
 

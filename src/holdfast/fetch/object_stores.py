@@ -151,7 +151,7 @@ def _s3(uri: Uri, stall_s: float) -> tuple[Any, str]:
         skip_instance_cache=True,
         **options,
     )
-    # Only `ItemFetch` retries.
+    # `ItemFetch` retries, so the library must not.
     fs.retries = 1
     parts = urlsplit(uri.url)
     return fs, f"{parts.netloc}{unquote(parts.path)}"

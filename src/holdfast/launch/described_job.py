@@ -151,7 +151,7 @@ def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple
 def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
     """Raise BadUsage if `env` would not find the program on the user's PATH: its own message does not show the PATH."""
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
-        return  # it has options, or the message of `env` is clear
+        return  # `env` gets options, or its own message is clear
     path = environment.get("PATH") or os.defpath
     if not any(_runs(f"{directory or '.'}/{rest}") for directory in path.split(os.pathsep)):
         raise BadUsage(f"{place}: there is no program {rest} on the PATH ({path})", hint="echo $PATH")

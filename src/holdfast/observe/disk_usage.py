@@ -129,7 +129,7 @@ def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) ->
             return size, len(seen)
     for directory in directories:
         if "\0" in str(directory):
-            continue  # not a valid path
+            continue  # a path cannot contain NUL
         for parent, _, names in os.walk(directory):
             if not count(parent) or not all(count(f"{parent}/{name}") for name in names):
                 return size, len(seen)

@@ -63,7 +63,7 @@ class TimerPipe:
             except Malformed:
                 continue
             if timer.expiration_time > LATEST_S:
-                continue  # so late that it never expires
+                continue  # a timer so late never expires
             key = timer.pid, timer.scope_id
             if timer.expiration_time < 0:
                 self._timers.pop(key, None)

@@ -154,7 +154,7 @@ def pipe_size(fd: int) -> int:
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
     except OSError:
-        return 2 * DEFAULT_PIPE_BYTES  # not a pipe but a terminal: it holds no more than that
+        return 2 * DEFAULT_PIPE_BYTES  # the fd is a terminal, which holds no more than that
 
 
 def enlarge(fd: int, size: int) -> int:

@@ -250,7 +250,7 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
     ):
         if name.startswith(prefix):
             return Unusable(ailment, str(error))
-    # Not a database, a malformed page, a missing table or column: the content is not what holdfast wrote.
+    # The file is no database, or has a malformed page, or lacks a table or column: holdfast did not write this content.
     return Unusable(DatabaseTrouble.DAMAGED, str(error))
 
 

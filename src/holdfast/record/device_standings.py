@@ -280,7 +280,7 @@ class Standings:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # nothing was written anyway; the first error is the one to report
+            pass  # the transaction wrote nothing; the caller reports the first error
 
 
 def _laid_out(db: sqlite3.Connection, table: str = "fault_refused") -> bool:

@@ -37,7 +37,7 @@ class OwnerEnd(Noun, frozen=True, kw_only=True):
 
     pid: int
     signal: int
-    #: When the owner ended, in seconds since the epoch.
+    #: The time at which the owner ended, in seconds since the epoch.
     at: float
     #: The memory kill that the control group counted, if that explains a SIGKILL.
     memory_kill: MemoryKill | None = None

@@ -33,7 +33,7 @@ class OwnerAddress(Noun, frozen=True, kw_only=True):
     #: The address to dial.
     host: str
     port: int
-    #: When the note was written, in seconds since the epoch.
+    #: The time at which the note was written, in seconds since the epoch.
     began: float = 0.0
     #: Path of the job's key file on this machine; empty: the key came another way.
     key: str = ""

@@ -32,7 +32,7 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     name: str
     host: str
     pid: int
-    #: When the job was created, in seconds since the epoch.
+    #: The time at which the job was created, in seconds since the epoch.
     created: float
     #: The boot id of the owner's machine; empty: unknown.
     boot_id: str = ""

@@ -25,7 +25,7 @@ class SubmissionRecord(Noun, frozen=True, kw_only=True):
 
     platform: PlatformJob
     name: str
-    #: When the job was submitted, in seconds since the epoch.
+    #: The time at which the job was submitted, in seconds since the epoch.
     at: float
     #: The indices of an array, as the user wrote them; empty: a single job.
     array: str = ""

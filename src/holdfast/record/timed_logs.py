@@ -23,7 +23,7 @@ _READ_BYTES = 1024 * RECORD_BYTES
 class Span(Noun, frozen=True, kw_only=True):
     """Lines with the same time, or a part of a line that is longer than a block."""
 
-    #: When the lines were read from the worker, in seconds since the epoch; None: not recorded.
+    #: The time at which the lines were read from the worker, in seconds since the epoch; None: it was not recorded.
     at: float | None
     data: bytes
 

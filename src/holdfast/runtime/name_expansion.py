@@ -208,7 +208,7 @@ class _Expansion:
             }
         else:
             near = _nearest(group, GROUPS)
-            if near:  # otherwise it is a template of another tool
+            if near:  # otherwise the text is a template of another tool
                 self._note(at, f"there is no `${group}`; did you mean `${near}`?")
             return None
         if key not in table:

@@ -220,7 +220,7 @@ def _read_file(path: Path) -> dict[str, object]:
     for key, value in data.items():
         name = str(key).replace("_", "-")
         if name in SECTIONS:
-            continue  # another function reads sections
+            continue  # `settings/yaml_sections.py` reads sections
         if name not in BY_NAME:
             import difflib
 

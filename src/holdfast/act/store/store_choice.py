@@ -155,5 +155,5 @@ def torch_in(pid: int) -> Torch | None:
                     library = line.split(maxsplit=5)[5].strip()
                     return Torch(os.readlink(f"/proc/{pid}/exe"), os.path.dirname(library))
     except OSError:
-        pass  # it has ended, or another user owns it
+        pass  # the process has ended, or another user owns it
     return None

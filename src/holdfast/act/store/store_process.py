@@ -175,7 +175,7 @@ class Store:
         try:
             self._control.sendmsg([str(self._port).encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
         except OSError:
-            pass  # it has died: its pidfd reports that, and this process still has the listening socket
+            pass  # the store has died: its pidfd reports that, and this process still has the listening socket
 
     def _on_readable(self, fd: int, now: float) -> None:
         assert self._control is not None

@@ -14,7 +14,7 @@ from holdfast.act.warm.warm_command import OURS, PER_WORKER, Blueprint
 
 
 class NurseryInput(msgspec.Struct, frozen=True):
-    """What a nursery prepares workers for."""
+    """The command for which a nursery prepares workers, with their environment."""
 
     plan: Blueprint
     #: The variables that all its workers have in common.

@@ -63,7 +63,7 @@ def rouse(pid: int, pidfd: int) -> bool:
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGCONT)
     except ProcessLookupError:
-        return False  # it has just died: its pidfd reports that
+        return False  # the fork has just died: its pidfd reports that
     return True
 
 
@@ -102,5 +102,5 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         for fd in (order, go_read, status_write):
             os.close(fd)
     os.set_blocking(status_read, False)
-    children.forget(idle.child.pid)  # it is a process of the job from now on
+    children.forget(idle.child.pid)  # the fork is a process of the job from now on
     return Spawned(idle.child.pid, idle.child.pidfd, go_write, status_read)

@@ -76,7 +76,7 @@ def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
             with os.scandir(f"/proc/{pid}/fd") as entries:
                 links = {str(Path(entry.path).readlink()) for entry in entries}
         except OSError:
-            continue  # it has ended, or another user owns it
+            continue  # the process has ended, or another user owns it
         if held := sorted(links & paths):
             found[pid] = held
     return found

@@ -382,7 +382,7 @@ def _said(line: str, at: float) -> tuple[str, float]:
             own = int(entry.microseconds) / 1e6 if entry.microseconds else at
             line, at = said, at if wrong_time(own) else own
         except (Malformed, ValueError, OverflowError):
-            pass  # not a journal entry: parse the line as it is
+            pass  # the line is no journal entry: parse it as it is
     line = line[:LONGEST]
     return line, _own_time(line, at)
 

@@ -69,7 +69,7 @@ def _number(nvml: Any, handle: Any, index: int) -> int:
     """Return the number in the GPU's name: its device node's, which may differ from NVML's index."""
     try:
         return int(nvml.nvmlDeviceGetMinorNumber(handle))
-    except Exception:  # some drivers do not report it (the exception is the library's own): use NVML's index
+    except Exception:  # the library's own exception: some drivers do not report the number, so use NVML's index
         return index
 
 

@@ -161,7 +161,7 @@ class Finder:
                         raise ReadingStopped(f"{where} ({what}) may change what is imported after it")
                 self._block([*node.orelse, *node.finalbody], package, place, local)
             elif isinstance(node, ast.With) and _catches_warnings(node):
-                continue  # it restores the filters at its end
+                continue  # the `with` restores the filters at its end
             elif (step := constant_variable(node) or constant_filter(node)) is not None:
                 self._add(step)
             elif what := changes(node, local):
@@ -175,7 +175,7 @@ class Finder:
     def _import(self, name: str, wanted: tuple[str, ...]) -> None:
         spec = self._spec(name.partition(".")[0])
         if spec is None:
-            return  # not installed: the script will fail, or handles it
+            return  # the module is not installed: the script will fail, or handles that
         place = _place(spec)
         if place is None or installed(place):
             step: Step = ("import", name, wanted)

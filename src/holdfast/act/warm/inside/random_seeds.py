@@ -58,7 +58,7 @@ class SeedWatch:
     def _patch(self, module: Any) -> None:
         kind = getattr(module, "Random", None)
         if kind is None or "seed" not in vars(kind):
-            return  # another module with the name `random`
+            return  # this is another module with the name `random`
         original = kind.seed
 
         def seed(self: Any, a: Any = None, *more: Any, **named: Any) -> Any:
@@ -79,7 +79,7 @@ class SeedWatch:
 def _numpy_generators() -> Iterator[Any]:
     kind = getattr(sys.modules["numpy.random"], "Generator", ())
     for each in gc.get_objects():
-        # Not isinstance, which reads the object's `__class__`: some lazy objects import modules then.
+        # isinstance would read the object's `__class__`, and some lazy objects import modules then.
         if issubclass(type(each), kind):
             entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
             if isinstance(entropy, int) and entropy >= _BY_HAND:

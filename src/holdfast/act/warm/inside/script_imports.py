@@ -202,7 +202,7 @@ class Imports:
                 try:
                     self._import(name, (), place, asked=False)
                 except Unfit:
-                    return  # it depends on the undone import: the workers will do it
+                    return  # this import depends on the undone one: the workers will do it
                 self._names.append(name)
 
     def _give_way(self, why: str) -> NoReturn:
