@@ -20,6 +20,7 @@ class HoldfastError(Exception):
 
 
 class BadUsage(HoldfastError):
-    """The input is wrong. The message says what, where, and what was expected. Exit status 2; nothing was started."""
+    """The input is wrong. The message names the mistake, its place and the expected value. Exit status 2; nothing was
+    started."""
 
     exit_status = 2

@@ -74,7 +74,7 @@ class ControlGroups:
 
     @property
     def can_limit(self) -> bool:
-        """Whether memory limits can probably be set; only `join` tries it."""
+        """Whether memory limits can probably be set; a failure shows only in `join`."""
         return self._memory is not None
 
     @property

@@ -73,7 +73,7 @@ class ChildContext:
         guard."""
         #: The read end of the ward's pipe: it has the guard's messages, and the end of file when the guard dies.
         self.fd = fd
-        #: 1 for the first process of this ward, one more for each restart.
+        #: The number of this process: 1 for the ward's first one, and one more for each restart.
         self.number = number
         self._settled_fd = settled_fd
         #: The deadline by which the ward must act or set a later deadline; otherwise the guard kills it.

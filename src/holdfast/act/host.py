@@ -145,7 +145,7 @@ class LocalHost:
         return facts
 
     def warm_up(self, seats: Sequence[Seat], now: float) -> None:
-        """Let nurseries do the imports of the first attempt while its checks run."""
+        """Let nurseries import the modules of the first attempt's workers while the attempt's checks run."""
         for role in self._setting.spec.roles:
             seat = next(seat for seat in seats if seat.role == role.name)
             order = StartWorker(attempt=1, seat=seat, shape=shapes(seats)[seat.node])
@@ -153,7 +153,7 @@ class LocalHost:
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
     def heard_by(self, learn: Callable[[list[Fact], float], None]) -> None:
-        """From now on pass the facts that are not the direct result of an instruction to `learn`."""
+        """Set `learn`, which receives the facts that are not the direct result of an instruction."""
         self._learn = learn
 
     def environment(self, order: StartWorker) -> dict[str, str]:

@@ -125,7 +125,7 @@ def _stack(pid: int) -> bytes | None:
 
 
 def is_dying(pid: int) -> bool:
-    """Whether the process is in its exit in the kernel, or is a zombie.
+    """Whether the process is exiting inside the kernel, or is a zombie.
 
     A dying process closes its sockets well before its exit is reported, so a peer that fails because of that may exit
     first.

@@ -1,8 +1,9 @@
-"""Starts one worker's process: it is prepared, waits for its go, and then becomes the user's program.
+"""Starts one worker's process: it is prepared, waits for permission to run, and then becomes the user's
+program.
 
 The supervisor calls fork itself (it has only one thread, on purpose). The child creates its own session, joins its
-groups, connects its streams, reports `READY`, and waits for its go before it execs the program. If the exec fails, the
-child writes the error to a status pipe, which closes on success.
+groups, connects its streams, reports `READY`, and waits for a byte from the supervisor before it execs the program. If
+the exec fails, the child writes the error to a status pipe, which closes on success.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def spawn(
     cpus: Collection[int] = (),
     check: bool = False,
 ) -> Spawned:
-    """Fork a worker that waits for its go. Raises OSError if fork fails.
+    """Fork a worker that waits for permission to run. Raises OSError if fork fails.
 
     `groups`: cgroup.procs files to join. `keep`: fds that stay open in it besides its streams; all others are closed.
     `deaf`: block the signals that a scheduler sends to every process of a job; used for holdfast's own helpers. `cpus`:
@@ -98,7 +99,7 @@ def _become(
     cpus: Collection[int],
     check: bool,
 ) -> NoReturn:
-    """Prepare, wait for the go and exec, in the child. It must not return, and must not run the
+    """Prepare, wait for permission to run and exec, in the child. It must not return, and must not run the
     supervisor's handlers."""
     code = 127
     what = "prepare"

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from holdfast.act.linux import children, dispositions, handlers, is_fork
 
-#: A signal number that means: send none, because every process of the job got a signal from outside.
+#: The signal number for which no signal is sent, because every process of the job got one from outside.
 ALREADY_TOLD = 0
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox", "yash"})
 
@@ -54,7 +54,7 @@ class Termination:
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))
             return
-        # Find all before the first is signalled: when a process dies, its children get another parent.
+        # Find all processes before signalling the first: when a process dies, its children get another parent.
         for pid in [pid for top in tops for pid in _reached(top, number)]:
             self._tell(pid, number, mute or {})
 

@@ -91,14 +91,14 @@ def ticket_of(
 
 
 class WarmStart(msgspec.Struct, frozen=True):
-    """The answer to a ticket: a prepared process that waits for its go, or None if the worker must start cold."""
+    """The answer to a ticket: a prepared process that waits for permission to run; None for a cold start."""
 
     ticket: Ticket
     process: Spawned | None
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The result of a ticket: a process that waits for its go, or the error that prevented it."""
+    """The result of a ticket: a process that waits for permission to run, or the error that prevented it."""
 
     ticket: Ticket
     process: Spawned | None
@@ -172,7 +172,7 @@ class HeadStart:
         return self._due
 
     def take(self, now: float) -> list[int]:
-        """Return the ranks whose go is due now, and forget them."""
+        """Return the ranks that may run now, and forget them."""
         if self._due is None or now < self._due:
             return []
         ranks = self._held
@@ -212,7 +212,7 @@ class Starts:
         return [] if self._warm is None else self._settle(self._warm.tick(now))
 
     def released(self, now: float) -> None:
-        """Note that the attempt's workers have their go."""
+        """Note that the attempt's workers run now."""
         if self._warm is not None:
             self._warm.released(now)
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from holdfast.lazy_pattern import Lazy
 from holdfast.observe.procfs import state, tree
 
-#: At most this many processes are examined in one look.
+#: The most processes that one look examines.
 MOST_PROCESSES = 256
-#: At most this many open files are remembered, and this many finished ones reported.
+#: The most open files that are remembered, and the most finished ones that are reported.
 MOST_FILES = 64
 
 #: Matches checkpoints by the last three parts of their path.

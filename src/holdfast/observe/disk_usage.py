@@ -10,11 +10,11 @@ from pathlib import Path
 
 from holdfast.model.noun_base import Noun
 
-#: At most this many files are counted for one job; for a larger tree the result is a lower bound.
+#: The most files that are counted for one job; for a larger tree the result is a lower bound.
 MOST_FILES = 200_000
 
 
-#: At most this many names of a directory are searched for a renamed file.
+#: The most names of a directory that are searched for a renamed file.
 MOST_LOOKED_AT = 20_000
 
 

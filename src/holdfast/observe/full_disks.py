@@ -9,7 +9,7 @@ from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.quota import mount_of, quota_of, unescape
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units
 
-#: At most this many paths are examined.
+#: The most paths that are examined.
 MOST_PLACES = 64
 #: File systems without a server: a call on them does not block.
 _OWN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "vfat", "bcachefs")

@@ -44,11 +44,10 @@ class Rotation(Noun, frozen=True, kw_only=True):
 
 
 class LogTimes:
-    """Writes when a log's bytes were read, to a file next to the log. An error with that file never affects the log.
+    """Records when a log's bytes were read, in a file next to the log. An error with that file never affects the log.
 
-    Appends one record per write, without a buffer, so that a kill of this process loses no record.
-
-    A record is written before the log's bytes, so that a reader of the bytes finds their time.
+    It appends one record per write, without a buffer, so that a kill of this process loses no record. A record is
+    written before the log's bytes, so that a reader of the bytes finds their time.
     """
 
     __slots__ = ("_due", "_fd", "_size", "path")

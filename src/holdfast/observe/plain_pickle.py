@@ -13,9 +13,9 @@ from typing import Any
 from holdfast.untrusted import Malformed
 
 MOST_BYTES = 32 << 20
-#: At most this many opcodes are run for one document, which takes a few seconds.
+#: The most opcodes that are run for one document, which takes a few seconds.
 MOST_STEPS = 4_000_000
-#: At most this many bytes of one whole number are read; a time in nanoseconds has eight.
+#: The most bytes of one whole number that are read; a time in nanoseconds has eight.
 MOST_DIGITS = 16
 
 

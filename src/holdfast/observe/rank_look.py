@@ -30,7 +30,7 @@ from holdfast.observe.python_stacks import find_py_spy, parse_py_spy, with_stack
 LIMIT_S = 5.0
 #: Time limit in seconds with native frames, for which py-spy reads the symbols of large libraries.
 NATIVE_LIMIT_S = 15.0
-#: At most this many py-spy processes run at once: a start takes the supervisor some milliseconds on a busy machine.
+#: The most py-spy processes that run at once: each start takes the supervisor some milliseconds on a busy machine.
 SIDE_BY_SIDE = 4
 _MOST_BYTES = 8 << 20
 #: The largest size in bytes of one rank's snapshot that is sent to the owner.

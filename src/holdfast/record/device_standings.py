@@ -40,7 +40,7 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
-    #: Stands for older events that were removed, and holds their effect.
+    #: A row in place of older events that were removed: it holds their effect.
     LEFT = "left"
 
 

@@ -33,7 +33,7 @@ _SHOWN_EVENTS = 5
 
 
 class OwnerEnd(Noun, frozen=True, kw_only=True):
-    """How an owner ended, according to the process that reaped it."""
+    """The end of an owner, according to the process that reaped it."""
 
     pid: int
     signal: int

@@ -19,7 +19,7 @@ _MOST_BYTES = 64 * 1024
 
 
 class OwnerAddress(Noun, frozen=True, kw_only=True):
-    """How one node reaches the owner."""
+    """The address at which one node reaches the owner."""
 
     job_id: str
     #: The job's name.

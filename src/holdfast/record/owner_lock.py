@@ -54,7 +54,7 @@ class OwnerLiveness(enum.Enum):
     DEAD = enum.auto()
     #: The owner ran on another machine, so a lock that looks free on this machine proves nothing.
     OUT_OF_SIGHT = enum.auto()
-    #: There is no lock file.
+    #: The job's directory has no lock file.
     UNKNOWN = enum.auto()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def state_dir(env: Mapping[str, str]) -> Path:
-    """Return `$HOLDFAST_HOME`, else `$XDG_STATE_HOME/holdfast`, else `~/.local/state/holdfast`."""
+    """Return the state directory: `$HOLDFAST_HOME`, else `$XDG_STATE_HOME/holdfast`, else `~/.local/state/holdfast`."""
     if home := env.get("HOLDFAST_HOME"):
         return Path(home)
     if state := env.get("XDG_STATE_HOME"):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Seconds within which the store process must answer.
 UP_S = 60.0
-#: After this many deaths of the store process in a job, rank 0 hosts the store instead.
+#: The number of deaths of the store process in a job after which rank 0 hosts the store instead.
 MOST_LOSSES = 3
 _SCRIPT = Path(__file__).with_name("store_server.py")
 #: Number of connections that may wait for the store; the kernel may allow fewer (net.core.somaxconn).
@@ -56,7 +56,7 @@ class Store:
         self._say = say
         self._torch = _wanted(spec, env, cwd)
         self._off = self._torch is None
-        #: Whether to start the store process with the workers, instead of when the first of them connects.
+        #: Whether the store process starts with the workers; otherwise it starts when the first of them connects.
         self._soon = any(speaks_of_torch(role.command, cwd) for role in spec.roles)
         self._attempt = 0
         self._port = 0

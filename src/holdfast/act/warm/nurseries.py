@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 #: Default limit in seconds for the imports.
 IMPORT_S = 120.0
 _NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
-#: Seconds between the go and the forking of the next attempt's workers, so that the present workers start first.
+#: Seconds between the start of an attempt's workers and the forking of the next attempt's, so that the present ones
+#: start first.
 STAND_BY_S = 1.0
 
 
@@ -104,7 +105,7 @@ class Warm:
             self._say(text)
 
     def released(self, now: float) -> None:
-        """Note that the attempt's workers have their go."""
+        """Note that the attempt's workers run now."""
         if self._standby:
             self._stand_by_at = now + STAND_BY_S
 

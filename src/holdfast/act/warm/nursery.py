@@ -74,9 +74,9 @@ class Nursery:
         self._idle: deque[Idle] = deque()
         self._pipe: int | None = None
         self._asked = 0
-        #: How many idle forks to keep ready for later requests.
+        #: The number of idle forks to keep ready for later requests.
         self._keep = 0
-        #: How many idle forks have died and were replaced.
+        #: The number of idle forks that have died and were replaced.
         self._replaced = 0
         #: The last attempt for which the files on disk were found unchanged.
         self._fresh_for = 0

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.act.warm.warm_command import Blueprint
 from holdfast.untrusted import Malformed, convert, json_as
 
-#: The lessons of at most this many scripts are kept.
+#: The most scripts whose lessons are kept.
 MOST = 64
 _MOST_BYTES = 1 << 18
 

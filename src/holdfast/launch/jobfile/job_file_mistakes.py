@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import BadUsage
 from holdfast.untrusted import Malformed, convert
 
-#: At most this many mistakes of a file are listed; of the others only the number is printed.
+#: The most mistakes of a file that are listed; the message has only the number of the others.
 MOST_SHOWN = 12
 
 T = TypeVar("T", bound=msgspec.Struct)

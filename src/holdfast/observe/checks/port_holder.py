@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from holdfast.model.human_format import duration
 from holdfast.observe.checks import proc_files
 
-#: At most this many sockets' addresses are read.
+#: The most sockets whose addresses are read.
 MOST_SOCKETS = 4096
 _LISTEN = "0A"
 _TIME_WAIT = "06"

@@ -68,7 +68,7 @@ class GrowingFile:
         self._fd = -1
         self._wake = -1
         self._more = -1
-        #: Waits for events of the folder, and for `_more`, which tells that a turn ended early.
+        #: Waits for events of the folder, and for `_more`, which is readable after a turn that ended early.
         self._both: select.epoll | None = None
         self._rest = b""
         #: The last, unfinished line of a replaced file.

@@ -72,7 +72,7 @@ class Retreat:
         heard, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
-                stream.flush()  # otherwise both processes would write the buffered text
+                stream.flush()  # without a flush, both processes would write the buffered text
         sizes = [os.fstat(fd).st_size for fd in self._printed]
         nursery = os.getpid()
         pid = fork()

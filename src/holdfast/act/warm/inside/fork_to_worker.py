@@ -28,7 +28,8 @@ _FDS = 5
 
 
 def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
-    """In the fork: become the supervisor's child, wait to be claimed, get ready, and return after the go.
+    """In the fork: become the supervisor's child, wait to be claimed, get ready, and return once the supervisor lets
+    it run.
 
     The fork reports itself to the supervisor, and then closes `told`, before the supervisor adopts it: the supervisor
     would treat an unknown child as a process of the job, and stop it. `adopted`: its end of file means that the

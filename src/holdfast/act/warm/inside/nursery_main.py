@@ -181,7 +181,7 @@ class _Nursery:
     # ------------------------------------------------------------------------------------------ serving
 
     def wait(self) -> None:
-        """Serve requests. Return only in a worker that has its go."""
+        """Serve requests. Return only in a worker, once it may run."""
         while True:
             data = self._control.recv(RECEIVE)
             if not data:
