@@ -27,7 +27,7 @@ class CheckRef(Noun, frozen=True, kw_only=True):
 
     name: str
     kind: CheckKind
-    #: `module:Class`, or the path of a file.
+    #: The place of the check: `module:Class`, or the path of a file.
     target: str
     #: The name of the class in the file; empty for kinds other than `FILE`.
     member: str = ""

@@ -134,7 +134,7 @@ def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
         try:
             os.unlink(draft)
         except FileNotFoundError:
-            pass  # the usual case
+            pass  # usually no earlier draft exists
         write_file(draft, data)
         if mode != 0o600:
             os.chmod(draft, mode)

@@ -181,7 +181,7 @@ def close_others(keep: Collection[int]) -> None:
             try:
                 os.close(fd)
             except OSError:
-                pass  # the fd that the listing itself used
+                pass  # the listing itself used this fd, which is closed by now
 
 
 def how_ended(pidfd: int) -> str:

@@ -69,7 +69,7 @@ def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[L
 def _of_python(to: Path) -> LicensedPart:
     version = platform.python_version()
     text = standard_library() / "LICENSE.txt"
-    if Path(sys.base_prefix).resolve() == _SYSTEM:  # Debian's Python, which Debian has changed
+    if Path(sys.base_prefix).resolve() == _SYSTEM:  # this Python is Debian's, and Debian has changed it
         [package] = _owners([Path(sys.executable).resolve()])
         return _of_package(package, to)
     files = _copy([text], to / "python")

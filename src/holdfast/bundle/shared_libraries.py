@@ -29,7 +29,7 @@ def closure(elves: Iterable[Path], shipped: Iterable[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     own = [str(folder) + os.sep for folder in shipped]
     for elf in elves:
-        said = tool_output("ldd", elf, ok=(0, 1))  # 1: a static executable
+        said = tool_output("ldd", elf, ok=(0, 1))  # ldd exits with 1 for a static executable
         if missing := _MISSING.search(said):
             raise NotBuilt(f"{elf} needs {missing[1]}, which is not here", hint=f"ldd {elf}")
         for match in _LINE.finditer(said):

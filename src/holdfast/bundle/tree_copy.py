@@ -75,7 +75,7 @@ def lay_down(source: Path, into: Path) -> InstalledTree:
         _may_execute(into)
         _open_to_readers(into, own)
         with _alone(own):
-            for left in own.glob(f"{_DRAFT}*"):  # drafts of a `prepare` that was killed
+            for left in own.glob(f"{_DRAFT}*"):  # a `prepare` that was killed has left these drafts
                 _remove(left)
             if _damage(place, tree):
                 _has_room(into, tree)
@@ -189,7 +189,7 @@ def _copy(source: Path, tree: Tree, place: Path) -> None:
         (draft / NAME).chmod(0o644)
         if at := differs(draft, tree):
             raise TreeNotInstalled(f"{at} of {source} changed while it was copied", phrase=Phrase.DATA_CORRUPT)
-        if place.exists():  # a damaged tree
+        if place.exists():  # the tree at this place is damaged
             aside = place.with_name(_draft())
             place.rename(aside)
             draft.rename(place)
@@ -217,7 +217,7 @@ def _folder(folder: Path, made: set[Path]) -> None:
         return
     _folder(folder.parent, made)
     folder.mkdir()
-    folder.chmod(0o755)  # independent of the umask
+    folder.chmod(0o755)  # mkdir's mode depends on the umask
     made.add(folder)
 
 

@@ -64,7 +64,7 @@ def _tar(archive: Path, shown: str) -> Iterator[tarfile.TarFile]:
         stream: Any = file
         if head == _ZSTD:
             try:
-                import zstandard  # the package is in the extra `data`
+                import zstandard  # the extra `data` installs this package
             except ImportError:
                 raise FetchError(
                     Phrase.DATA_CORRUPT,

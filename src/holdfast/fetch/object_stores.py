@@ -124,7 +124,7 @@ def _bundle() -> str:
 
 def _s3(uri: Uri, stall_s: float) -> tuple[Any, str]:
     try:
-        from s3fs import S3FileSystem  # the package is in the extra `data`
+        from s3fs import S3FileSystem  # the extra `data` installs this package
     except ImportError as error:
         raise _missing("s3://", error) from error
     options: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def _s3(uri: Uri, stall_s: float) -> tuple[Any, str]:
 
 def _hdfs(uri: Uri, stall_s: float) -> tuple[Any, str]:
     try:
-        from fsspec.implementations.webhdfs import WebHDFS  # the package is in the extra `data`
+        from fsspec.implementations.webhdfs import WebHDFS  # the extra `data` installs this package
     except ImportError as error:
         raise _missing("hdfs://", error) from error
 

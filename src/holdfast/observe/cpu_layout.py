@@ -75,7 +75,7 @@ def near_devices(root: Path = Path("/")) -> dict[str, int]:
     found: dict[str, int] = {}
     for address, device in gpu_addresses(root).items():
         text = _read(root / "sys/bus/pci/devices" / f"{address}.0" / "numa_node").strip()
-        if text.isdigit():  # -1 means unknown
+        if text.isdigit():  # the kernel writes -1 if it does not know the domain
             found[device] = int(text)
     return found
 

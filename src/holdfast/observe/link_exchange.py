@@ -63,7 +63,7 @@ def _listener(ports: Iterator[int]) -> socket.socket:
                 why = error if isinstance(error, OSError) else OSError(str(error))
                 continue
             try:
-                found = socket.create_server(("", port), backlog=64)  # a kernel without IPv6
+                found = socket.create_server(("", port), backlog=64)  # this kernel has no IPv6
             except OSError as other:
                 why = other
                 continue

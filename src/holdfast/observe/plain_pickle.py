@@ -48,7 +48,7 @@ class _Machine:
     def run(self) -> Any:
         for _ in range(MOST_STEPS):
             code = self._bytes(1)[0]
-            if code == 0x2E:  # STOP
+            if code == 0x2E:  # opcode STOP
                 (value,) = self._stack
                 return value
             step = _STEPS.get(code)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 FILE_NAME = "holdfast.db"
-APPLICATION_ID = 0x486F6C64  # "Hold": marks the file as holdfast's
+APPLICATION_ID = 0x486F6C64  # the bytes "Hold", which mark the file as holdfast's
 #: Milliseconds that a write waits for another process's write before it is kept in memory instead.
 BUSY_MS = 250
 

@@ -25,7 +25,7 @@ class PeerNames(msgspec.Struct, frozen=True):
     """The names and addresses of a gang's tasks, for all workers of one attempt; built once."""
 
     tasks: dict[tuple[str, int], Task]
-    #: All variables about peers.
+    #: All variables about the peers, name → value.
     whole: dict[str, str]
     #: The variables in each worker's environment: all, or only those of each role's first task if all would be too
     #: large.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 class Quote(enum.Enum):
-    """How the shell reads a character."""
+    """The quoting that decides how a shell reads a character."""
 
     PLAIN = "unquoted"
     SINGLE = "'…'"

@@ -275,7 +275,7 @@ def _listen(port: int) -> _socket.socket:
     try:
         listener = _socket.socket(_socket.AF_INET6, _socket.SOCK_STREAM)
     except OSError:
-        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)  # a kernel without IPv6
+        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)  # this kernel has no IPv6
     try:
         listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
         if listener.family == _socket.AF_INET6:

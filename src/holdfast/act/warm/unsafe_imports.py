@@ -61,7 +61,7 @@ class Lessons:
             for old in kept[MOST:]:
                 old.unlink()
         except (OSError, Malformed):
-            pass  # the next nursery will learn it again
+            pass  # the lesson is lost, and the next nursery finds it again
 
     def _file(self, place: Path, plan: Blueprint, cwd: Path) -> Path:
         """Return the lesson's path, named by the command, the directory and the script's content."""

@@ -149,7 +149,7 @@ def _port(fd: int) -> int | None:
         return None
     try:
         found = socket.socket(fileno=fd)
-    except OSError:  # a kind of socket without an address
+    except OSError:  # sockets of this kind have no address
         os.close(fd)
         return None
     with found:

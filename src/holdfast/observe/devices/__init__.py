@@ -1,1 +1,1 @@
-"""Sources of device and node faults."""
+"""This package finds devices, and reads faults of devices and nodes from their sources."""

@@ -224,7 +224,7 @@ def _fds() -> Iterator[tuple[int, str]]:
         try:
             yield int(name), os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # the fd that the listing itself used
+            continue  # the listing itself used this fd, which is closed by now
 
 
 def _directory() -> tuple[int, int]:

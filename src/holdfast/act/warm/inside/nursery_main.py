@@ -121,7 +121,7 @@ class _Nursery:
 
     def _first_path(self) -> str | None:
         """Return the entry that the interpreter will put in front of `sys.path`; None with `-P`."""
-        if getattr(sys.flags, "safe_path", False):  # exists from Python 3.11 on
+        if getattr(sys.flags, "safe_path", False):  # Python 3.11 and later have this flag
             return None
         if self._module is not None:
             return os.getcwd()

@@ -171,7 +171,8 @@ class Imports:
     def _may_bring_much(self, name: str) -> bool:
         """Whether an import may be large: its module is not imported yet, and is not in the standard library."""
         top = name.partition(".")[0]
-        return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())  # Python 3.10 and later
+        # Python 3.9 has no stdlib_module_names.
+        return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())
 
     def _keep_spare(self, number: int, spoiled: Callable[[bool], str]) -> dict[str, Any] | None:
         """Before the import `number`: check the previous import, and fork a spare. Return a lesson if this import must
