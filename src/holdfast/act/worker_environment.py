@@ -14,7 +14,7 @@ from holdfast.model.environment_diff import kept
 from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat, asked_cpus
 from holdfast.safe_files import read_file, write_file
 
-#: The file in a worker's directory that tells it to save and exit (`holdfast.act.drain_notice`).
+#: The file in a worker's directory that tells it to save and exit (`holdfast.act.workers`).
 DRAIN = "drain"
 
 #: The most bytes of a worker's error file that are read.

@@ -1,4 +1,10 @@
-"""Keeps the live and ended workers of one machine, and signals or notifies them."""
+"""Keeps the live and ended workers of one machine, and signals or notifies them.
+
+A worker that must end soon is notified, so that it can save and exit by itself. There are two ways, and neither harms a
+program that uses none of them. First, a file at the path in HOLDFAST_DRAIN: a worker that wants the notice creates the
+file, and holdfast writes one line of JSON into it when the worker must end. Second, SIGUSR2, whose default action would
+end a process: holdfast sends it only to a process that has a handler for it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,6 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.act.drain_notice import announce_drain_end, notify_draining, shielded
 from holdfast.act.linux import descendants, handlers, is_dying
 from holdfast.act.spawn import READY, Spawned
 from holdfast.act.worker_environment import DRAIN, keep_environment
@@ -18,6 +23,9 @@ from holdfast.act.worker_starts import Ticket
 from holdfast.model.exit_report import TRAVELLING_BYTES, WorkerExit
 from holdfast.model.job_spec import Seat
 from holdfast.model.process_messages import NotifyWorkers
+from holdfast.safe_files import write_file
+
+_NOTICE = signal.SIGUSR2
 
 
 class Output(Protocol):
@@ -132,18 +140,18 @@ class Workers:
         """Notify every worker of the attempt to save and exit; return the ranks that listen."""
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
-        return tuple(w.seat.rank for w in workers if notify_draining(w.directory / DRAIN, w.process.pid, notice))
+        return tuple(w.seat.rank for w in workers if _notify_draining(w.directory / DRAIN, w.process.pid, notice))
 
     def shielded(self, attempt: int) -> frozenset[int]:
         """Return the pids of workers that catch SIGTERM only to wait for their notice."""
         workers = [worker for worker in self.alive.values() if worker.attempt == attempt]
-        return frozenset(w.process.pid for w in workers if shielded(w.directory / DRAIN))
+        return frozenset(w.process.pid for w in workers if _shielded(w.directory / DRAIN))
 
     def unshield(self, attempt: int) -> None:
         """Make shielded workers end on the next SIGTERM, because their time is over."""
         for worker in self.alive.values():
-            if worker.attempt == attempt and shielded(worker.directory / DRAIN):
-                announce_drain_end(worker.directory / DRAIN)
+            if worker.attempt == attempt and _shielded(worker.directory / DRAIN):
+                _announce_drain_end(worker.directory / DRAIN)
 
     def forward(self, number: int, *, who_handles: bool = False) -> int:
         """Send a signal to every worker; return how many got it. `who_handles`: only to workers that handle it."""
@@ -168,3 +176,37 @@ class Workers:
         if pid in self._gone:
             return self._gone[pid]
         return next((rank for rank, top in self.pids().items() if pid == top or pid in descendants(top)), None)
+
+
+def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
+    """Notify a worker. Return whether it listens: the file existed, or SIGUSR2 has a handler."""
+    asked = file.exists()
+    fresh = file.with_name(f".{file.name}.new")
+    try:
+        write_file(fresh, msgspec.json.encode(notice) + b"\n")
+        fresh.replace(file)  # renamed into place, so that a reader sees the whole line
+    except OSError:
+        asked = False  # the disk is full: no worker can get the notice from the file
+    if _NOTICE not in handlers(pid)[0]:
+        return asked
+    try:
+        os.kill(pid, _NOTICE)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _shielded(file: Path) -> bool:
+    """Whether the worker catches SIGTERM only to wait for its notice (`holdfast.on_drain`), and saves nothing on
+    SIGTERM itself."""
+    return file.with_name(f"{file.name}.shielded").exists()
+
+
+def _announce_drain_end(file: Path) -> None:
+    """Make a worker that is shielded from SIGTERM end on the next SIGTERM, because its time is over."""
+    fresh = file.with_name(f".{file.name}.leave")
+    try:
+        write_file(fresh, b"")
+        fresh.replace(file.with_name(f"{file.name}.leave"))
+    except OSError:
+        pass  # the disk is full: SIGKILL ends the worker later
