@@ -32,6 +32,9 @@ def workers_python(options: RunOptions, settings: Settings, *, warm: bool) -> In
     if in_tree(sys.prefix):
         return _of_image(options, settings, asked, warm=warm)
     if not (options.job or options.no_python or options.command_from):
+        places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
+        if not asked and all(place in (None, "", sys.prefix) for place in places):
+            return Interpreter(sys.executable)
         return choose(asked, settings.origin("python"), os.environ, Path.cwd())
     if asked and settings.source("python") is SettingSource.OPTION:
         other = "--job" if options.job else "--command-from" if options.command_from else "--no-python"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.act.guard import HandBack
 from holdfast.bundle_detection import in_tree
 from holdfast.errors import BadUsage
+from holdfast.launch.interpreter import workers_python
 from holdfast.launch.launch_spec import (
     KERNEL_LOG,
     FaultOptions,
-    Interpreter,
     LaunchSpec,
     MultiNodeRunner,
     Render,
@@ -89,7 +89,7 @@ def _launch(
     guard_fd: int | None,
 ) -> Any:
     """Build the launch. Every mistake is found here, before anything starts."""
-    python = _interpreter(options, settings, warm=bool(settings.flag("warm")))
+    python = workers_python(options, settings, warm=bool(settings.flag("warm")))
     job_of = partial(job_here, options, settings, python.path)
     job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
     refuse(options, many=many is not None)
@@ -137,7 +137,7 @@ def _launch(
         virtual_local_rank=options.virtual_local_rank,
         python=python.path,
         no_warmth=python.cold,
-        image_python=partial(_interpreter, options, settings, warm=True)
+        image_python=partial(workers_python, options, settings, warm=True)
         if python.own and in_tree(sys.prefix)
         else None,
         stdin=_stdin(settings, here * spec.nodes.most),
@@ -262,17 +262,6 @@ def _stackless(spec: JobSpec) -> tuple[str, ...]:
         return ()
     lacks = "py-spy is not installed, so some stacks may be missing from a report about a hang"
     return (f"{lacks}; install it: pip install py-spy",)
-
-
-def _interpreter(options: RunOptions, settings: Settings, *, warm: bool) -> Interpreter:
-    """Choose the workers' Python. `warm`: workers may be started warm."""
-    whole = bool(options.job or options.no_python or options.command_from)
-    own = all(os.environ.get(name) in (None, "", sys.prefix) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX"))
-    if (whole or own) and not settings.text("python") and not in_tree(sys.prefix):
-        return Interpreter(sys.executable)
-    from holdfast.launch.interpreter import workers_python  # imported late: most runs have no choice
-
-    return workers_python(options, settings, warm=warm)
 
 
 def _stdin(settings: Settings, workers: int) -> int | None:

@@ -20,6 +20,7 @@ from holdfast.node.node_side import NodeSide
 from holdfast.owner.first_events import first_events
 from holdfast.owner.idle_reporter import IdleReporter
 from holdfast.owner.job_records import JobRecords
+from holdfast.owner.node_queries import NodeQueries
 from holdfast.owner.owner_side import OwnerSide
 from holdfast.platforms.platform import QUEUED_AGAIN
 from holdfast.platforms.platform_registry import node_called
@@ -74,8 +75,6 @@ class _SingleMachineJob:
         records = JobRecords(place, reactor.now, self._writer, self._say)
         questions: NodeQueries | IdleReporter | None = None
         if launch.spec.hang_timeout_s is not None:
-            from holdfast.owner.node_queries import NodeQueries  # imported late, because few jobs have a hang timeout
-
             questions = NodeQueries(link, reactor, launch.spec, lambda word: owner.report(word))
         elif after_s := launch.spec.hang_warning_s:
             questions = IdleReporter(link, reactor, after_s, lambda word: owner.report(word), self._say, place.logs)
