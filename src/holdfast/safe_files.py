@@ -70,6 +70,16 @@ def end_of_file(path: Name, most_bytes: int) -> bytes:
         return file.read(most_bytes)
 
 
+def small_text(path: Name) -> str:
+    """Return the text of a small trusted file, such as one in /proc, without space around it; empty if it cannot be
+    read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def read_given(path: Name, most_bytes: int) -> bytes:
     """Return the content of a path that the user named: a file, or a pipe such as `<(command)`, which is read to its
     end.

@@ -22,6 +22,7 @@ from pathlib import Path
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.cgroups import MemoryGroup, Mount, own_directory, parse_membership, parse_mounts
 from holdfast.model.job_spec import Seat
+from holdfast.safe_files import small_text
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
@@ -239,26 +240,19 @@ def _usable(directory: Path) -> bool:
     return os.access(directory, os.W_OK | os.X_OK) and os.access(directory / "cgroup.procs", os.W_OK)
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
 def _handing_down(own: Path, top: Path) -> Path | None:
     """Return the v2 group whose child groups get the memory controller, `own` or an ancestor; None if there is none."""
     directory = own
     while True:
-        if "memory" in _read(directory / "cgroup.subtree_control").split() and _usable(directory):
+        if "memory" in small_text(directory / "cgroup.subtree_control").split() and _usable(directory):
             return directory
-        if directory == own and _usable(own) and "memory" in _read(own / "cgroup.controllers").split():
+        if directory == own and _usable(own) and "memory" in small_text(own / "cgroup.controllers").split():
             try:
                 (own / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
                 return own
             except OSError:
                 pass  # it contains processes (holdfast itself): only an empty group may delegate controllers
-        limited = any(_read(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
+        limited = any(small_text(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:
             return None  # a group above this limit would let the workers escape the limit
         directory = directory.parent
@@ -299,7 +293,7 @@ def _around(place: tuple[Mount, str] | None, version: int) -> Iterator[MemoryGro
 def _limit_of(group: MemoryGroup) -> int | None:
     """Return the group's memory limit in bytes; None if it has none."""
     name = "memory.max" if group.version == 2 else "memory.limit_in_bytes"
-    text = _read(Path(group.directory) / name).strip()
+    text = small_text(Path(group.directory) / name)
     return int(text) if text.isdecimal() and int(text) < _NO_LIMIT else None
 
 
@@ -326,7 +320,7 @@ def _write_if_there(path: Path, text: str) -> None:
 
 def _members(base: Path) -> Iterator[int]:
     for directory, _, _ in os.walk(base):
-        yield from (int(word) for word in _read(Path(directory) / "cgroup.procs").split())
+        yield from (int(word) for word in small_text(Path(directory) / "cgroup.procs").split())
 
 
 def _kill(base: Path) -> None:
@@ -353,7 +347,7 @@ def _kill(base: Path) -> None:
 def _dying(pid: int) -> bool:
     """Whether the process has a pending SIGKILL, or is a zombie."""
     pending = 0
-    for line in _read(Path(f"/proc/{pid}/status")).splitlines():
+    for line in small_text(f"/proc/{pid}/status").splitlines():
         if line.startswith("State:") and line.split()[1] in ("Z", "X"):
             return True
         if line.startswith(("SigPnd:", "ShdPnd:")):

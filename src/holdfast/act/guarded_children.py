@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.act.guard import SI_KERNEL, end_all
 from holdfast.act.linux import become_subreaper, descendants, die_with_parent, name_process
+from holdfast.act.termination import kill
 
 #: Message in a ward's pipe: another ward has ended and is not restarted.
 OVER = b"\0\0"
@@ -334,11 +335,7 @@ class Guard:
 
     def _bury(self) -> None:
         """Kill the processes that dead wards left behind."""
-        for pid in self._strays():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # the process has ended since it was listed
+        kill(self._strays())
 
     def _start_due(self) -> None:
         now = self._now()

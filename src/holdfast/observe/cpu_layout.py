@@ -10,6 +10,7 @@ from holdfast.model.cpu_lists import cpus_of, domain_of
 from holdfast.model.noun_base import Noun
 from holdfast.observe.checks.cpu import usable_cores
 from holdfast.observe.devices.device_discovery import gpu_addresses
+from holdfast.safe_files import small_text
 
 
 class Cpus(Noun, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int
     """
     found: set[int] = set()
     for folder in (root / "proc").iterdir():
-        status = _read(folder / "status") if folder.name.isdigit() else ""
+        status = small_text(folder / "status") if folder.name.isdigit() else ""
         if "\nVmSize:" not in status:
             continue  # a kernel thread, or a process that has ended
         for line in status.splitlines():
@@ -74,7 +75,7 @@ def near_devices(root: Path = Path("/")) -> dict[str, int]:
     """Return device (`gpu3`) → its memory domain, for devices whose domain the kernel knows."""
     found: dict[str, int] = {}
     for address, device in gpu_addresses(root).items():
-        text = _read(root / "sys/bus/pci/devices" / f"{address}.0" / "numa_node").strip()
+        text = small_text(root / "sys/bus/pci/devices" / f"{address}.0" / "numa_node")
         if text.isdigit():  # the kernel writes -1 if it does not know the domain
             found[device] = int(text)
     return found
@@ -87,7 +88,7 @@ def _nodes(root: Path) -> dict[int, set[int]]:
         return {}
     numbers = [name.removeprefix("node") for name in names if name.startswith("node")]
     return {
-        int(number): _list(_read(root / f"sys/devices/system/node/node{number}/cpulist"))
+        int(number): _list(small_text(root / f"sys/devices/system/node/node{number}/cpulist"))
         for number in numbers
         if number.isdigit()
     }
@@ -98,7 +99,7 @@ def _cores(cpus: set[int], root: Path, taken: Collection[int]) -> list[tuple[int
     left, cores = set(cpus), []
     for cpu in sorted(cpus):
         if cpu in left:
-            told = _list(_read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
+            told = _list(small_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
             siblings = (told & left) | {cpu}
             cores.append(tuple(sorted(siblings)))
             left -= siblings
@@ -110,10 +111,3 @@ def _list(text: str) -> set[int]:
         return cpus_of(text)
     except ValueError:
         return set()
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.quota import mount_of, quota_of, unescape
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units
+from holdfast.safe_files import small_text
 
 #: The most paths that are examined.
 MOST_PLACES = 64
@@ -52,7 +52,7 @@ def shared_memory() -> tuple[str, ...]:
 def own_mounts() -> list[str]:
     """Return the mount points of this machine's own disks."""
     found = []
-    for line in proc_files.text("/proc/self/mountinfo").splitlines():
+    for line in small_text("/proc/self/mountinfo").splitlines():
         fields = line.split()
         if fields[fields.index("-") + 1] in _OWN:
             found.append(unescape(fields[4]))

@@ -18,6 +18,7 @@ from holdfast.model.evidence import MemoryKill
 from holdfast.model.exit_report import Evidence
 from holdfast.model.noun_base import Noun
 from holdfast.observe.kernel_log import KernelLog
+from holdfast.safe_files import small_text
 
 #: The inode of /proc/self/ns/pid outside of containers: PROC_PID_INIT_INO of the kernel.
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
@@ -264,20 +265,13 @@ def _read_counts(group: MemoryGroup) -> _Counts:
 
 
 def _table(path: Path) -> dict[str, int]:
-    rows = (line.split() for line in _text(path).splitlines())
+    rows = (line.split() for line in small_text(path).splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
 
 
 def _number(path: Path) -> int | None:
-    text = _text(path).strip()
+    text = small_text(path)
     return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _outside_of_containers() -> bool:

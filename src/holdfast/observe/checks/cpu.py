@@ -11,6 +11,7 @@ from msgspec import Meta
 from holdfast.model.check_interface import Verdict
 from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
+from holdfast.safe_files import small_text
 
 
 class CpuParams(Params, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ class Cpu(BuiltIn):
         if cores < params.min_cores:
             problems.append(f"{cores:g} cores usable, {params.min_cores:g} asked")
         for file in proc_files.cgroup_files("cpu", "cpu.stat"):
-            rows = dict(line.split() for line in proc_files.text(file).splitlines())
+            rows = dict(line.split() for line in small_text(file).splitlines())
             periods, cut = int(rows.get("nr_periods", 0)), int(rows.get("nr_throttled", 0))
             if periods and 100 * cut / periods > params.max_throttled_percent:
                 problems.append(f"its quota cut {100 * cut / periods:.0f} % of {periods} periods short ({file.parent})")
@@ -76,13 +77,13 @@ def too_hot(root: Path) -> list[str]:
     for zone in sorted(root.glob("class/thermal/thermal_zone*")):
         now = proc_files.number(zone / "temp")
         for kind in sorted(zone.glob("trip_point_*_type")):
-            if proc_files.text(kind) not in ("hot", "critical"):
+            if small_text(kind) not in ("hot", "critical"):
                 continue
             trip = proc_files.number(kind.with_name(kind.name.replace("_type", "_temp")))
             if now is not None and trip is not None and 0 < trip <= now:
-                name = proc_files.text(zone / "type") or zone.name
+                name = small_text(zone / "type") or zone.name
                 problems.append(
-                    f"{name} is at {now / 1000:.0f} °C, its {proc_files.text(kind)} point is {trip / 1000:.0f} °C"
+                    f"{name} is at {now / 1000:.0f} °C, its {small_text(kind)} point is {trip / 1000:.0f} °C"
                 )
     for core in sorted(root.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle")):
         # A rising total of milliseconds shows throttling at present; a mere count may be from long ago.
@@ -100,7 +101,7 @@ def usable_cores() -> float:
     """Return the number of cores of this process's affinity, limited by the container's quota."""
     cores = float(len(os.sched_getaffinity(0)))
     for file in proc_files.cgroup_files("cpu", "cpu.max"):
-        quota, _, period = proc_files.text(file).partition(" ")
+        quota, _, period = small_text(file).partition(" ")
         if quota.isdigit() and period.isdigit():
             cores = min(cores, int(quota) / int(period))
     for file in proc_files.cgroup_files("cpu", "cpu.cfs_quota_us"):

@@ -12,9 +12,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.model.check_interface import Verdict
-from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 from holdfast.observe.checks.nvml_queries import Nvml, NvmlError
+from holdfast.safe_files import small_text
 
 _TOOL_S = 8.0
 
@@ -55,9 +55,7 @@ class Driver(BuiltIn):
         return good("; ".join(seen) or "no accelerators here", {"devices": count})
 
     def _nvidia(self) -> tuple[int, list[str], list[str]]:
-        loaded = re.search(
-            r"Kernel Module\s+(?:for \S+\s+)?(\d+(?:\.\d+)+)", proc_files.text("/proc/driver/nvidia/version")
-        )
+        loaded = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d+(?:\.\d+)+)", small_text("/proc/driver/nvidia/version"))
         if loaded is None and not glob.glob("/dev/nvidia[0-9]*"):  # noqa: PTH207 - absolute
             return 0, [], []
         try:
@@ -111,8 +109,8 @@ class Driver(BuiltIn):
         if not Path("/dev/kfd").exists():
             return 0, [], []
         nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
-        count = sum(1 for node in nodes if proc_files.text(node) not in ("", "0"))
-        version = proc_files.text("/sys/module/amdgpu/version")
+        count = sum(1 for node in nodes if small_text(node) not in ("", "0"))
+        version = small_text("/sys/module/amdgpu/version")
         problems = []
         if self.params.min_driver and version and numbers(version) < numbers(self.params.min_driver):
             problems.append(f"the AMD driver is {version}, {self.params.min_driver} asked")
@@ -131,7 +129,7 @@ def torch_runtime(kind: str) -> str:
     if spec is None or spec.origin is None:
         return ""
     match = re.search(
-        rf"^{kind}\b[^=]*=\s*'([^']+)'", proc_files.text(Path(spec.origin).with_name("version.py")), re.MULTILINE
+        rf"^{kind}\b[^=]*=\s*'([^']+)'", small_text(Path(spec.origin).with_name("version.py")), re.MULTILINE
     )
     return match[1] if match else ""
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 from holdfast.model.check_interface import AvoidNode, Retry, Verdict
 from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
+from holdfast.safe_files import small_text
 
 _NODES = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd", "/dev/accel/accel[0-9]*", "/dev/habanalabs/hl[0-9]*")
 #: Names of services that may hold a device, cut to 15 characters as the kernel does.
@@ -45,7 +46,7 @@ class Leftovers(BuiltIn):
         holders = {
             pid: held
             for pid, held in open_in(paths, skip=proc_files.ancestors()).items()
-            if proc_files.text(f"/proc/{pid}/comm") not in (*_SERVICES, *params.ignore)
+            if small_text(f"/proc/{pid}/comm") not in (*_SERVICES, *params.ignore)
         }
         if not holders:
             return good(f"{len(paths)} accelerators, and no process holds them")

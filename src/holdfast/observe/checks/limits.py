@@ -12,6 +12,7 @@ from msgspec import Meta
 from holdfast.model.check_interface import Verdict
 from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size
+from holdfast.safe_files import small_text
 
 
 class LimitsParams(Params, frozen=True, kw_only=True):
@@ -47,7 +48,7 @@ class Limits(BuiltIn):
             figures[f"{what} left"] = left
             if left < params.min_processes:
                 problems.append(f"{what}: room for {left} more processes, {params.min_processes} asked")
-        used, _, most = proc_files.text("/proc/sys/fs/file-nr").split() or ("0", "0", "0")
+        used, _, most = small_text("/proc/sys/fs/file-nr").split() or ("0", "0", "0")
         if int(most) and int(most) - int(used) < params.min_open_files:
             problems.append(f"the machine has {used} of {most} files open")
         if problems:
@@ -79,7 +80,7 @@ def room_for_processes() -> list[tuple[str, int]]:
         most, now = proc_files.number(file), proc_files.number(file.parent / "pids.current")
         if most is not None and now is not None:
             found.append(("the container's pids limit", most - now))
-    running = proc_files.text("/proc/loadavg").split()
+    running = small_text("/proc/loadavg").split()
     for name in ("threads-max", "pid_max"):
         whole = proc_files.number(f"/proc/sys/kernel/{name}")
         if whole and len(running) > 3:

@@ -11,6 +11,7 @@ from msgspec import Meta
 from holdfast.model.check_interface import Verdict
 from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size, size_of
+from holdfast.safe_files import small_text
 
 
 class MemoryParams(Params, frozen=True, kw_only=True):
@@ -29,7 +30,7 @@ class Memory(BuiltIn):
     def look(self, context: Context) -> Verdict:
         params: MemoryParams = self.params
         asked = max(params.min_free, params.per_worker * context.site.workers)
-        rows = dict(line.split(":", 1) for line in proc_files.text("/proc/meminfo").splitlines())
+        rows = dict(line.split(":", 1) for line in small_text("/proc/meminfo").splitlines())
         if "MemAvailable" not in rows:
             return self.unsure(context, "/proc/meminfo does not tell how much memory is available")
         free, whole = (int(rows[key].split()[0]) * 1024 for key in ("MemAvailable", "MemTotal"))
@@ -61,7 +62,7 @@ def container_limits() -> list[tuple[int, int]]:
             # v1 shows a number near 2^63 for "no limit".
             if limit is None or used is None or limit > 1 << 60:
                 continue
-            rows = dict(line.split() for line in proc_files.text(file.parent / "memory.stat").splitlines())
+            rows = dict(line.split() for line in small_text(file.parent / "memory.stat").splitlines())
             cache = int(rows.get("inactive_file", rows.get("total_inactive_file", 0)))
             found.append((max(0, limit - used + cache), limit))
     return found

@@ -18,9 +18,9 @@ from msgspec import Meta
 
 from holdfast.children import Child
 from holdfast.model.check_interface import AvoidNode, DiagnosisAction, Note, Verdict
-from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good, temporary
 from holdfast.observe.checks.quota import mount_of, unescape
+from holdfast.safe_files import small_text
 
 _REMOTE = frozenset(
     (
@@ -92,7 +92,7 @@ class Mounts(BuiltIn):
 def remote_mounts() -> list[str]:
     """Return the mount points of network and user-space file systems."""
     found = []
-    for line in proc_files.text("/proc/self/mountinfo").splitlines():
+    for line in small_text("/proc/self/mountinfo").splitlines():
         fields = line.split()
         kind = fields[fields.index("-") + 1]
         if kind in _REMOTE or kind == "fuse" or kind.startswith("fuse."):

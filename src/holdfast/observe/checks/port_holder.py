@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.model.human_format import duration
 from holdfast.observe.checks import proc_files
+from holdfast.safe_files import small_text
 
 #: The most sockets whose addresses are read.
 MOST_SOCKETS = 4096
@@ -85,7 +86,7 @@ def taken(ports: Iterable[int]) -> list[int]:
 
 def _rows() -> Iterator[_Row]:
     for table in ("tcp", "tcp6"):
-        for line in proc_files.text(f"/proc/net/{table}").splitlines()[1:]:
+        for line in small_text(f"/proc/net/{table}").splitlines()[1:]:
             yield _Row(line)
 
 
@@ -104,7 +105,7 @@ def _sockets(pid: int) -> list[tuple[int, str]]:
 
 def _bound(pids: Iterable[int]) -> dict[int, int]:
     """Return port → pid, for TCP sockets that no table of /proc/net lists."""
-    known = {line.split()[column] for path, column in _TABLES for line in proc_files.text(path).splitlines()[1:]}
+    known = {line.split()[column] for path, column in _TABLES for line in small_text(path).splitlines()[1:]}
     found: dict[int, int] = {}
     asked: set[str] = set()
     own = os.getpid()

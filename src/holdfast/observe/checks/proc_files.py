@@ -9,20 +9,13 @@ from functools import cache
 from pathlib import Path
 
 from holdfast.model.shown_command import shown
-
-
-def text(path: str | Path) -> str:
-    """Return a small file's content without surrounding space; empty if it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+from holdfast.safe_files import small_text
 
 
 def number(path: str | Path) -> int | None:
     """Return the whole number in a file; None if the file is missing or has another content (`max`)."""
     try:
-        return int(text(path))
+        return int(small_text(path))
     except ValueError:
         return None
 
@@ -35,7 +28,7 @@ def pids() -> list[int]:
 def stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the state on: `[state, ppid, pgrp, session, …]`; empty if the process
     has ended."""
-    return text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return small_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def command(pid: int) -> str:
@@ -44,12 +37,12 @@ def command(pid: int) -> str:
         line = shown(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
         line = ""
-    return line or text(f"/proc/{pid}/comm") or "?"
+    return line or small_text(f"/proc/{pid}/comm") or "?"
 
 
 def age_s(pid: int) -> float | None:
     """Return the seconds since the process started; None if it has ended."""
-    fields, up = stat(pid), text("/proc/uptime").split()
+    fields, up = stat(pid), small_text("/proc/uptime").split()
     try:
         return max(0.0, float(up[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
     except (IndexError, ValueError):
@@ -86,7 +79,7 @@ def cgroup_files(controller: str, name: str) -> list[Path]:
     """Return the existing files `name` in this process's cgroup and its ancestors, for v2 and for v1's `controller`."""
     found: list[Path] = []
     mounts = _cgroup_mounts()
-    for line in text("/proc/self/cgroup").splitlines():
+    for line in small_text("/proc/self/cgroup").splitlines():
         _, controllers, place = line.split(":", 2)
         for kind, options, base, point in mounts:
             is_v2 = controllers == "" and kind == "cgroup2"
@@ -108,7 +101,7 @@ def _cgroup_mounts() -> list[tuple[str, list[str], str, str]]:
     """Return (type, options, root, mount point) of every cgroup mount; cached, since they do not change
     during a check."""
     found = []
-    for line in text("/proc/self/mountinfo").splitlines():
+    for line in small_text("/proc/self/mountinfo").splitlines():
         fields = line.split()
         kind = fields[fields.index("-") + 1]
         if kind in ("cgroup", "cgroup2"):

@@ -10,6 +10,7 @@ from msgspec import Meta
 from holdfast.model.check_interface import Verdict
 from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
+from holdfast.safe_files import small_text
 
 _KTHREADD = 2
 
@@ -60,7 +61,7 @@ class Processes(BuiltIn):
             )
         if len(stuck) > params.max_stuck:
             first = min(stuck)
-            place = proc_files.text(f"/proc/{first}/wchan")
+            place = small_text(f"/proc/{first}/wchan")
             where = f" waits in {place}" if place not in ("", "0") else ""
             problems.append(
                 f"{len(stuck)} processes are stuck in the kernel (state D), {params.max_stuck} allowed; "
@@ -75,7 +76,7 @@ class Processes(BuiltIn):
 
 def switches(pid: int) -> str:
     """Return the process's counts of context switches from /proc, as text to compare."""
-    rows = proc_files.text(f"/proc/{pid}/status").splitlines()
+    rows = small_text(f"/proc/{pid}/status").splitlines()
     return " ".join(row.split()[-1] for row in rows if "ctxt_switches" in row)
 
 
@@ -126,7 +127,7 @@ class Hogs(BuiltIn):
 def idle_ticks() -> dict[int, tuple[int, int]]:
     """Return core → (idle ticks, all ticks) since boot. Waiting for a disk counts as idle."""
     found = {}
-    for line in proc_files.text("/proc/stat").splitlines():
+    for line in small_text("/proc/stat").splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name != "cpu":
             ticks = [int(field) for field in fields[:8]]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.lazy_pattern import Lazy
+from holdfast.safe_files import small_text
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _NODES = {"nvidia": "gpu", "davinci": "npu"}
@@ -99,7 +100,7 @@ def accelerators(env: Mapping[str, str], root: Path = Path("/")) -> int:
         nodes = list((root / "sys/class/kfd/kfd/topology/nodes").iterdir())
     except OSError:
         return 0
-    return sum((_read(node / "gpu_id") or "0") != "0" for node in nodes)
+    return sum((small_text(node / "gpu_id") or "0") != "0" for node in nodes)
 
 
 def xpus(env: Mapping[str, str], root: Path = Path("/")) -> int:
@@ -114,13 +115,6 @@ def xpus(env: Mapping[str, str], root: Path = Path("/")) -> int:
     whole = env.get("ZE_FLAT_DEVICE_HIERARCHY") == "COMPOSITE"
     found = 0
     for card in cards:
-        if _read(card / "device/vendor") == "0x8086":
+        if small_text(card / "device/vendor") == "0x8086":
             found += 1 if whole else max(1, sum(1 for _ in (card / "device").glob("tile[0-9]*")))
     return found
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
