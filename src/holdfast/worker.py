@@ -25,11 +25,11 @@ _DRAIN = "HOLDFAST_DRAIN"
 _MOVED_TO = 0x80
 _HIGHEST = (1 << 63) - 1
 
-#: The suffix of a file beside the notice: this worker catches SIGTERM, which alone does not end it.
+#: The suffix of the file beside the notice that a worker writes if it catches SIGTERM, and does not end by it.
 _SHIELDED = ".shielded"
-#: The suffix of a file beside the notice, written by holdfast: the time to leave is over.
+#: The suffix of the file beside the notice that holdfast writes when the worker's time to exit is over.
 _LEAVE = ".leave"
-#: Seconds after SIGTERM until the process ends if no notice follows: then no platform's stop caused the signal.
+#: Seconds after SIGTERM until the process ends if no notice follows: a stop by the platform would bring one.
 _UNTOLD_S = 10.0
 
 #: The file of `progress`, its descriptor, and the bytes of the first step and of the last saved one.

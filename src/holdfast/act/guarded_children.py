@@ -219,10 +219,7 @@ class ManagedChild:
 
 
 class Guard:
-    """Keeps wards running until the main one has exited, or is abandoned.
-
-    `now`: returns seconds on a monotonic clock. `say`: prints one line on the user's terminal.
-    """
+    """Keeps wards running until the main one has exited, or is abandoned."""
 
     def __init__(
         self,
@@ -231,8 +228,12 @@ class Guard:
         say: Callable[[str], None],
         killed: Callable[[str, int], str] = lambda name, number: "",
     ) -> None:
-        """Create a guard; the first ward is the main one. `killed`: returns the known cause of a ward's death as text,
-        from the ward's name and the signal."""
+        """Create a guard.
+
+        `wards`: its children, the main one first. `now`: returns seconds on a monotonic clock. `say`: prints one line
+        on the user's terminal. `killed`: returns the known cause of a ward's death as text, from the ward's name and
+        the signal.
+        """
         self._killed = killed
         self._wards = wards
         self._main = wards[0]

@@ -60,6 +60,7 @@ class Dispositions:
     __slots__ = ("caught", "ignored", "state")
 
     def __init__(self, caught: int = 0, ignored: int = 0, state: str = "") -> None:
+        """Create it from /proc/PID/status. `caught`, `ignored`: signal masks. `state`: the state letter."""
         #: The signals for which the process has a handler.
         self.caught = _numbers(caught)
         self.ignored = _numbers(ignored)

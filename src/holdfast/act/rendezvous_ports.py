@@ -78,13 +78,14 @@ class RendezvousPorts:
 
 
 class FarPorts(RendezvousPorts):
-    """Rendezvous ports for workers on several nodes. Every node is told the port early, so this object keeps the port
-    bound until rank 0 opens it.
+    """Rendezvous ports for workers on several nodes. Every node gets the port early, so this object keeps it bound
+    until rank 0 opens it.
 
-    `among`: the first and the last allowed port, for firewalls; None allows any.
     """
 
     def __init__(self, first: int | None, holder: Holder | None, among: tuple[int, int] | None) -> None:
+        """Create it. `first`, `holder`: as in `RendezvousPorts`. `among`: the first and the last allowed port, for
+        firewalls; None allows any."""
         super().__init__(first, holder)
         self._among = among
         self._kept: _socket.socket | None = None

@@ -59,8 +59,9 @@ def spawn(
     cpus: Collection[int] = (),
     check: bool = False,
 ) -> Spawned:
-    """Fork a worker that waits for permission to run. Raises OSError if fork fails.
+    """Fork a process that waits for permission to exec `command`. Raises OSError if fork fails.
 
+    `cwd`: its working directory. `stdin_fd`, `stdout_fd`, `stderr_fd`: its streams, which stay open in the caller.
     `groups`: cgroup.procs files to join. `keep`: fds that stay open in it besides its streams; all others are closed.
     `deaf`: block the signals that a scheduler sends to every process of a job; used for holdfast's own helpers. `cpus`:
     the CPUs to which it is bound; empty means holdfast's own. `check`: report a missing working directory or program in

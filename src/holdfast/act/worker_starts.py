@@ -108,7 +108,8 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Nurseries(Protocol):
-    """Provides warm workers. Only `holdfast.act.warm` implements it; a run without warm starts never imports that."""
+    """Provides warm workers. Only `holdfast.act.warm` implements it, and documents its methods; a run without warm
+    starts never imports that."""
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
 

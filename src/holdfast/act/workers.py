@@ -31,15 +31,25 @@ _NOTICE = signal.SIGUSR2
 class Output(Protocol):
     """Reads and stores the workers' output."""
 
-    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None: ...
+    def add(self, seat: Seat, stdout_fd: int, stderr_fd: int, directory: Path) -> None:
+        """Read a new worker's output from the two fds, into files in `directory`."""
+        ...
 
-    def finish(self, rank: int, now: float) -> None: ...
+    def finish(self, rank: int, now: float) -> None:
+        """Read the rest of an ended worker's output, and close its files."""
+        ...
 
-    def tail(self, rank: int, limit_bytes: int) -> str: ...
+    def tail(self, rank: int, limit_bytes: int) -> str:
+        """Return the end of the worker's output, of the stream that `tail_stream` names."""
+        ...
 
-    def tail_stream(self, rank: int) -> str: ...
+    def tail_stream(self, rank: int) -> str:
+        """Return `stderr` or `stdout`; empty if the worker wrote nothing."""
+        ...
 
-    def hush(self, rank: int) -> None: ...
+    def hush(self, rank: int) -> None:
+        """Keep the worker's stacks, which holdfast requests, off the terminal."""
+        ...
 
 
 class Worker(msgspec.Struct):
@@ -107,7 +117,7 @@ class Workers:
             self.attempt, self._gone = attempt, {}
 
     def add(self, ticket: Ticket, process: Spawned, now: float, *, warm: bool = False) -> Worker:
-        """Add a worker that has its process now."""
+        """Add a worker whose process exists now. `warm`: a nursery forked it. `now`: the time of its start."""
         worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now, ticket.env, warm)
         self.alive[ticket.seat.rank] = worker
         return worker

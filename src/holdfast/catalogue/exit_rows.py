@@ -142,6 +142,8 @@ class Catalogue:
         first: frozenset[str] = frozenset(),
         further: Any = (),
     ) -> None:
+        """Create a catalogue of these rows. `source`: their origin, for messages. `first`: ids of wordings that take
+        precedence. `further`: rows of other schemas."""
         self.rows = tuple(rows)
         #: Ids of the user's own wordings, which take precedence over others in the same line.
         self.first = first

@@ -50,7 +50,10 @@ def misshapen(phrase: str, code: int | None, who: str) -> str:
 
 def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tuple[str, int | None]:
     """Return the phrase of a stop, and its code if no row has the phrase. Raises ValueError with a message for the
-    user."""
+    user.
+
+    `phrase`, `code`: what the component gives with its request; each may be missing. `who`: the component.
+    """
     if why := misshapen(phrase, code, who):
         raise ValueError(why)
     if not phrase and code is None:

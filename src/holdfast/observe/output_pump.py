@@ -166,7 +166,11 @@ class OutputPump:
         now: float = 0.0,
     ) -> None:
         """Take over the read ends of a worker's two pipes; the kept output of an earlier worker of this rank is
-        dropped."""
+        dropped.
+
+        `directory`: the directory for its log files. `show_stdout`, `show_stderr`: whether the terminal shows the
+        stream. `prefix`: the text before each shown line; None for `[role-rank] `.
+        """
         label = (f"[{role}-{rank}] " if prefix is None else prefix).encode()
         pair = []
         for fd, word, show, screen in (

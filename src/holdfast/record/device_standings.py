@@ -71,6 +71,8 @@ class Standings:
     """
 
     def __init__(self, home: Path, db: sqlite3.Connection | None, *, writable: bool) -> None:
+        """Use an open database. `home`: the state directory. `db`: None if the file does not exist. `writable`: whether
+        the connection may write."""
         self.path = home / FILE_NAME
         self.writable = writable
         self._db = db

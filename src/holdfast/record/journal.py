@@ -75,6 +75,7 @@ class Journal:
     """
 
     def __init__(self, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> None:
+        """Create a journal that is not open; see `open` for the parameters."""
         self.home = home
         self._clock = clock or Clock().now
         self.path = home / FILE_NAME

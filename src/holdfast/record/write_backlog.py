@@ -46,6 +46,8 @@ class Backlog(Retries, Generic[T]):
     """A queue of entries that wait to be written, of total size `most` at most. Sizes are in the caller's unit."""
 
     def __init__(self, most: int, first_s: float, longest_s: float) -> None:
+        """Create an empty queue. `most`: the total size of its entries. `first_s`, `longest_s`: seconds from a failed
+        write to the next try, at first and at most."""
         super().__init__(first_s, longest_s)
         self._most = most
         self._size = 0

@@ -35,10 +35,7 @@ _LAST_WORDS = 2048
 
 
 class Store:
-    """Hosts the rendezvous store in a child process. No method blocks.
-
-    `processes`: returns the pids of the job's processes. `say`: prints a message about the store.
-    """
+    """Hosts the rendezvous store in a child process. No method blocks."""
 
     def __init__(
         self,
@@ -49,6 +46,11 @@ class Store:
         processes: Callable[[], list[int]],
         say: Callable[[str], None],
     ) -> None:
+        """Find the torch for the store; the store process starts later.
+
+        `spec`: the job. `env`, `cwd`: the workers' environment and directory. `reactor`: waits for connections.
+        `processes`: returns the pids of the job's processes. `say`: prints a message about the store.
+        """
         self._env = env
         self._cwd = cwd
         self._reactor = reactor

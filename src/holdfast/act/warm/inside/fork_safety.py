@@ -104,6 +104,7 @@ class NurseryParts:
     def __init__(
         self, fds: frozenset[int] = frozenset(), pids: frozenset[int] = frozenset(), names: frozenset[str] = frozenset()
     ) -> None:
+        """Create it. `fds`: descriptors. `pids`: child processes. `names`: environment variables."""
         self.fds = fds
         self.pids = pids
         self.names = names
