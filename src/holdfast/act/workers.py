@@ -194,7 +194,7 @@ def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool
     fresh = file.with_name(f".{file.name}.new")
     try:
         write_file(fresh, msgspec.json.encode(notice) + b"\n")
-        fresh.replace(file)  # renamed into place, so that a reader sees the whole line
+        fresh.replace(file)  # rename the file into place, so that a reader sees the whole line
     except OSError:
         asked = False  # the disk is full: no worker can get the notice from the file
     if _NOTICE not in handlers(pid)[0]:

@@ -73,7 +73,7 @@ class LogTimes:
         if done == RECORD_BYTES:
             self._due = now + (STEP_S if self._size <= FREE_BYTES + at // 8 else COARSE_STEP_S)
         else:
-            # Usually a full disk. The next opening truncates a partial record.
+            # The disk is usually full. The next opening truncates a partial record.
             self.close()
             self._due = now + RETRY_S
 

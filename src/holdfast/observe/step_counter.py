@@ -38,7 +38,7 @@ _EPOCH_FIRST = (
     Lazy(r"^\s*(?P<epoch>\d{1,6})\|\d+\|Loss:"),
     Lazy(r"^\s+(?P<epoch>\d{1,6})/\d+\s+\d+(?:\.\d+)?G\s"),
 )
-#: Directly after an epoch: the position in it.
+#: Matches the position in an epoch, directly after the epoch itself.
 _INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
 _STEP = Lazy(
     r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"

@@ -191,7 +191,7 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
         _must_be_files(path)
         if not path.exists():
             return None
-    except OSError as error:  # such as a parent directory that belongs to another user
+    except OSError as error:  # one cause is a parent directory that belongs to another user
         raise _unreadable(error) from error
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     # Readers of a WAL file need a shared-memory file, which cannot be created on a read-only file system: `immutable`

@@ -23,7 +23,7 @@ DOOR = "ssh"
 #: Link in a job's directory to its logs, if they are elsewhere (`--log-dir`).
 LOGS_LINK = "logs"
 
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # it lacks the letters and digits that look alike
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # letters and digits that look alike are left out
 _TRIES = 20
 _NO_FILES = (
     "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "

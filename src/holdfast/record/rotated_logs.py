@@ -38,7 +38,7 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
                 if number:
                     break
                 continue  # a rotation is in progress: the file has its next name already
-            # After a rotation meanwhile, an older name may lead to a file that is open already.
+            # If the log was rotated meanwhile, an older name may lead to a file that is open already.
             found.setdefault(os.fstat(file.fileno()).st_ino, file)
         if not found:
             raise FileNotFoundError(2, "No such file or directory", os.fspath(path))

@@ -262,7 +262,7 @@ def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
     """
     if spec.world_size < 2:
         return None
-    # With TORCHELASTIC_RUN_ID holdfast runs under another launcher, which has set the variable for its own port.
+    # TORCHELASTIC_RUN_ID means that another launcher runs holdfast, and has set the variable for its own port.
     if env.get(CHOICE) == "False" and "TORCHELASTIC_RUN_ID" not in env:
         return None
     if any(CHOICE in role.env or "MASTER_PORT" in role.env or opens_itself(role.command, cwd) for role in spec.roles):

@@ -79,7 +79,7 @@ _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
 _PORT = r"(?<![\w-])[a-z][a-z0-9_]{1,30}: Port: \d+ Link "
 _SLAVE = r"(?<![\w.-])[a-z][\w.-]{0,30}: (?:\(slave [\w.-]{1,30}\): )?link status definitely "
-#: For each kind of node fault: words that the line must contain, in lower case; code, assertion, severity; and the
+#: The kinds of node faults: words that the line must contain, in lower case; code, assertion, severity; and the
 #: pattern.
 _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
     (

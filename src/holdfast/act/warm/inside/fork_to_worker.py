@@ -124,8 +124,8 @@ def start_afresh() -> None:
     # `random` seeds itself after a fork, but NumPy's global generator does not.
     if (numpy_random := modules.get("numpy.random")) is not None:
         numpy_random.seed()
-    # Nor does torch's, which starts from the system's entropy. A small seed was set by the user for all processes: keep
-    # it.
+    # torch's generator does not reseed itself either. It starts from the system's entropy; a small seed was set by the
+    # user for all processes, and is kept.
     generator = getattr(modules.get("torch"), "default_generator", None)
     if generator is not None and generator.initial_seed() >= 1 << 32:
         generator.seed()

@@ -37,7 +37,7 @@ class SeedWatch:
             _NUMPY[:] = _numpy_generators()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """As a finder on `sys.meta_path`: patch `random` as soon as it has been imported."""
+        """Patch `random` as soon as it has been imported: this object is a finder on `sys.meta_path`."""
         if name != "random":
             return None
         sys.meta_path.remove(self)
