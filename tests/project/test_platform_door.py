@@ -13,9 +13,7 @@ from holdfast.platforms.platform_registry import BUILT_IN
 
 ROOT = Path(__file__).parents[2] / "src" / "holdfast"
 PLATFORMS = ROOT / "platforms"
-FOLDERS = sorted(
-    path.name for path in PLATFORMS.iterdir() if (path / "__init__.py").exists() and path.name != "submitting"
-)
+FOLDERS = sorted(path.name for path in PLATFORMS.iterdir() if (path / "__init__.py").exists())
 #: What a branch must not ask for. `ssh` is a job's own server too (`runtime.ssh`): only its imports are looked at.
 NAMED = re.compile(r"slurm|kube|\blsf\b|\bsrun\b", re.IGNORECASE)
 READERS = {

@@ -71,8 +71,9 @@ DOORS = frozenset(
         "platforms.platform",
         "platforms.platform_registry",
         "platforms.remote_jobs",
+        "platforms.requeued_jobs",
         "platforms.submission",
-        "platforms.submitting",
+        "platforms.submit_request",
         "wire.control_socket",
     }
 )

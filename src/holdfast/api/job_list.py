@@ -15,7 +15,7 @@ from holdfast.errors import BadUsage
 from holdfast.file_modes import open_to_others
 from holdfast.main.run_guard import end_left, explain_lost
 from holdfast.model.exit_report import Outcome
-from holdfast.platforms.platform_registry import started_again
+from holdfast.platforms.requeued_jobs import started_again
 from holdfast.record.database import Unusable, open_for_reading
 from holdfast.record.job_views import JobState, JobView, Survey, detail, reconcile
 from holdfast.record.owner_lock import LOCK_NAME

@@ -44,9 +44,9 @@ def in_cluster(platform: str | None, namespace: str | None, job: str | None = No
                 hint=f"--platform kubernetes -n {namespace}",
             )
         return None
-    from holdfast.platforms.platform_registry import platform_named  # imported late: few verb calls need a cluster
+    from holdfast.platforms.platform_registry import access_to  # imported late: few verb calls need a cluster
 
-    found = platform_named(platform)
+    found = access_to(platform)
     cluster = found.remote() if found is not None else None
     if cluster is None:
         raise BadUsage(

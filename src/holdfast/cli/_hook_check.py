@@ -22,7 +22,7 @@ from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState, Site
 from holdfast.node.check_entry import CheckRound, run_round
 from holdfast.platforms.node_hooks import CheckBusy, NodeHooks, NodeTreatment
-from holdfast.platforms.platform_registry import must_be_known, node_called
+from holdfast.platforms.platform_registry import access_to, node_called, unknown
 
 if TYPE_CHECKING:
     from holdfast.node.check_entry import CheckPlan
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 def hooks_of(platform: str) -> NodeHooks:
     """Return the hooks with which a platform checks its nodes. Raises `BadUsage`."""
-    found = must_be_known(platform, "the platform").node_hooks()
+    access = access_to(platform)
+    if access is None:
+        raise unknown(platform, "the platform")
+    found = access.node_hooks()
     if found is None:
         raise BadUsage(f"{platform} has no hooks for a check of its nodes")
     return found

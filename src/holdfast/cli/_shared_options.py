@@ -156,9 +156,7 @@ def _explain_lost(lost: LostOwner) -> ExitReport:
 
 
 def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
-    from holdfast.platforms.platform_registry import (
-        started_again,
-    )  # imported late: only a platform's job that looks lost needs it
+    from holdfast.platforms.requeued_jobs import started_again  # only a platform's job that looks lost needs it
 
     return started_again(jobs)
 

@@ -13,10 +13,10 @@ import click
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home, say
 from holdfast.errors import BadUsage
-from holdfast.platforms.submitting.submit_request import submit_platforms
+from holdfast.platforms.submit_request import submit_platforms
 
 if TYPE_CHECKING:
-    from holdfast.platforms.platform import Platform
+    from holdfast.platforms.platform import PlatformAccess
     from holdfast.platforms.submission import SubmitOption, SubmitRequest, Submitted
     from holdfast.settings.run_options import RunOptions
 
@@ -77,7 +77,7 @@ def _main(
     """
     from holdfast.launch.jobfile.job_file_reader import text_of
     from holdfast.platforms.submission import SubmitRequest
-    from holdfast.platforms.submitting.submit_request import must_be_a_job_file, platform_meant
+    from holdfast.platforms.submit_request import must_be_a_job_file, platform_meant
     from holdfast.settings.resolved_settings import resolve
 
     typed = [*(["--name", name] if name else []), *(["--max-restarts", max_restarts] if max_restarts else []), *words]
@@ -104,7 +104,7 @@ def _main(
     sys.exit(found.submit(lambda submitted: _tell(submitted, json), say, now=time.time(), wait=wait))
 
 
-def _of_this_platform(request: SubmitRequest, on: Platform) -> None:
+def _of_this_platform(request: SubmitRequest, on: PlatformAccess) -> None:
     """Raise `BadUsage` for an option that only another platform uses."""
     platforms = submit_platforms()
     own = {platform.name: {option.key for option in platform.submit_options()} for platform in (*platforms, on)}

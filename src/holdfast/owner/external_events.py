@@ -16,7 +16,7 @@ from holdfast.model import actions as do
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.faults import Remedy
-from holdfast.platforms.platform_registry import must_be_known
+from holdfast.platforms.platform_registry import title_of
 
 if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
@@ -245,7 +245,7 @@ class ExternalEvents:
         self.asked = action
         platform = self._place.lock.supervisor.platform
         job = f"job {platform.id}" if platform is not None else "the job"
-        title = must_be_known(platform.platform, "platform").title if platform is not None else "its platform"
+        title = title_of(platform.platform) if platform is not None else "its platform"
         self._say(f"requeued: attempt {attempt + 1} continues when {title} starts {job} again: {action.reason}")
         return ()
 

@@ -13,8 +13,8 @@ from holdfast.explain.secret_filter import without_secrets
 from holdfast.model import events as ev
 from holdfast.model.actions import FinishJob
 from holdfast.model.evidence import StopRequest
-from holdfast.model.job_spec import NodeInfo, PlatformJob
-from holdfast.platforms.platform_registry import must_be_known
+from holdfast.model.job_spec import NodeInfo
+from holdfast.platforms.platform_registry import must_be_known, title_of
 from holdfast.record.job_directory import claim_again
 from holdfast.record.job_lookup import runs_of
 from holdfast.record.job_views import events
@@ -46,9 +46,9 @@ def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]
         name, here = launch.environment.get("HOLDFAST_HOME"), os.uname().nodename
         shown = f"HOLDFAST_HOME={name}" if name else str(launch.home)
         return None, (
-            f"{_title(spec.platform)} has started job {spec.platform.id} again (restart {run}), and {shown} on {here} "
-            "knows no run of it before: the job begins anew, with attempt 1; for attempts, budgets and history to go "
-            "on, set HOLDFAST_HOME to a directory that all nodes share"
+            f"{title_of(spec.platform.platform)} has started job {spec.platform.id} again (restart {run}), and {shown} "
+            f"on {here} knows no run of it before: the job begins anew, with attempt 1; for attempts, budgets and "
+            "history to go on, set HOLDFAST_HOME to a directory that all nodes share"
         )
     for owner in reversed(found):
         if owner.name != spec.name or owner.run >= run:
@@ -139,7 +139,7 @@ def resumption(
     assert platform is not None, "only a platform starts a job again"
     end = must_be_known(platform.platform, "platform").end_of_run(platform, before)
     resumed = ev.JobResumed(
-        platform=f"{_title(platform)} job {platform.id}",
+        platform=f"{title_of(platform.platform)} job {platform.id}",
         run=place.run,
         reason=end.reason,
         phrase=end.phrase,
@@ -149,7 +149,3 @@ def resumption(
         seen_at=last_sign(place.home, place.lock.supervisor, history),
     )
     return [*end.said, resumed]
-
-
-def _title(job: PlatformJob) -> str:
-    return must_be_known(job.platform, "platform").title

@@ -1,8 +1,9 @@
 """The interface of a platform. A platform is where jobs run: ssh, Slurm, Kubernetes, or an installed package's own.
 
-The rest of holdfast knows platforms by this class alone (`platform_registry.py` finds them). `job` and `launch` have no
-default; nor have `submission`, `agent_join` and `end_of_run`, which are needed only if the platform takes submissions,
-passes an agent's order in the environment, or restarts jobs. docs/internals/platforms.md shows how to write one.
+The rest of holdfast knows platforms by these classes alone (`platform_registry.py` finds them): a job's processes use
+`Platform`, and commands about jobs use its base `PlatformAccess`. `job` and `launch` have no default; nor have
+`submission`, `agent_join` and `end_of_run`, which are needed only if the platform takes submissions, passes an agent's
+order in the environment, or restarts jobs. docs/internals/platforms.md shows how to write one.
 """
 
 from __future__ import annotations
@@ -78,16 +79,54 @@ class JobAlreadyOver(Exception):
         self.status = status
 
 
-class Platform:
-    """A platform. One object serves the process; it keeps no state of a job.
-
-    `environment`: the variables of the process, or of the job.
+class PlatformAccess:
+    """A platform as its users reach it, outside of its jobs' processes. It starts fast: commands that only look at jobs
+    import no more of a built-in platform.
     """
 
     #: Name in options, job files and records: `slurm`.
     name = ""
     #: Name in messages: `Slurm`.
     title = ""
+
+    # ------------------------------------------------------------------------------------------------ submitting a job
+
+    #: Whether the platform's server can validate a job file before submission: `submit --dry-run=server`.
+    judges_submissions = False
+    #: Where a job file puts settings that `submit` has no option for: `batch script`.
+    beyond_options = ""
+
+    def submit_options(self) -> tuple[SubmitOption, ...]:
+        """Return the options of `holdfast submit` for this platform."""
+        return ()
+
+    def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
+        """Validate a job file for submission. `text`: the file's contents. Raises `BadUsage`."""
+        raise NotImplementedError
+
+    # ----------------------------------------------------------------------------------------- jobs seen from outside
+
+    def queue(self) -> JobQueue | None:
+        """Return the queue of waiting jobs; None: the platform has no queue to query."""
+        return None
+
+    def remote(self) -> RemoteJobs | None:
+        """Return access to the user's jobs from outside the cluster; None: jobs are visible on this machine."""
+        return None
+
+    # ------------------------------------------------------------------------------------------------ node checks
+
+    def node_hooks(self) -> NodeHooks | None:
+        """Return the hooks that check this platform's nodes (`holdfast check`); None: it has none."""
+        return None
+
+
+class Platform(PlatformAccess):
+    """A whole platform. One object serves the process; it keeps no state of a job.
+
+    `environment`: the variables of the process, or of the job.
+    """
+
     #: The platform explains signals (`watch`), so a signal does not make a node leave the job.
     explains_signals = False
     #: How an agent receives the job's key, for messages: `srun, on standard input`.
@@ -160,37 +199,6 @@ class Platform:
     def exit_status(self, code: int) -> int:
         """Return the owner process's exit status for a job that ended with `code`."""
         return code
-
-    # ------------------------------------------------------------------------------------------------ submitting a job
-
-    #: Whether the platform's server can validate a job file before submission: `submit --dry-run=server`.
-    judges_submissions = False
-    #: Where a job file puts settings that `submit` has no option for: `batch script`.
-    beyond_options = ""
-
-    def submit_options(self) -> tuple[SubmitOption, ...]:
-        """Return the options of `holdfast submit` for this platform."""
-        return ()
-
-    def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
-        """Validate a job file for submission. `text`: the file's contents. Raises `BadUsage`."""
-        raise NotImplementedError
-
-    # ----------------------------------------------------------------------------------------- jobs seen from outside
-
-    def queue(self) -> JobQueue | None:
-        """Return the queue of waiting jobs; None: the platform has no queue to query."""
-        return None
-
-    def remote(self) -> RemoteJobs | None:
-        """Return access to the user's jobs from outside the cluster; None: jobs are visible on this machine."""
-        return None
-
-    # ------------------------------------------------------------------------------------------------ node checks
-
-    def node_hooks(self) -> NodeHooks | None:
-        """Return the hooks that check this platform's nodes (`holdfast check`); None: it has none."""
-        return None
 
     # ------------------------------------------------------------------------------------------- runs after a requeue
 

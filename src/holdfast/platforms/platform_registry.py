@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.errors import BadUsage
-from holdfast.platforms.platform import Platform
+from holdfast.platforms.platform import Platform, PlatformAccess
 
 if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from holdfast.platforms.job_watch import JobWatch
     from holdfast.platforms.node_hooks import NodeHooks
     from holdfast.reactor import Reactor
-    from holdfast.record.job_views import JobView
     from holdfast.settings.resolved_settings import Settings
 
 #: The entry-point group: `name = "package.module:Class"`.
@@ -38,8 +37,10 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about a built-in platform that are needed before it is imported."""
 
     name: str
-    #: Import target as in an entry point: `package.module:Class`.
+    #: Import target of its `Platform`, as in an entry point: `package.module:Class`.
     target: str
+    #: Import target of its `PlatformAccess`, which imports less.
+    access: str
     #: Variables of which the platform sets at least one in its jobs' processes.
     variables: tuple[str, ...] = ()
     #: Settings by which the user chooses the platform.
@@ -59,14 +60,21 @@ BUILT_IN: tuple[BuiltIn, ...] = (
     BuiltIn(
         name="kubernetes",
         target=f"{_HERE}.kubernetes.kubernetes_platform:KubernetesPlatform",
+        access=f"{_HERE}.kubernetes.kubernetes_access:KubernetesAccess",
         variables=("HOLDFAST_KUBERNETES_JOB",),
         agent="HOLDFAST_OWNER",
         images=("HOLDFAST_KUBERNETES_JOB", "HOLDFAST_POD", "HOLDFAST_OWNER", "KUBERNETES_SERVICE_HOST"),
     ),
-    BuiltIn(name="ssh", target=f"{_HERE}.ssh.ssh_platform:SshPlatform", settings=("hosts", "hostfile")),
+    BuiltIn(
+        name="ssh",
+        target=f"{_HERE}.ssh.ssh_platform:SshPlatform",
+        access=f"{_HERE}.ssh.ssh_platform:SshPlatform",
+        settings=("hosts", "hostfile"),
+    ),
     BuiltIn(
         name="slurm",
         target=f"{_HERE}.slurm.interface.slurm_platform:SlurmPlatform",
+        access=f"{_HERE}.slurm.interface.slurm_access:SlurmAccess",
         variables=("SLURM_JOB_ID",),
         node="SLURMD_NODENAME",
     ),
@@ -76,31 +84,52 @@ BUILT_IN: tuple[BuiltIn, ...] = (
 # -------------------------------------------------------------------------------------------------- platforms by name
 
 
+def _loaded(target: str) -> Any:
+    """Import a class and return an object of it. `target`: as in an entry point, `package.module:Class`."""
+    module, _, member = target.partition(":")
+    return getattr(importlib.import_module(module), member)()
+
+
+@functools.cache
+def _packaged_target(name: str) -> str | None:
+    """Return the target that an installed package's entry point names; None: no package has this platform."""
+    from importlib.metadata import entry_points  # reads the metadata of every installed package
+
+    return next((point.value for point in entry_points(group=GROUP, name=name)), None)
+
+
 @functools.cache
 def platform_named(name: str) -> Platform | None:
     """Return the platform of this name; None: no installed platform has it."""
-    target = next((row.target for row in BUILT_IN if row.name == name), None)
-    if target is None:
-        from importlib.metadata import entry_points  # reads the metadata of every installed package
+    target = next((row.target for row in BUILT_IN if row.name == name), None) or _packaged_target(name)
+    found: Platform | None = _loaded(target) if target else None
+    return found
 
-        target = next((point.value for point in entry_points(group=GROUP, name=name)), None)
+
+@functools.cache
+def access_to(name: str) -> PlatformAccess | None:
+    """Return how users reach the platform of this name; None: no installed platform has it."""
+    target = next((row.access for row in BUILT_IN if row.name == name), None)
     if target is None:
-        return None
-    module, _, member = target.partition(":")
-    found: Platform = getattr(importlib.import_module(module), member)()
+        return platform_named(name)
+    found: PlatformAccess = _loaded(target)
     return found
 
 
 def must_be_known(name: str, source: str) -> Platform:
     """Return the platform of this name. `source`: the option or variable that named it. Raises `BadUsage`."""
-    found = platform_named(name)
-    if found is None:
-        raise BadUsage(
-            f"{source} {name}: no such platform is installed: expected {', '.join(row.name for row in BUILT_IN)}, or "
-            f"an entry point of `{GROUP}`",
-            hint="pip list",
-        )
+    if (found := platform_named(name)) is None:
+        raise unknown(name, source)
     return found
+
+
+def unknown(name: str, source: str) -> BadUsage:
+    """Return the error for a name that no installed platform has. `source`: as for `must_be_known`."""
+    return BadUsage(
+        f"{source} {name}: no such platform is installed: expected {', '.join(row.name for row in BUILT_IN)}, or "
+        f"an entry point of `{GROUP}`",
+        hint="pip list",
+    )
 
 
 # ------------------------------------------------------------------------------------------ the platform of a process
@@ -198,41 +227,20 @@ def exit_status(code: int, environment: Mapping[str, str]) -> int:
 
 def queue_of(platform: str) -> JobQueue | None:
     """Return a platform's queue; None: it has none, or is not installed."""
-    found = platform_named(platform)
+    found = access_to(platform)
     return None if found is None else found.queue()
 
 
 def title_of(platform: str) -> str:
     """Return a platform's name for messages."""
-    found = platform_named(platform)
+    found = access_to(platform)
     return platform if found is None else found.title
-
-
-def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
-    """Return the jobs without a supervisor that their platform will or may restart: job id to reason."""
-    from holdfast.platforms.job_queue import QueueUnknown
-
-    found = {}
-    for view in jobs:
-        queue = queue_of(view.platform.platform) if view.platform is not None else None
-        if view.platform is None or queue is None:
-            continue
-        known = queue.entries()
-        if isinstance(known, QueueUnknown):
-            if known.passes:
-                found[view.id] = known.why
-            continue
-        entry = known.get(view.platform.id)
-        if entry is not None and queue.may_begin(entry):
-            why = f" ({entry.reason})" if entry.reason else ""
-            found[view.id] = f"{title_of(view.platform.platform)} has it in its queue: {entry.state}{why}"
-    return found
 
 
 def all_node_hooks() -> Iterator[NodeHooks]:
     """Yield the hooks of the built-in platforms that have any."""
     for row in BUILT_IN:
-        found = platform_named(row.name)
+        found = access_to(row.name)
         hooks = found.node_hooks() if found is not None else None
         if hooks is not None:
             yield hooks

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.platforms.slurm.owner.batch_script_lint import asks_for_no_kill, dies_of_sigterm, has_no_kill, line_of_run
+from holdfast.platforms.slurm.owner.batch_script_warning import (
+    asks_for_no_kill,
+    dies_of_sigterm,
+    has_no_kill,
+    line_of_run,
+)
 
 TERM, NOTHING = "0000000000004000", "0000000000000000"
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
-from holdfast.launch.agent_launch import order_for_agents
+from holdfast.launch.agent_launch import AgentJoin, AgentOrder, order_for_agents
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
 from holdfast.launch.multi_node import (
@@ -25,11 +25,13 @@ from holdfast.launch.multi_node import (
     with_plan,
 )
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.pod_context import ORDER, plan_here
+from holdfast.platforms.kubernetes.objects.pod_context import ORDER, node_name, plan_here
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.safe_files import read_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
+from holdfast.untrusted import Malformed, json_as
+from holdfast.version import __version__
 from holdfast.wire.job_key import parse_key
 
 #: Default of `--join-timeout`, in seconds: pods wait for resources and for images.
@@ -37,6 +39,9 @@ JOIN_S = 3600.0
 #: Default of `--replace-wait`, in seconds: Kubernetes must place a new pod, which may have to pull its image.
 REPLACE_S = 600.0
 MOST_KEY_BYTES = 128
+MOST_ORDER_BYTES = 256 << 10
+#: Variables of the agent that workers do not need.
+_OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, object_names.NODE_INDEX, object_names.SLOTS)
 
 
 def over_pods(
@@ -103,3 +108,55 @@ def mounted_key(environment: Mapping[str, str]) -> bytes:
     if found is None:
         raise BadUsage(f"{object_names.KEY_FILE}: {path} holds no key: expected 32 bytes, or 64 hex digits", hint=hint)
     return found
+
+
+def join_in_pod() -> AgentJoin:
+    """Read this agent's order from the environment, and remove its variables there. The key is read from a file."""
+    environment = dict(os.environ)
+    host, _, port = environment[object_names.OWNER_ADDRESS].rpartition(":")
+    text = environment.get(ORDER, "")
+    if not text or not host or not port.isdigit():
+        raise BadUsage(
+            f"{object_names.OWNER_ADDRESS}={environment[object_names.OWNER_ADDRESS]!r} and {ORDER} of "
+            f"{len(text)} bytes: expected HOST:PORT of the job's owner, and the order that its owner writes into the "
+            "pods of its agents",
+            hint="holdfast submit --platform kubernetes job.yaml",
+        )
+    order = _order_in(text)
+    key = mounted_key(environment)
+    slots = environment.get(object_names.SLOTS, "")
+    pod = environment.get(object_names.POD) or os.uname().nodename
+    order = replace(
+        order,
+        key=key.hex(),
+        host=node_name(environment.get(object_names.KUBERNETES_NODE, ""), pod),
+        slots=int(slots) if slots.isdigit() and int(slots) else None,
+        port=int(port),
+    )
+    for name in _OF_THE_AGENT:
+        os.environ.pop(name, None)
+    return AgentJoin(
+        order=order,
+        address=host,
+        starter_fd=None,
+        place=environment.get(object_names.POD_UID) or pod,
+        labels=(environment.get(object_names.NODE_INDEX, ""),),
+    )
+
+
+def _order_in(text: str) -> AgentOrder:
+    try:
+        order = json_as(text, AgentOrder, most_bytes=MOST_ORDER_BYTES)
+    except Malformed as error:
+        raise BadUsage(
+            f"holdfast {__version__} does not understand the order in {ORDER}: {error}: expected the version of the "
+            "owner's image in the pods of its agents too",
+            hint="kubectl get pod -o jsonpath='{.items[*].spec.initContainers[0].image}'",
+        ) from None
+    if order.version != __version__:
+        raise BadUsage(
+            f"the owner has holdfast {order.version}, and this pod has {__version__}: expected one version: the pod's "
+            "comes from the image of its init container",
+            hint="kubectl get pod -o jsonpath='{.items[*].spec.initContainers[0].image}'",
+        )
+    return order

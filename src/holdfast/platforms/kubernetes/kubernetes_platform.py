@@ -1,4 +1,4 @@
-"""Kubernetes as a platform."""
+"""Kubernetes in the processes of a job."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.platforms.kubernetes.kubernetes_access import KubernetesAccess
+from holdfast.platforms.kubernetes.kubernetes_launch import join_in_pod, over_pods
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.submit.section_options import SUBMIT_OPTIONS
+from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod, over_words
+from holdfast.platforms.kubernetes.owner.job_adoption import JobAlreadyEnded, adopt
 from holdfast.platforms.platform import JobAlreadyOver, LaunchRequest, Platform
 
 if TYPE_CHECKING:
@@ -17,24 +20,17 @@ if TYPE_CHECKING:
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec, PlatformJob
     from holdfast.platforms.job_watch import JobWatch
-    from holdfast.platforms.remote_jobs import RemoteJobs
-    from holdfast.platforms.submission import Submission, SubmitOption, SubmitRequest
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
-    from holdfast.settings.resolved_settings import Settings
 
 
-class KubernetesPlatform(Platform):
-    """Runs jobs in pods. Each method imports its own modules, because few processes need more than one.
+class KubernetesPlatform(KubernetesAccess, Platform):
+    """Runs jobs in pods.
 
     Kubernetes by itself replaces a job's owner pod, so an agent without an owner asks it for nothing.
     """
 
-    name = object_names.PLATFORM
-    title = "Kubernetes"
     explains_signals = True
-    judges_submissions = True
-    beyond_options = "section `kubernetes:` of the job file"
     key_from = "the job's Secret"
     #: Kubernetes takes 5 minutes or more to replace the owner's pod on a lost node.
     owner_wait_s = 600.0
@@ -49,23 +45,17 @@ class KubernetesPlatform(Platform):
         return environment.get(object_names.JOB_NAME, "")  # each image has users of its own
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | None:
-        from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod
-
         if not in_owners_pod(os.environ):
             return None
-        from holdfast.platforms.kubernetes.kubernetes_launch import over_pods
-
         return over_pods(request.options, request.settings, request.job_of, request.nodes)
 
     def agent_join(self) -> AgentJoin:
-        from holdfast.platforms.kubernetes.pod_agent import join_in_pod
-
         return join_in_pod()
 
     def watch(
         self, spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> JobWatch | None:
-        from holdfast.platforms.kubernetes.owner.kubernetes_watch import watch
+        from holdfast.platforms.kubernetes.owner.kubernetes_watch import watch  # agents need no watch
 
         return watch(spec, reactor, say, environment)
 
@@ -76,26 +66,9 @@ class KubernetesPlatform(Platform):
         """
         return object_names.DO_NOT_RETRY
 
-    def submit_options(self) -> tuple[SubmitOption, ...]:
-        return SUBMIT_OPTIONS
-
-    def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
-        from holdfast.platforms.kubernetes.submit.kubernetes_submission import KubernetesSubmission
-
-        return KubernetesSubmission(request, settings, text)
-
-    def remote(self) -> RemoteJobs | None:
-        from holdfast.platforms.kubernetes.remote.kubernetes_jobs import KubernetesJobs
-
-        return KubernetesJobs()
-
     def adopted(self, home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
-        from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod, over_words
-
         if not in_owners_pod(os.environ):
             return None
-        from holdfast.platforms.kubernetes.owner.job_adoption import JobAlreadyEnded, adopt
-
         try:
             return adopt(home, clock, say)
         except JobAlreadyEnded as over:

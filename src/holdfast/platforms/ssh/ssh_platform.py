@@ -10,6 +10,7 @@ from holdfast.launch.torchrun_options import named
 from holdfast.model.job_spec import PlatformJob
 from holdfast.platforms.platform import LaunchRequest, Platform
 from holdfast.platforms.ssh.ssh_command import environment_there
+from holdfast.platforms.ssh.ssh_launch import listed_hosts, over_hosts
 
 
 class SshPlatform(Platform):
@@ -31,8 +32,6 @@ class SshPlatform(Platform):
                 "expected one of the two",
                 hint="holdfast run --hosts A,B train.py",
             )
-        from holdfast.platforms.ssh.ssh_launch import listed_hosts, over_hosts  # agents do not need this import
-
         readable_again(options)
         return over_hosts(
             options,

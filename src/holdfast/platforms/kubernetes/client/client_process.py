@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.platforms.kubernetes.client.api_answers import meant
 from holdfast.platforms.kubernetes.client.api_config import NoClient, client, configuration
+from holdfast.platforms.kubernetes.client.object_watch import ObjectWatch
 from holdfast.platforms.kubernetes.objects.client_messages import (
     MOST_LINE_BYTES,
     Answered,
@@ -94,8 +95,6 @@ class _Serving:
                     await self._room.acquire()
                     self._begin(asked.number, self._call(asked)).add_done_callback(lambda _: self._room.release())
                 case Follow():
-                    from holdfast.platforms.kubernetes.client.object_watch import ObjectWatch  # imports the HTTP client
-
                     self._begin(asked.number, ObjectWatch(self._client, asked, _say).run())
         for task in self._tasks.values():
             task.cancel()

@@ -7,8 +7,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import httpx2
-
 from holdfast.platforms.kubernetes.client.api_answers import meant
 from holdfast.platforms.kubernetes.objects.client_messages import (
     ApiTrouble,
@@ -59,6 +57,8 @@ class ObjectWatch:
 
     async def run(self) -> None:
         """Follow for ever."""
+        import httpx2  # an optional package
+
         while True:
             try:
                 if not self._version:
@@ -114,6 +114,8 @@ class ObjectWatch:
             "resourceVersion": self._version,
             "timeoutSeconds": str(WATCH_S),
         }
+        import httpx2
+
         timeout = httpx2.Timeout(10.0, read=SILENT_S)
         async with self._client.stream("GET", self._follow.path, params=query, timeout=timeout) as answer:
             if answer.status_code == _GONE:

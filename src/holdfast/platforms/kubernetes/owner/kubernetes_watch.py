@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from holdfast.catalogue.exit_rows import load
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import Rerun
@@ -381,6 +382,4 @@ class KubernetesWatch(JobWatch):
 
 def _may_do_better(phrase: str) -> bool:
     """Whether a new pod may succeed after one failed for this reason."""
-    from holdfast.catalogue.exit_rows import load  # slow, and needed only if a pod fails
-
     return load().row(phrase).rerun is not Rerun.NEVER

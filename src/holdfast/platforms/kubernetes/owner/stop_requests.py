@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.catalogue.exit_rows import load
 from holdfast.catalogue.stop_phrases import BY_OPERATOR, choose
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
@@ -113,6 +114,4 @@ def _chosen(wish: StopAnnotation) -> tuple[str, int | None]:
         raise ValueError("a reason is needed")
     if not wish.phrase and wish.code is None:
         return BY_OPERATOR, None
-    from holdfast.catalogue.exit_rows import load  # most requests name no phrase
-
     return choose(wish.phrase, wish.code, wish.who, load())

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.errors import HoldfastError
 from holdfast.model.job_spec import PlatformJob
+from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient, BrokenAnswer
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.remote.cluster_jobs import with_server
+from holdfast.platforms.kubernetes.objects.job_status import ClusterJobState, is_over
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
+from holdfast.platforms.kubernetes.remote.cluster_jobs import look, with_server
 from holdfast.platforms.kubernetes.submit.kubernetes_submit import ClusterSubmission, dry, prepare, submit
 from holdfast.platforms.submission import Submission, SubmitRequest, Submitted
 from holdfast.settings.resolved_settings import Settings
+from holdfast.untrusted import Malformed, json_value
+
+#: How many watches in a row may break without any event.
+MOST_BREAKS = 20
 
 
 class KubernetesSubmission(Submission):
@@ -37,9 +45,7 @@ class KubernetesSubmission(Submission):
         told(Submitted(job=job, name=plan.job, words=_words(found)))
         if not wait:
             return 0
-        from holdfast.platforms.kubernetes.remote.wait_for_end import await_end  # needed only with --wait
-
-        return with_server(lambda api: await_end(api, plan, say))
+        return with_server(lambda api: _await_end(api, plan, say))
 
 
 def _words(found: ClusterSubmission) -> str:
@@ -52,3 +58,57 @@ def _words(found: ClusterSubmission) -> str:
         f"  its logs     holdfast logs -f {plan.name} {where}\n"
         f"  end it       holdfast stop {plan.name} {where} --reason TEXT"
     )
+
+
+def _await_end(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -> int:
+    """Wait with a watch, without polling, until the Job on Kubernetes has ended; return the job's exit status.
+
+    Raises HoldfastError if the server no longer answers, or the job was deleted.
+    """
+    where = f"/apis/batch/v1/namespaces/{plan.namespace}/jobs"
+    breaks = 0
+    while breaks < MOST_BREAKS:
+        found = api.get(f"{where}/{plan.name}")
+        if found.status == 404:
+            raise HoldfastError(
+                f"job {plan.name} is gone from namespace {plan.namespace}: it was deleted before its end",
+                hint=f"kubectl get events -n {plan.namespace}",
+            )
+        if found.ok and is_over(found.body):
+            return _status(api, plan, say)
+        breaks += 1
+        if found.ok and _watched(api, where, plan.name, str(found.body["metadata"]["resourceVersion"])):
+            breaks = 0
+    raise HoldfastError(
+        f"job {plan.name} runs on, and the API server answers no more",
+        hint=f"holdfast show {plan.name} --platform kubernetes -n {plan.namespace}",
+    )
+
+
+def _watched(api: BlockingClient, where: str, name: str, version: str) -> bool:
+    """Watch until the Job has ended or the watch breaks. False: no event came."""
+    query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": version, "watch": "true"}
+    heard = False
+    try:
+        with api.lines(where, query) as lines:
+            for line in lines:
+                try:
+                    event = json_value(line)
+                except Malformed:
+                    return heard
+                heard = True
+                if event.get("type") in ("DELETED", "ERROR") or is_over(event.get("object") or {}):
+                    return True
+    except BrokenAnswer:
+        pass  # the caller resumes the watch
+    return heard
+
+
+def _status(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -> int:
+    job = look(api, plan.namespace, plan.name).job
+    if job.state is ClusterJobState.SUCCEEDED:
+        say(f"job {job.name} has succeeded")
+        return 0
+    words = ": ".join(filter(None, (job.phrase, job.said)))
+    say(f"job {job.name} has failed{f': {words}' if words else ''}")
+    return job.code or 1

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage, HoldfastError
@@ -29,7 +30,7 @@ from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, in_words, sh
 from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal
 from holdfast.platforms.kubernetes.submit.create_refusals import in_words as refused_in_words
 from holdfast.platforms.submission import SubmitRequest
-from holdfast.platforms.submitting.submit_request import must_know_its_names
+from holdfast.platforms.submit_request import must_know_its_names
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import deep_defaults, deep_section
 from holdfast.untrusted import Malformed, yaml_value
@@ -200,13 +201,31 @@ def dry(prepared: PreparedManifests) -> str:
     return as_yaml(replace(owner, plan=replace(owner.plan, namespace=owner.plan.namespace or "default")))
 
 
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write a repeated value twice: kubectl reads aliases, but people find them hard to read."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml_text(value: Any) -> str:
+    """Return one YAML document, with keys in the given order."""
+    found: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return found
+
+
 def as_yaml(owner: OwnerPodSpec) -> str:
     """Return the objects as YAML, with the first agent's pod as a comment. The values of secrets are hidden."""
     owner = replace(owner, secrets=dict.fromkeys(owner.secrets, HIDDEN))
-    from holdfast.platforms.kubernetes.submit.yaml_output import yaml_text  # needed only when they are shown
-
-    made = [yaml_text(each) for each in manifests(owner)]
-    example = yaml_text(pod(owner.plan, 0)).rstrip("\n").replace("\n", "\n# ")
+    made = [_yaml_text(each) for each in manifests(owner)]
+    example = _yaml_text(pod(owner.plan, 0)).rstrip("\n").replace("\n", "\n# ")
     about = f"# The owner makes the pods of its agents: {in_words(owner.plan)}. The first of them:\n# {example}\n"
     return "---\n".join([*made, about])
 

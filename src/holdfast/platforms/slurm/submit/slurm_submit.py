@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.jobfile.job_file_mistakes import malformed
@@ -19,8 +22,8 @@ from holdfast.platforms.slurm.submit.sbatch_refusals import NEVER, SbatchRefusal
 from holdfast.platforms.slurm.submit.slurm_queue import cluster
 from holdfast.platforms.slurm.text.sbatch_script import SbatchScriptSpec, directives, script
 from holdfast.platforms.slurm.text.slurm_options import BY_KEY, SlurmOptions, SlurmValue, nearest, slurm_options
-from holdfast.platforms.submission import SubmitRequest
-from holdfast.platforms.submitting.submit_request import must_know_its_names
+from holdfast.platforms.submission import Submission, SubmitRequest, Submitted
+from holdfast.platforms.submit_request import must_know_its_names
 from holdfast.record.submitted_jobs import SubmissionRecord, job_file_place, keep_job_file, write_submission
 from holdfast.safe_files import replace_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
@@ -156,6 +159,40 @@ def _doubt(asked: SlurmOptions, key: str) -> str:
     return f"{asked.origins[key]} becomes --{key} of sbatch; did you mean `{nearest(key)}`?"
 
 
+class SlurmSubmission(Submission):
+    """A job file to be submitted to Slurm."""
+
+    def __init__(self, request: SubmitRequest, settings: Settings, text: bytes) -> None:
+        """Prepare the batch script. Raises `BadUsage`."""
+        self._prepared = prepare(request, settings, text, cwd=Path.cwd())
+        self.notes = self._prepared.notes
+        copy = self._prepared.order.job_file
+        self.unsubmitted = f"nothing was submitted; the job would run from a copy of {request.path}: {copy}"
+
+    def text(self) -> str:
+        return self._prepared.script
+
+    def submit(self, told: Callable[[Submitted], None], say: Callable[[str], None], *, now: float, wait: bool) -> int:
+        def known(job: PlatformJob) -> None:
+            told(Submitted(job=job, name=self._prepared.order.name, words=_words(job, self._prepared)))
+            if sorry := will_not_start(job, self._prepared):
+                say(sorry)
+
+        return submit(self._prepared, now=now, wait=wait, environment=os.environ, told=known)
+
+
+def _words(job: PlatformJob, prepared: PreparedScript) -> str:
+    array = prepared.order.wanted.text("array")
+    one = f"{job.id}_{array.partition('%')[0].partition(',')[0].partition('-')[0]}" if array else job.id
+    many = f", an array of jobs {array}" if array else ""
+    return (
+        f"submitted {prepared.order.name} as Slurm job {job.id}{many}\n"
+        f"  look at it   holdfast show {one}\n"
+        f"  its logs     holdfast logs -f {one}\n"
+        f"  end it       holdfast stop {job.id} --reason TEXT"
+    )
+
+
 # ------------------------------------------------------------------------------------------------ submitting the script
 
 
@@ -172,8 +209,6 @@ def submit(
     Return the exit status: 0, or with `wait` the job's own. Raises `BadUsage` if sbatch refuses the job, HoldfastError
     if it could not be asked.
     """
-    from msgspec.structs import replace
-
     home, order = prepared.home, prepared.order
     try:
         keep_job_file(home, Path(order.job_file).name.rpartition("-")[0], prepared.text)
@@ -225,8 +260,6 @@ def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
 
 def _keep_script(prepared: PreparedScript) -> Path:
     """Store the script in the state directory. Slurm runs a copy of its own, but its records name this file."""
-    import hashlib
-
     text = prepared.script.encode("utf-8", "surrogateescape")
     place = Path(prepared.order.job_file)
     file = place.with_name(f"{prepared.order.name}-{hashlib.sha256(text).hexdigest()[:12]}.sh")

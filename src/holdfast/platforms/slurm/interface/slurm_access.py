@@ -1,9 +1,22 @@
-"""The keys of a job file's `slurm:` section that are also options of `holdfast submit`."""
+"""Slurm as its users reach it: `holdfast submit`, the queue, and checks of its nodes."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.job_queue import JobQueue
+from holdfast.platforms.node_hooks import NodeHooks
+from holdfast.platforms.platform import PlatformAccess
+from holdfast.platforms.slurm import job_identity
+from holdfast.platforms.slurm.node_health import SlurmHooks
+from holdfast.platforms.slurm.submit.slurm_queue import QUEUE
 from holdfast.platforms.submission import SHARED, SubmitOption
 
+if TYPE_CHECKING:
+    from holdfast.platforms.submission import Submission, SubmitRequest
+    from holdfast.settings.resolved_settings import Settings
+
+#: The keys of a job file's `slurm:` section that are also options of `holdfast submit`.
 # fmt: off
 SUBMIT_OPTIONS = (
     *SHARED,
@@ -28,3 +41,25 @@ SUBMIT_OPTIONS = (
     SubmitOption("sbatch", ("--sbatch",), "NAME[=VALUE]", "Any other option of sbatch; repeated.", further=True),
 )
 # fmt: on
+
+
+class SlurmAccess(PlatformAccess):
+    """Reaches the jobs and nodes of a Slurm cluster from any process."""
+
+    name = job_identity.NAME
+    title = "Slurm"
+    beyond_options = "batch script"
+
+    def submit_options(self) -> tuple[SubmitOption, ...]:
+        return SUBMIT_OPTIONS
+
+    def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
+        from holdfast.platforms.slurm.submit.slurm_submit import SlurmSubmission  # only `holdfast submit` needs it
+
+        return SlurmSubmission(request, settings, text)
+
+    def queue(self) -> JobQueue | None:
+        return QUEUE
+
+    def node_hooks(self) -> NodeHooks | None:
+        return SlurmHooks()

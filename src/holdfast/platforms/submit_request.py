@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file_mistakes import malformed
-from holdfast.platforms.platform import Platform
-from holdfast.platforms.platform_registry import platform_named
+from holdfast.launch.name_validation import check_names
+from holdfast.platforms.platform import PlatformAccess
+from holdfast.platforms.platform_registry import access_to
 from holdfast.platforms.submission import SubmitRequest
+from holdfast.runtime.name_expansion import secret_variable
 from holdfast.settings.settings_table import SECTIONS
 from holdfast.settings.yaml_sections import has_section
 from holdfast.untrusted import Malformed
@@ -50,20 +52,17 @@ def must_know_its_names(path: Path, job: JobFile, secrets: Iterable[str], enviro
 
     `secrets`: names of the job's secrets. `environment`: the variables that the job's owner will have.
     """
-    from holdfast.launch.name_validation import check_names
-    from holdfast.runtime.name_expansion import secret_variable
-
     check_names(job.spec, {**environment, **{secret_variable(name): "" for name in secrets}}, f"job file {path}")
 
 
-def submit_platforms() -> tuple[Platform, ...]:
+def submit_platforms() -> tuple[PlatformAccess, ...]:
     """Return the built-in platforms that take job files."""
-    return tuple(found for name in PLATFORMS if (found := platform_named(name)) is not None)
+    return tuple(found for name in PLATFORMS if (found := access_to(name)) is not None)
 
 
-def platform_meant(request: SubmitRequest, text: bytes) -> Platform:
+def platform_meant(request: SubmitRequest, text: bytes) -> PlatformAccess:
     """Return the platform that the options or the file's sections choose. Raises `BadUsage`."""
-    found = platform_named(_name_meant(request, text))
+    found = access_to(_name_meant(request, text))
     assert found is not None, "its name was looked up"
     return found
 
@@ -101,5 +100,5 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
 
 def _takes_jobs(name: str) -> bool:
     """Whether an installed package's platform of this name takes job files."""
-    found = platform_named(name)
+    found = access_to(name)
     return found is not None and bool(found.submit_options())

@@ -1,0 +1,51 @@
+"""Kubernetes as its users reach it: `holdfast submit`, and the jobs of a cluster seen from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.remote.kubernetes_jobs import KubernetesJobs
+from holdfast.platforms.platform import PlatformAccess
+from holdfast.platforms.submission import SHARED, SubmitOption
+
+if TYPE_CHECKING:
+    from holdfast.platforms.remote_jobs import RemoteJobs
+    from holdfast.platforms.submission import Submission, SubmitRequest
+    from holdfast.settings.resolved_settings import Settings
+
+#: The keys of a job file's `kubernetes:` section that are also options of `holdfast submit`.
+# fmt: off
+SUBMIT_OPTIONS = (
+    *SHARED,
+    SubmitOption("namespace", ("--namespace", "-n"), "NAME", "Kubernetes: the namespace.  [the context's]"),
+    SubmitOption("image", ("--image",), "IMAGE", "Kubernetes: the image that workers run in."),
+    SubmitOption("holdfast-image", ("--holdfast-image",), "IMAGE", "Kubernetes: the image with holdfast in it."),
+    SubmitOption("queue", ("--queue",), "NAME", "Kubernetes: the queue of Kueue or Volcano."),
+    SubmitOption("gang", ("--gang",), "WAY", "Kubernetes: who places all pods at once.  [auto]"),
+    SubmitOption("priority-class", ("--priority-class",), "NAME", "Kubernetes: the priority class of all pods."),
+    SubmitOption("service-account", ("--service-account",), "NAME", "Kubernetes: the workers' service account."),
+    SubmitOption("may-taint", ("--may-taint/--no-may-taint",), "",
+                 "Kubernetes: taint a node that a person has to look at.  [no]"),
+)
+# fmt: on
+
+
+class KubernetesAccess(PlatformAccess):
+    """Reaches the jobs of a Kubernetes cluster from any process that may use its API."""
+
+    name = object_names.PLATFORM
+    title = "Kubernetes"
+    judges_submissions = True
+    beyond_options = "section `kubernetes:` of the job file"
+
+    def submit_options(self) -> tuple[SubmitOption, ...]:
+        return SUBMIT_OPTIONS
+
+    def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
+        from holdfast.platforms.kubernetes.submit.kubernetes_submission import KubernetesSubmission  # only for `submit`
+
+        return KubernetesSubmission(request, settings, text)
+
+    def remote(self) -> RemoteJobs | None:
+        return KubernetesJobs()

@@ -1,1 +1,0 @@
-"""`holdfast submit`: the options that were typed, before a platform judges them."""
