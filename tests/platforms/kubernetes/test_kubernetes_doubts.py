@@ -12,6 +12,7 @@ from holdfast.platforms.kubernetes.objects.api_records import Condition, Event, 
 from holdfast.platforms.kubernetes.objects.pod_context import node_name
 from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason
 from holdfast.platforms.kubernetes.owner.deleted_pods import DeletedPods
+from holdfast.platforms.kubernetes.owner.node_places import GangPatience
 from holdfast.reactor import Reactor
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class PodWorld:
         self.heard: dict[str, float] = {DOUBTED_NODE: 95.0}
         self._why: PodEndReason | None = None
         self.looks: list[float] = []
-        self.doubts = DeletedPods(self.reactor, self.heard.get, 11.0, self.look)
+        patience = GangPatience(nodes_s=lambda: 60.0, silent_s=11.0, heard_at=self.heard.get)
+        self.doubts = DeletedPods(self.reactor, patience, self.look)
 
     def look(self, name: str, now: float) -> News:
         self.looks.append(now)

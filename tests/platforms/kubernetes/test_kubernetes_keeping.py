@@ -15,7 +15,7 @@ from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.job_pods import JobPods
-from holdfast.platforms.kubernetes.owner.node_places import PodLost, PodPending, PodsImpossible
+from holdfast.platforms.kubernetes.owner.node_places import GangPatience, PodLost, PodPending, PodsImpossible
 from holdfast.reactor import Reactor
 
 TWO_PODS = PodPlan(
@@ -66,11 +66,8 @@ def test_a_pod_that_is_to_be_replaced_is_deleted_and_its_successor_keeps_off_the
             "order",
             lambda text: None,
             lambda said, now: told.append(said),
-            patience_s=lambda: 60.0,
-            again=lambda phrase: True,
-            placed=lambda pod: None,
-            heard_at=lambda node: None,
-            silent_s=11.0,
+            lambda pod: None,
+            GangPatience(nodes_s=lambda: 60.0, silent_s=11.0, heard_at=lambda node: None),
         )
         uids: list[str] = []
         pods.begin(uids.append)
@@ -134,11 +131,8 @@ def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) 
             "order",
             lambda text: None,
             lambda said, now: None,
-            patience_s=lambda: 60.0,
-            again=lambda phrase: True,
-            placed=lambda pod: None,
-            heard_at=lambda node: None,
-            silent_s=11.0,
+            lambda pod: None,
+            GangPatience(nodes_s=lambda: 60.0, silent_s=11.0, heard_at=lambda node: None),
         )
         pods.begin(lambda uid: None)
         while pods.find("train-1") is None:
@@ -187,11 +181,8 @@ def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_o
             "order",
             lambda text: None,
             lambda said, now: told.append(said),
-            patience_s=lambda: 60.0,
-            again=lambda phrase: True,
-            placed=lambda pod: None,
-            heard_at=lambda node: None,
-            silent_s=11.0,
+            lambda pod: None,
+            GangPatience(nodes_s=lambda: 60.0, silent_s=11.0, heard_at=lambda node: None),
         )
         pods.begin(lambda uid: None)
         while pods.find("train-0") is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -32,6 +33,18 @@ MOST_PODS = 90
 MOST_TRIES = 5
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogStart:
+    """Where the following of each log begins."""
+
+    #: Time of the first line, in seconds since the epoch, rounded down; None: the log's first line.
+    since: float | None = None
+    #: Number of last lines to begin with; None: all.
+    lines: int | None = None
+    #: Returns whether a line counts among the last lines, from its pod, its time and its text; None: each line counts.
+    fits: Callable[[Pod, int | None, bytes], bool] | None = None
+
+
 class Tail:
     """Follows the logs of one job's containers."""
 
@@ -43,25 +56,19 @@ class Tail:
         take: Callable[[Pod, int | None, bytes], None],
         say: Callable[[str], None],
         wanted: Callable[[Pod], bool],
-        since: float | None = None,
-        lines: int | None = None,
-        fits: Callable[[Pod, int | None, bytes], bool] | None = None,
+        start: LogStart,
     ) -> None:
         """Prepare to follow the logs of job `name`; `run` follows them.
 
         `take(pod, at, line)`: called for each line; `at` is in nanoseconds since the epoch, or None if unknown. `say`:
-        called with a sentence about trouble. `wanted(pod)`: whether to follow the pod. `since`: start time in seconds
-        since the epoch, rounded down. `lines`: number of last lines of each log to begin with; None: all. `fits(pod,
-        at, line)`: whether the line counts among these.
+        called with a sentence about trouble. `wanted(pod)`: whether to follow the pod. `start`: where each log begins.
         """
         self._namespace = namespace
         self._name = name
         self._take = take
         self._say = say
         self._wanted = wanted
-        self._since = since
-        self._lines = lines
-        self._fits = fits
+        self._start = start
         #: Reading tasks by the pod's uid.
         self._read: dict[str, asyncio.Task[None]] = {}
         #: Pods whose containers have not started, as far as their kubelets have reported.
@@ -150,11 +157,11 @@ class Tail:
     async def _follow(self, found: Pod, container: str) -> None:
         path = f"/api/v1/namespaces/{self._namespace}/pods/{found.name}/log"
         last: int | None = None
-        since, lines, tries = self._since, self._lines, 0
+        since, lines, tries = self._start.since, self._start.lines, 0
         while tries < MOST_TRIES:
             tries += 1
             try:
-                if lines is not None and self._fits is not None:
+                if lines is not None and self._start.fits is not None:
                     last = await self._last_that_fit(found, path)
                     since, lines = since if last is None else last / 1e9, None
                 query = {**query_of(found, since=since, lines=lines), "follow": "true"}
@@ -174,13 +181,14 @@ class Tail:
 
     async def _last_that_fit(self, found: Pod, path: str) -> int | None:
         """Pass on the last lines that fit. Return the time of the log's last line, in nanoseconds; None: unknown."""
-        assert self._lines is not None and self._fits is not None, "the caller's condition"
-        kept: deque[tuple[int | None, bytes]] = deque(maxlen=self._lines)
+        start = self._start
+        assert start.lines is not None and start.fits is not None, "the caller's condition"
+        kept: deque[tuple[int | None, bytes]] = deque(maxlen=start.lines)
         last = None
-        async for line in self._lines_of(path, query_of(found, since=self._since, lines=None)):
+        async for line in self._lines_of(path, query_of(found, since=start.since, lines=None)):
             at, text = timed(line)
             last = at if at is not None else last
-            if self._fits(found, at, text):
+            if start.fits(found, at, text):
                 kept.append((at, text))
         for at, text in kept:
             self._take(found, at, text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.platforms.kubernetes.objects import api_records
 from holdfast.platforms.kubernetes.objects.pod_context import node_name
 from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, by_force, pod_end_reason, silent_pod
+from holdfast.platforms.kubernetes.owner.node_places import GangPatience
 
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
@@ -35,19 +36,17 @@ class DeletedPods:
     def __init__(
         self,
         reactor: Reactor,
-        heard_at: Callable[[str], float | None],
-        silent_s: float,
+        patience: GangPatience,
         look: Callable[[str, float], News],
     ) -> None:
         """Start without any open question.
 
-        `heard_at(node)`: time of the last message from the node's agent, in seconds; None: none has joined. `silent_s`:
-        after so many seconds without a message a node counts as silent. `look(name, now)`: called when a pod must be
-        examined again.
+        `patience`: says when an agent was last heard, and when it is silent. `look(name, now)`: called when a pod must
+        be examined again.
         """
         self._reactor = reactor
-        self._heard_at = heard_at
-        self._silent_s = silent_s
+        self._heard_at = patience.heard_at
+        self._silent_s = patience.silent_s
         self._look = look
         self._open: dict[str, _Doubt] = {}
         self._settled: dict[str, PodEndReason] = {}

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.catalogue.exit_rows import load
+from holdfast.model.exit_report import Rerun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.kubernetes.objects import api_records, object_names, pod_failures
 from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod, rather_elsewhere
@@ -28,6 +30,7 @@ from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.deleted_pods import DeletedPods
 from holdfast.platforms.kubernetes.owner.node_places import (
+    GangPatience,
     NodePlace,
     PodLost,
     PodPending,
@@ -65,19 +68,13 @@ class JobPods:
         order: str,
         say: Callable[[str], None],
         told: Told,
-        *,
-        patience_s: Callable[[], float],
-        again: Callable[[str], bool],
         placed: Callable[[api_records.Pod], None],
-        heard_at: Callable[[str], float | None],
-        silent_s: float,
+        patience: GangPatience,
     ) -> None:
         """Prepare a place for each node of the plan; `begin` creates the pods.
 
         `order`: the agents' order, for a variable in each pod. `told`: called with pods that are lost, pending or
-        impossible. `patience_s()`: how long the gang waits for nodes, in seconds. `again(phrase)`: whether another try
-        may succeed after this failure. `placed(pod)`: called for each pod that has a node. `heard_at`, `silent_s`: see
-        `DeletedPods`.
+        impossible. `placed(pod)`: called for each pod that has a node. `patience`: how long the gang waits.
         """
         self._asking = asking
         self._reactor = asking.reactor
@@ -85,8 +82,7 @@ class JobPods:
         self._order = order
         self._say = say
         self._told = told
-        self._patience_s = patience_s
-        self._again = again
+        self._patience_s = patience.nodes_s
         self._placed = placed
         self._job: OwnersJob | None = None
         self._seats = [NodePlace(index) for index in range(plan.nodes + plan.spares)]
@@ -97,7 +93,7 @@ class JobPods:
         self._told_of: dict[str, bool] = {}
         #: When each pod's agent was admitted, by the pod's name.
         self._joined: dict[str, float] = {}
-        self._doubts = DeletedPods(self._reactor, heard_at, silent_s, self._look_again)
+        self._doubts = DeletedPods(self._reactor, patience, self._look_again)
         #: Nodes on which no pod of the job may run.
         self._avoid: list[str] = []
         #: A complete list of pods has come.
@@ -311,7 +307,7 @@ class JobPods:
         seat.failures = 0 if joined is not None and now - joined >= WELL_S else seat.failures + 1
         seat.last = why
         tries = seat.failures
-        if not why.again or tries > len(PAUSES_S) or (joined is None and not self._again(why.phrase)):
+        if not why.again or tries > len(PAUSES_S) or (joined is None and not _may_do_better(why.phrase)):
             times = f" ({tries} pods of this node in a row)" if tries > 1 else ""
             command = f"kubectl -n {self._plan.namespace} describe pod {name}"
             words = f"pod {name} came to nothing: {why.words}{times}"
@@ -414,3 +410,8 @@ class JobPods:
     def living(self) -> int:
         """Number of pods that exist and are not ending."""
         return sum(not found.over and not found.deleting for found in self._pods.values())
+
+
+def _may_do_better(phrase: str) -> bool:
+    """Whether a new pod may succeed after one failed for this reason."""
+    return load().row(phrase).rerun is not Rerun.NEVER

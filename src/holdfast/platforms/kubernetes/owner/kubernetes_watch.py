@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from holdfast.catalogue.exit_rows import load
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
-from holdfast.model.exit_report import Rerun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.job_watch import JobWatch
 from holdfast.platforms.kubernetes.objects import api_records
@@ -25,7 +23,7 @@ from holdfast.platforms.kubernetes.objects.topology_labels import neighbourhood
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.decision_events import DecisionEvents
 from holdfast.platforms.kubernetes.owner.job_pods import JobPods
-from holdfast.platforms.kubernetes.owner.node_places import PodLost, PodPending, PodsImpossible
+from holdfast.platforms.kubernetes.owner.node_places import GangPatience, PodLost, PodPending, PodsImpossible
 from holdfast.platforms.kubernetes.owner.node_tainting import NodeTainting
 from holdfast.platforms.kubernetes.owner.state_mirror import StateMirror
 from holdfast.platforms.kubernetes.owner.stop_requests import StopRequests
@@ -90,11 +88,12 @@ class KubernetesWatch(JobWatch):
             environment.get(ORDER, ""),
             say,
             self._told,
-            patience_s=lambda: spec.nodes.replace_s if self._attempt else spec.nodes.join_s,
-            again=_may_do_better,
-            placed=self._placed,
-            heard_at=self._spoke_at,
-            silent_s=BEATS * spec.timers.beat_s + 1.0,
+            self._placed,
+            GangPatience(
+                nodes_s=lambda: spec.nodes.replace_s if self._attempt else spec.nodes.join_s,
+                silent_s=BEATS * spec.timers.beat_s + 1.0,
+                heard_at=self._spoke_at,
+            ),
         )
         self._verdict = DecisionEvents(asking, self._plan.namespace, self._plan.name, say)
         self._wishes = StopRequests(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
@@ -378,8 +377,3 @@ class KubernetesWatch(JobWatch):
             signal=int(signal.SIGTERM),
         )
         return [ev.StopRequested(request=request)]
-
-
-def _may_do_better(phrase: str) -> bool:
-    """Whether a new pod may succeed after one failed for this reason."""
-    return load().row(phrase).rerun is not Rerun.NEVER

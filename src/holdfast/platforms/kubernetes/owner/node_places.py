@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.platforms.kubernetes.objects import api_records, object_names
@@ -43,6 +44,18 @@ class PodPending:
     def __init__(self, pod: api_records.Pod, words: str) -> None:
         #: The reason from the scheduler or the node.
         self.pod, self.words = pod, words
+
+
+@dataclass(frozen=True, kw_only=True)
+class GangPatience:
+    """How long the gang waits for nodes that have not come, and for agents that are silent."""
+
+    #: Returns how long the gang waits for a node now, in seconds.
+    nodes_s: Callable[[], float]
+    #: A node counts as silent after this many seconds without a message.
+    silent_s: float
+    #: Returns the time of the last message from a node's agent, in seconds; None: no agent of the node has joined.
+    heard_at: Callable[[str], float | None]
 
 
 Told = Callable[["PodLost | PodsImpossible | PodPending", float], "News"]

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient, BrokenAnswer
-from holdfast.platforms.kubernetes.client.pod_log_tail import MOST_PODS, Tail, follow
+from holdfast.platforms.kubernetes.client.pod_log_tail import MOST_PODS, LogStart, Tail, follow
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod
 from holdfast.platforms.kubernetes.objects.job_status import pod_in_words, rank_at
@@ -104,9 +104,11 @@ def logs(
             take=take,
             say=say,
             wanted=chosen.pod,
-            since=wanted.since,
-            lines=wanted.tail,
-            fits=None if wanted.all else lambda of, came, line: chosen.line(of, came, line) is not None,
+            start=LogStart(
+                since=wanted.since,
+                lines=wanted.tail,
+                fits=None if wanted.all else lambda of, came, line: chosen.line(of, came, line) is not None,
+            ),
         )
         follow(tail)
         return
