@@ -17,7 +17,7 @@ from holdfast.wire.job_key import Key
 from holdfast.wire.node_messages import PROTOCOL, Hello
 from holdfast.wire.owner_dialler import Dialler
 from holdfast.wire.owner_listener import WAITING, OwnerListener, Peer
-from holdfast.wire.peer_identity import Identity
+from holdfast.wire.peer_identity import Credentials, Identity
 from holdfast.wire.tls_channel import ChannelEnd
 
 JOB_KEY = Key(b"k" * 32)
@@ -65,9 +65,8 @@ class OwnersEnd:
         self.gone: list[tuple[Peer, ChannelEnd]] = []
         self.strange: list[tuple[str, ChannelEnd]] = []
         self.answer: Callable[[Peer, Any], object] = lambda peer, message: None
-        self.listener = OwnerListener(
-            self.reactor, listening, key, self._heard, self._gone, self._strange, waiting=waiting
-        )
+        self.listener = OwnerListener(self.reactor, listening, key, self._heard, self._gone, self._strange)
+        self.listener.most_waiting = waiting
 
     def _heard(self, peer: Peer, message: Any, now: float) -> None:
         if peer not in self.peers:
@@ -104,7 +103,9 @@ class AgentsEnd:
         self.lost: list[ChannelEnd] = []
         self.addresses: list[tuple[str, str]] = []
         self.word = word or hello()
-        self.dialler = Dialler(self.reactor, host, port, key, identity, self._hello, self._heard, self._lost)
+        self.dialler = Dialler(
+            self.reactor, host, port, Credentials(key, identity), self._hello, self._heard, self._lost
+        )
 
     def _hello(self, mine: str, theirs: str) -> Any:
         self.addresses.append((mine, theirs))

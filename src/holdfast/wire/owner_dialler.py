@@ -22,7 +22,6 @@ from holdfast.wire.tls_channel import Channel, ChannelEnd, ChannelEndKind
 
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
-    from holdfast.wire.job_key import Key
     from holdfast.wire.message_frames import Sent
 
 #: Time limit of a connection attempt to one address, in seconds. Shorter than the lease, so that the next address is
@@ -31,6 +30,8 @@ CONNECT_S = 3.0
 SHAKE_S = 10.0
 FIRST_S = 0.1
 LONGEST_S = 5.0
+#: The lease of a connection whose job is unknown, in seconds.
+LEASE_S = 6.0
 
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)
 
@@ -84,13 +85,10 @@ class Dialler:
         reactor: Reactor,
         host: str,
         port: int,
-        key: Key,
-        identity: Identity,
+        credentials: Credentials,
         hello: Hello,
         heard: Heard,
         lost: Lost,
-        *,
-        lease_s: float = 6.0,
     ) -> None:
         """Start to dial.
 
@@ -98,11 +96,10 @@ class Dialler:
         hello: makes the first message of each connection.
         heard: called as `heard(message, now)` with each message from the owner.
         lost: called as `lost(end, now)` after each lost connection and each failed round; it may call `close`.
-        lease_s: the gang's lease, in seconds.
         """
-        self.credentials = Credentials(key, identity)
+        self.credentials = credentials
         #: The gang's lease, in seconds; a change applies from the next connection on.
-        self.lease_s = lease_s
+        self.lease_s = LEASE_S
         #: Why there is no connection; None while there is one, and before the first failure.
         self.trouble: ChannelEnd | None = None
         self._reactor = reactor

@@ -125,7 +125,6 @@ class OwnerListener:
         strange: Strange = lambda address, end: None,
         *,
         lease_s: float = 6.0,
-        waiting: int = WAITING,
     ) -> None:
         """Start to listen.
 
@@ -134,7 +133,6 @@ class OwnerListener:
         gone: called as `gone(peer, end, now)` when a peer that has sent its hello has disconnected.
         strange: called as `strange(address, end)` when an address is refused for the first time or a new reason.
         lease_s: the gang's lease, in seconds.
-        waiting: limit on connections that have not sent their hello.
         """
         self.credentials = Credentials(key, Identity.OWNER)
         self.now = reactor.now
@@ -149,7 +147,8 @@ class OwnerListener:
         self._gone = gone
         self._strange = strange
         self._lease_s = lease_s
-        self._most_waiting = waiting
+        #: Limit on connections that have not sent their hello.
+        self.most_waiting = WAITING
         #: Peers that have not sent their hello, in the order of their arrival.
         self._waiting: dict[Peer, None] = {}
         self._peers: dict[Peer, None] = {}
@@ -208,7 +207,7 @@ class OwnerListener:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._out_of_descriptors(now)
                 break  # after any other error the peer left before it was accepted
-            if len(self._waiting) >= self._most_waiting:
+            if len(self._waiting) >= self.most_waiting:
                 self._make_room()
             try:
                 set_up(sock, self._lease_s)
@@ -225,7 +224,7 @@ class OwnerListener:
         self._count(
             peer,
             ChannelEnd(
-                why=ChannelEndKind.CROWDED, words=f"{self._most_waiting} others waited, and it was silent longest"
+                why=ChannelEndKind.CROWDED, words=f"{self.most_waiting} others waited, and it was silent longest"
             ),
         )
 

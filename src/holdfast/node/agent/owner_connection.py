@@ -28,7 +28,7 @@ from holdfast.wire.node_messages import (
     Welcome,
 )
 from holdfast.wire.owner_dialler import LONGEST_S, Dialler
-from holdfast.wire.peer_identity import Identity
+from holdfast.wire.peer_identity import Credentials, Identity
 from holdfast.wire.socket_options import written
 
 if TYPE_CHECKING:
@@ -111,13 +111,12 @@ class OwnerConnection:
             reactor,
             host,
             port,
-            self._key,
-            Identity.AGENT,
+            Credentials(self._key, Identity.AGENT),
             self._hello,
             self._on_message,
             self._lost,
-            lease_s=launch.spec.timers.lease_s,
         )
+        self._dialler.lease_s = launch.spec.timers.lease_s
 
     @property
     def connected(self) -> bool:

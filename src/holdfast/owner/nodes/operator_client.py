@@ -23,7 +23,7 @@ from holdfast.wire.control_socket import StopLine
 from holdfast.wire.job_key import NAME, VARIABLE, Key, copy_command, job_key
 from holdfast.wire.node_messages import PROTOCOL, Answered, Asked, LogFrom, LogPiece, LogRead, LogStream, Verb
 from holdfast.wire.owner_dialler import Dialler
-from holdfast.wire.peer_identity import Identity
+from holdfast.wire.peer_identity import Credentials, Identity
 from holdfast.wire.socket_options import written
 from holdfast.wire.tls_channel import ChannelEnd, ChannelEndKind
 
@@ -94,8 +94,7 @@ class OperatorClient:
                 self._reactor,
                 self._note.host,
                 self._note.port,
-                self._key,
-                Identity.OPERATOR,
+                Credentials(self._key, Identity.OPERATOR),
                 lambda mine, theirs: self._asked(),
                 self._on_message,
                 self._lost,

@@ -17,7 +17,7 @@ from holdfast.version import __version__
 from holdfast.wire.job_key import Key
 from holdfast.wire.node_messages import PROTOCOL, Hello, Refused
 from holdfast.wire.owner_dialler import Dialler
-from holdfast.wire.peer_identity import Identity
+from holdfast.wire.peer_identity import Credentials, Identity
 from holdfast.wire.tls_channel import ChannelEndKind
 
 if TYPE_CHECKING:
@@ -39,10 +39,8 @@ class RivalOwner:
         self._launch = launch
         self._order = order
         self._job_id = job_id
-        key = Key(order.key, Path(order.key_from))
-        self._dialler = Dialler(
-            reactor, order.host, order.port, key, Identity.AGENT, self._hello, self._on_message, self._lost
-        )
+        mine = Credentials(Key(order.key, Path(order.key_from)), Identity.AGENT)
+        self._dialler = Dialler(reactor, order.host, order.port, mine, self._hello, self._on_message, self._lost)
         self._until = reactor.now() + launch.spec.nodes.join_s
 
     def _hello(self, mine: str, theirs: str) -> Hello:
