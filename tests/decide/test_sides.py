@@ -19,9 +19,9 @@ from holdfast.model.gang_protocol import Member, MemberState, Prepare, Report, S
 from holdfast.model.job_spec import JobSpec, NodeInfo, Role
 from holdfast.model.noun_base import Message
 from holdfast.node.report_writer import ReportWriter
+from holdfast.owner.control_server import OPENS_S
 from holdfast.owner.job_records import JobRecords
-from holdfast.owner.owner_background import DOOR_OPENS_S
-from holdfast.owner.owner_side import OwnerSide
+from holdfast.owner.owner_side import OwnerPrinter, OwnerSide
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import claim
 from holdfast.record.journal import Journal
@@ -58,9 +58,8 @@ class Table:
         self.reactor = Reactor(lambda: self.now)
         self.records = JobRecords(place, self.reactor.now, self.writer, self.said.append)
         self.link = InProcess()
-        self.owner = OwnerSide(
-            launch, place, self.reactor, self.link, self.records, lambda now: iter(()), self.said.append
-        )
+        printer = OwnerPrinter(self.said.append, lambda line, now: None)
+        self.owner = OwnerSide(launch, self.reactor, self.link, self.records, lambda now: iter(()), printer)
         self.link.join(self.owner.report, {name: sent.append for name, sent in self.sent.items()})
         self.records.begin(launch, self.now, host="a")
         self.place = place
@@ -139,9 +138,9 @@ def test_what_a_node_reports_is_written_before_anything_follows_from_it(table: T
 def test_news_of_the_fault_log_go_to_the_nodes(table: Table) -> None:
     from holdfast.wire.fault_news import FaultsLine
 
-    table.now += DOOR_OPENS_S
+    table.now += OPENS_S
     table.reactor.wait(table.owner.take, longest_s=0.0)
-    assert table.owner.aside.door is not None and table.owner.aside.door.take(FaultsLine()).ok
+    assert table.owner.control.started and table.owner.control.take(FaultsLine()).ok
     assert [len(table.take(node, ReadFaults)) for node in table.sent] == [1, 1]
 
 

@@ -19,7 +19,8 @@ from holdfast.model.evidence import StopRequest
 from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
 from holdfast.model.job_spec import JobSpec, NodeInfo, PlatformJob, Requeuing
 from holdfast.model.phrases import Phrase
-from holdfast.platforms.job_takeover import end_queued, of_this_run, place_of_before
+from holdfast.owner.first_events import of_this_run
+from holdfast.platforms.job_takeover import end_queued, place_of_before
 from holdfast.platforms.slurm.text.end_reasons import SacctRun, rows, run_end
 from holdfast.platforms.slurm.text.requeue_conditions import excluded, is_left_alone, requeue_refusal, shrunk, too_few
 from holdfast.platforms.slurm.text.scontrol_records import JobRecord, NodeRecord, Partition

@@ -670,7 +670,7 @@ OWNERS = frozenset(
     {
         "owner/owner_side.py",
         "owner/node_queries.py",
-        "owner/owner_background.py",
+        "owner/job_outputs.py",
         "owner/job_records.py",
         "owner/control_server.py",
     }

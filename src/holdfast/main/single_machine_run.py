@@ -21,7 +21,7 @@ from holdfast.owner.first_events import first_events
 from holdfast.owner.idle_reporter import IdleReporter
 from holdfast.owner.job_records import JobRecords
 from holdfast.owner.node_queries import NodeQueries
-from holdfast.owner.owner_side import OwnerSide
+from holdfast.owner.owner_side import OwnerPrinter, OwnerSide
 from holdfast.platforms.platform import QUEUED_AGAIN
 from holdfast.platforms.platform_registry import node_called
 from holdfast.reactor import Reactor
@@ -80,8 +80,8 @@ class _SingleMachineJob:
             questions = IdleReporter(link, reactor, after_s, lambda word: owner.report(word), self._say, place.logs)
         judge = Owner(Gang(launch.catalogue))
         ears = questions or link
-        say, out = self._say, self._stdout.say
-        owner = OwnerSide(launch, place, reactor, ears, records, lambda now: node.listen(now), say, judge, out)
+        printer = OwnerPrinter(self._say, self._stdout.say)
+        owner = OwnerSide(launch, reactor, ears, records, lambda now: node.listen(now), printer, judge)
         # With --json or --events, stdout carries only JSON.
         shown = self._stderr if launch.prints_json else self._stdout
         node = NodeSide(

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 
+#: Seconds after the start at which the control socket opens. Opening it would delay the workers' first lines, or take
+#: cores that their start needs; no user can have typed a command before.
+OPENS_S = 0.05
+
+
 class ControlServer:
-    """Serves the control socket in the job's directory.
+    """Serves the control socket in the job's directory, a moment after the job's start.
 
     `place`: the job's directory. `report` passes an event to the owner. `read_faults` makes the nodes read their
     fault logs. `say` prints a message.
@@ -34,17 +39,26 @@ class ControlServer:
         say: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
+        self._place = place
+        self._say = say
+        #: Whether the server has started to take requests.
+        self.started = False
         self._launch = launch
         self._report = report
         self._read_faults = read_faults
         self._control: Control | None = None
+        self._opening = reactor.at(reactor.now() + OPENS_S, self._open)
+
+    def _open(self, now: float) -> None:
+        self.started = True
         try:
-            self._control = Control(place.directory, reactor, self.take)
+            self._control = Control(self._place.directory, self._reactor, self.take)
         except OSError as error:
-            job = place.job_id
-            say(f"`holdfast stop {job}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
+            job = self._place.job_id
+            self._say(f"`holdfast stop {job}` will not reach this job ({error}); Ctrl-C and SIGTERM do")
 
     def close(self) -> None:
+        self._opening.close()
         if self._control is not None:
             self._control.close()
 

@@ -20,12 +20,8 @@ from holdfast.platforms.platform_registry import title_of
 
 if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
-    from holdfast.launch.launch_spec import LaunchSpec
     from holdfast.model.decisions import AttemptRecord, JobReport
-    from holdfast.model.faults import FaultEvent
-    from holdfast.owner.event_output import EventLines, Out
-    from holdfast.owner.metrics_file import MetricsFile
-    from holdfast.owner.notice_sender import Notices
+    from holdfast.owner.job_outputs import JobOutputs
     from holdfast.platforms.job_watch import JobWatch
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
@@ -38,10 +34,7 @@ ARRIVES_S = 0.5
 
 
 class ExternalEvents:
-    """Connects the owner with its platform, its notices, its event lines and its metrics.
-
-    `platform`: None if there is none; then a signal needs no explanation.
-    """
+    """Connects the owner with its platform and with the outputs of its job."""
 
     def __init__(
         self,
@@ -49,30 +42,13 @@ class ExternalEvents:
         platform: JobWatch | None,
         place: JobPlace,
         say: Callable[[str], None],
-        launch: LaunchSpec | None = None,
-        out: Out | None = None,
-        unsaved_bytes: Callable[[], int] = lambda: 0,
+        outputs: JobOutputs | None = None,
     ) -> None:
-        """`place`: the job's directory. `say` prints a message. `launch`: has the receivers of notices, among others;
-        None: nobody is notified. `out` writes lines to stdout. `unsaved_bytes()`: the bytes of the journal that are
-        only in memory.
+        """`platform`: None if there is none; then a signal needs no explanation. `place`: the job's directory. `say`
+        prints a message. `outputs`: None if the user chose none.
         """
-        self._lines: EventLines | None = None
-        if launch is not None and launch.as_events and out is not None:
-            from holdfast.owner.event_output import EventLines  # imported late, because most runs print no events
-
-            self._lines = EventLines(launch.spec, place, reactor.now, out)
         self._platform = platform
-        self._metrics: MetricsFile | None = None
-        if launch is not None and launch.metrics_path is not None:
-            from holdfast.owner.metrics_file import MetricsFile  # imported late, because most runs write no metrics
-
-            self._metrics = MetricsFile(place.home, launch.metrics_path, reactor, say, unsaved_bytes)
-        self._notices: Notices | None = None
-        if launch is not None and launch.notices is not None:
-            from holdfast.owner.notice_sender import Notices  # imported late, because most runs notify no receiver
-
-            self._notices = Notices(launch.notices, launch.spec, place, reactor, say)
+        self._outputs = outputs
         self._place = place
         self._say = say
         #: The action after which the platform starts the job again: this run of the job is over. None before.
@@ -94,10 +70,8 @@ class ExternalEvents:
         `earlier`: the attempts of a job that this owner continues; None: the job is new. `heard_at`: as for
         `JobWatch.begin`.
         """
-        if self._notices is not None:
-            self._notices.begin(earlier)
-        if self._lines is not None:
-            self._lines.begin()
+        if self._outputs is not None:
+            self._outputs.begin(earlier)
         self.moved(view)
         return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
@@ -136,17 +110,12 @@ class ExternalEvents:
         """Return the events that follow from a handled event.
 
         It asks the platform about a signal or a lost node, and holds a node whose fault a user has to look at. It
-        also prints event lines and sends notices.
+        also passes the event to the job's outputs.
         """
         if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
-            self._hold(self._platform, event.fault, attempt)
-        if self._lines is not None:
-            self._lines.handled(event)
-        if self._notices is not None:
-            if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD:
-                self._notices.held(event.fault)
-            elif isinstance(event, ev.HangFound):
-                self._notices.hangs(event.attempt, event.evidence)
+            self._platform.hold_device(event.fault, attempt)
+        if self._outputs is not None:
+            self._outputs.handled(event)
         if self._platform is not None:
             self._platform.noted(without_secrets(event), now)
         if isinstance(event, ev.NodeJoined) and self._platform is not None:
@@ -158,12 +127,6 @@ class ExternalEvents:
         if self._platform is not None:
             return self._platform.signalled(event.number, event.node, now) or ()
         return (ev.StopRequested(request=_plain(event.number, event.node, now)),)
-
-    def _hold(self, platform: JobWatch, fault: FaultEvent, attempt: int) -> None:
-        from holdfast.catalogue.fault_codes import describe  # only a fault needs the codes
-
-        if fault.node:
-            platform.hold(fault.node, f"{fault.device} is HELD: {describe(fault.code)}", attempt)
 
     @property
     def handed_over(self) -> bool:
@@ -186,10 +149,8 @@ class ExternalEvents:
 
     def moved(self, view: Callable[[], GangView]) -> None:
         """Handle a new phase of the gang, or a takeover."""
-        if self._metrics is not None:
-            self._metrics.changed()
-        if self._lines is not None:
-            self._lines.moved(view())
+        if self._outputs is not None:
+            self._outputs.moved(view)
         if self._platform is not None:
             now = view()
             self._platform.seated({seat.node for seat in now.seats}, now.attempt)
@@ -199,26 +160,18 @@ class ExternalEvents:
 
     def recorded(self, record: AttemptRecord) -> None:
         """Pass on the record of an attempt."""
-        if self._metrics is not None:
-            self._metrics.changed()
-        if self._notices is not None:
-            self._notices.attempt(record)
-        if self._lines is not None:
-            self._lines.recorded(record)
+        if self._outputs is not None:
+            self._outputs.recorded(record)
         if self._platform is not None:
             self._platform.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
         """Pass on the job's report, or None if the job goes on in another run.
 
-        It waits a bounded time until the platform has all facts, the metrics are written and the notices are sent.
+        It waits a bounded time until the outputs are written and the platform has all facts.
         """
-        if self._lines is not None and report is not None:
-            self._lines.finish(report)
-        if self._notices is not None:
-            self._notices.finish(report, take)
-        if self._metrics is not None:
-            self._metrics.finish(take)
+        if self._outputs is not None:
+            self._outputs.finish(report, take)
         if self._platform is None:
             return
         if report is not None:
@@ -251,10 +204,8 @@ class ExternalEvents:
 
     def close(self) -> None:
         """Close all parts: the job is over."""
-        if self._metrics is not None:
-            self._metrics.close()
-        if self._notices is not None:
-            self._notices.close()
+        if self._outputs is not None:
+            self._outputs.close()
         if self._platform is not None:
             self._platform.close()
 

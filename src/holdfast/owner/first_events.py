@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.model.events import Event, JobSubmitted
+from holdfast.model.events import Event, JobResumed, JobSubmitted
 from holdfast.record.local_time import local
+from holdfast.wire.fault_news import SOCKET_NAME
 
 if TYPE_CHECKING:
     from holdfast.decide.owner import Owner
@@ -34,7 +35,6 @@ def first_events(
     host = os.uname().nodename
     if place.resumed and (history := list(records.history())):
         from holdfast.platforms.job_takeover import resumption  # imported late, because a usual start has no history
-        from holdfast.wire.fault_news import SOCKET_NAME  # imported late, as above
 
         (place.directory / SOCKET_NAME).unlink(missing_ok=True)  # the earlier run made this socket; it leads nowhere
         owner.recover(history, now)
@@ -52,3 +52,11 @@ def first_events(
         run=place.run,
     )
     return [submitted]
+
+
+def of_this_run(history: Sequence[tuple[float, Event]], run: int) -> Sequence[Event]:
+    """Return the events since the platform restarted the job for this run; none if no owner of this run has started."""
+    for index, (_, event) in enumerate(history):
+        if isinstance(event, JobSubmitted | JobResumed) and event.run == run:
+            return [event for _, event in history[index:]]
+    return []

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.decide.phases import Phase
 from holdfast.model.gang_protocol import LookAtRanks, RanksSeen
-from holdfast.model.human_format import duration
-from holdfast.safe_files import replace_file
 from holdfast.wire.node_messages import Moved
 
 if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
-    from holdfast.decide.idle_warning import IdleWarning
     from holdfast.model.events import Event
     from holdfast.model.evidence import HangEvidence
+    from holdfast.owner.idle_judge import IdleJudge
     from holdfast.reactor import Reactor
     from holdfast.wire.link_interface import NodesLink, Request, Word
 
@@ -50,7 +48,7 @@ class IdleReporter:
         self._attempt = 0
         self._began_at = 0.0
         #: The watch over the running attempt; None before its first deadline.
-        self._stillness: IdleWarning | None = None
+        self._stillness: IdleJudge | None = None
         reactor.deadlines(self._next_wake, self._due)
 
     def send(self, node: str, request: Request) -> None:
@@ -78,7 +76,7 @@ class IdleReporter:
     def hear(self, node: str, seen: RanksSeen) -> None:
         """Handle a node's sample of its ranks."""
         if self._stillness is not None:
-            self._go_on(self._stillness.hear(node, seen, self._reactor.now()))
+            self._go_on(self._stillness, self._stillness.hear(node, seen, self._reactor.now()))
 
     # ------------------------------------------------------------------------------------------ private
 
@@ -89,31 +87,16 @@ class IdleReporter:
 
     def _due(self, now: float) -> Iterator[Event]:
         if self._stillness is None and self._view is not None:
-            from holdfast.decide.idle_warning import IdleWarning  # imported late, because a start does not need it
+            from holdfast.owner.idle_judge import IdleJudge  # imported late, because a start does not need it
 
-            self._stillness = IdleWarning(self._after_s)
+            self._stillness = IdleJudge(self._after_s)
             self._stillness.begin(self._attempt, self._view.seats, self._began_at, now)
         if self._stillness is not None:
-            self._go_on(self._stillness.due(now))
+            self._go_on(self._stillness, self._stillness.due(now))
         return iter(())
 
-    def _go_on(self, step: LookAtRanks | HangEvidence | None) -> None:
+    def _go_on(self, judge: IdleJudge, step: LookAtRanks | HangEvidence | None) -> None:
         if isinstance(step, LookAtRanks):
             self._link.send_all(step)
         elif step is not None:
-            self._warn(step)
-
-    def _warn(self, found: HangEvidence) -> None:
-        from holdfast.explain.system_cause import stacks  # imported late, because few jobs are ever this still
-
-        path = self._folder / f"attempt-{found.attempt}-stacks.txt"
-        text = "\n\n".join(f"{item.text}\n({item.source or 'stack'})" for item in stacks(found))
-        kept = f"; stacks: {path}"
-        try:
-            replace_file(path, f"{found.why}\n\n{text}\n".encode("utf-8", "replace"))
-        except OSError as error:
-            kept = f"; the stacks could not be written to {path}: {error.strerror}"
-        self._say(
-            f"attempt {found.attempt}: for {duration(found.silent_s)} no rank has printed, told a step or changed its "
-            f"use of CPU: {found.why}. Nothing is stopped (--hang-timeout N ends such an attempt){kept}"
-        )
+            judge.warn(step, self._say, self._folder)

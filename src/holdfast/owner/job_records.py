@@ -34,7 +34,7 @@ class JobRecords:
         writer: Callable[[], ReportWriter],
         say: Callable[[str], None],
     ) -> None:
-        self._place = place
+        self.place = place
         self._writer = writer
         self._say = say
         self._journal = Journal.open(place.home, clock=clock)
@@ -47,9 +47,9 @@ class JobRecords:
 
     def begin(self, launch: LaunchSpec, now: float, host: str) -> None:
         """Journal the job, and print the notes that come before its start."""
-        spec, job_id = launch.spec, self._place.job_id
+        spec, job_id = launch.spec, self.place.job_id
         self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
-        for trouble in (self._place.trouble, self._journal.take_news(), *launch.notes):
+        for trouble in (self.place.trouble, self._journal.take_news(), *launch.notes):
             if trouble:
                 self._say(trouble)
         workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
@@ -57,16 +57,16 @@ class JobRecords:
             workers = f"on {_nodes(spec.nodes)}"  # the listed hosts may have different numbers of workers
         elif spec.nodes.many:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
-        self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self._place.logs}")
+        self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self.place.logs}")
 
     def begin_again(self, launch: LaunchSpec, now: float, host: str, attempt: int) -> None:
         """Continue the records of the job's earlier runs. `attempt`: the last attempt so far."""
-        self._journal.begin_run(self._place.job_id, self._place.run, host=host, pid=os.getpid())
+        self._journal.begin_run(self.place.job_id, self.place.run, host=host, pid=os.getpid())
         for trouble in (self._journal.take_news(), *launch.notes):
             if trouble:
                 self._say(trouble)
         after = f"after attempt {attempt}" if attempt else "before its first attempt"
-        self._say(f"job {self._place.job_id} ({launch.spec.name}) goes on {after}, logs in {self._place.logs}")
+        self._say(f"job {self.place.job_id} ({launch.spec.name}) goes on {after}, logs in {self.place.logs}")
 
     def knows_faults(self) -> bool:
         """Return whether the state directory has any faults of this machine's devices."""
@@ -75,27 +75,27 @@ class JobRecords:
     def write(self, event: ev.Event, now: float) -> ev.Event:
         """Journal an event before it is handled; return the event to handle, in which secrets are masked too."""
         kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
-        self._journal.append(self._place.job_id, now, kept)
+        self._journal.append(self.place.job_id, now, kept)
         self._tell_news()
         # The owner needs the unmasked command line of a job.
         return event if isinstance(event, ev.JobSubmitted) else kept
 
     def history(self) -> Iterator[tuple[float, ev.Event]]:
         """Return the events that the owners of this job have journaled so far, each with its time."""
-        return self._journal.events(self._place.job_id)
+        return self._journal.events(self.place.job_id)
 
     def secure(self) -> str:
         """Make the journal survive a power cut; return the reason if that failed, else ""."""
-        if self._journal.is_taken_over(self._place.job_id):
+        if self._journal.is_taken_over(self.place.job_id):
             return "a later run of this job has taken its journal over"
         return self._journal.secure()
 
     def attempt(self, record: AttemptRecord) -> None:
-        self._journal.record_attempt(self._place.job_id, record)
+        self._journal.record_attempt(self.place.job_id, record)
 
     def finish(self, report: JobReport, now: float) -> None:
         self._journal.finish(report, now=now)
-        if self._place.lock.supervisor.platform is not None and self._journal.is_taken_over(self._place.job_id):
+        if self.place.lock.supervisor.platform is not None and self._journal.is_taken_over(self.place.job_id):
             self._say("a later run of this job has taken it over: this run's report is not the job's")
             return
         self._writer().finished(report)

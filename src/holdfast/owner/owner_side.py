@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.decide.gang import Gang
@@ -18,41 +19,48 @@ from holdfast.model import actions as do
 from holdfast.model import events as ev
 from holdfast.model.decisions import JobReport
 from holdfast.model.gang_protocol import Report
+from holdfast.node.explain_warmup import ExplainWarmup
+from holdfast.owner.control_server import ControlServer
 from holdfast.owner.external_events import ExternalEvents
-from holdfast.owner.owner_background import OwnerBackground
 from holdfast.platforms.platform_registry import watch_of
 from holdfast.wire.link_interface import Seen
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.launch.launch_spec import LaunchSpec
+    from holdfast.owner.job_outputs import JobOutputs
     from holdfast.owner.job_records import JobRecords
     from holdfast.reactor import Reactor
-    from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import NodesLink, Word
+
+
+@dataclass(frozen=True)
+class OwnerPrinter:
+    """How the owner writes to the terminal."""
+
+    #: Prints a message on stderr.
+    say: Callable[[str], None]
+    #: Writes a line to stdout; takes the line and the time.
+    out: Callable[[str, float], None]
 
 
 class OwnerSide:
     """Runs one job from its submission to its report.
 
-    `link` reaches the nodes. `records`: the journal and the reports. `spare_time`: see `OwnerBackground`. `say`
-    prints a message. `out` writes lines to stdout. `owner`: None if owner and node share a process; then no node
+    `link` reaches the nodes. `records`: the journal and the reports. `spare_time(now)`: yields small steps of the
+    nodes' own work, which are done while all is well. `owner`: None if owner and node share a process; then no node
     falls silent, and no report is acknowledged.
     """
 
     def __init__(
         self,
         launch: LaunchSpec,
-        place: JobPlace,
         reactor: Reactor,
         link: NodesLink,
         records: JobRecords,
         spare_time: Callable[[float], Iterator[object]],
-        say: Callable[[str], None],
+        printer: OwnerPrinter,
         owner: Owner | None = None,
-        out: Callable[[str, float], None] | None = None,
     ) -> None:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
@@ -60,23 +68,28 @@ class OwnerSide:
         self.view = self._gang.view
         self._reactor = reactor
         self._link = link
-        self._say = say
+        self._say = say = printer.say
         self._records = records
-        self.aside = OwnerBackground(
-            launch,
-            place,
-            reactor,
-            self._gang,
-            spare_time,
-            report=self.report,
-            read_faults=lambda: link.send_all(ReadFaults()),
-            say=say,
+        self._spare_time = spare_time
+        #: Loads what a failure needs while all is well; None before the workers are up for the first time.
+        self._warmup: ExplainWarmup | None = None
+        #: Serves other commands, such as `holdfast stop`.
+        self.control = ControlServer(
+            reactor, records.place, launch, self.report, lambda: link.send_all(ReadFaults()), say
         )
         self._to_answer: list[Report] = []
         self._events: deque[ev.Event] = deque()
         watch = watch_of(launch.spec, reactor, say, os.environ)
-        self.outside = ExternalEvents(reactor, watch, place, say, launch, out, lambda: records.unsaved_bytes)
+        self.outside = ExternalEvents(reactor, watch, records.place, say, self._outputs(launch, printer))
         self._finished: JobReport | None = None
+
+    def _outputs(self, launch: LaunchSpec, printer: OwnerPrinter) -> JobOutputs | None:
+        if not launch.as_events and launch.metrics_path is None and launch.notices is None:
+            return None
+        from holdfast.owner.job_outputs import JobOutputs  # imported late, because most runs have no such output
+
+        records = self._records
+        return JobOutputs(launch, records.place, self._reactor, printer.say, printer.out, lambda: records.unsaved_bytes)
 
     # ------------------------------------------------------------------------------------------ lifetime
 
@@ -100,7 +113,7 @@ class OwnerSide:
 
     def close(self) -> None:
         self.outside.close()
-        self.aside.close()
+        self.control.close()
         self._records.close()
 
     # ------------------------------------------------------------------------------------------ events in
@@ -140,10 +153,17 @@ class OwnerSide:
             if self._gang.phase is not before:
                 self._moved()
                 if self._gang.phase is Phase.RUNNING:
-                    self.aside.rehearse(now)
+                    self._warm_up(now)
             for action in actions:
                 self._act(action, now)
             self._events.extend(self.outside.follows(event, self._gang.attempt, now))
+
+    def _warm_up(self, now: float) -> None:
+        """Load what a failure needs: all workers are up."""
+        if self._warmup is None:
+            self._warmup = ExplainWarmup(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
+            self._reactor.deadlines(self._warmup.next_wake, self._warmup.tick)
+        self._warmup.begin(now)
 
     # ------------------------------------------------------------------------------------------ actions out
 

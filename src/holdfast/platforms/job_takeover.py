@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,14 +111,6 @@ def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
     finally:
         journal.close()
         lock.release()
-
-
-def of_this_run(history: History, run: int) -> Iterable[ev.Event]:
-    """Return the events since the platform restarted the job for this run; none if no owner of this run has started."""
-    for index, (_, event) in enumerate(history):
-        if isinstance(event, ev.JobSubmitted | ev.JobResumed) and event.run == run:
-            return [event for _, event in history[index:]]
-    return []
 
 
 def resumption(

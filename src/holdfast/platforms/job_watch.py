@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.catalogue.fault_codes import describe
+
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord, JobReport
     from holdfast.model.events import Event, JournalSecured
+    from holdfast.model.faults import FaultEvent
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
@@ -104,6 +107,11 @@ class JobWatch:
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
         """Ask the platform to place no more jobs on this node. Its answer follows as `PlatformSaid`."""
+
+    def hold_device(self, fault: FaultEvent, attempt: int) -> None:
+        """Ask the platform to hold the node of a device with a fault that a user has to look at."""
+        if fault.node:
+            self.hold(fault.node, f"{fault.device} is HELD: {describe(fault.code)}", attempt)
 
     def recorded(self, record: AttemptRecord) -> None:
         """An attempt has ended: write its cause into the platform's job records."""

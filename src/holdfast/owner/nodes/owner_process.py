@@ -10,6 +10,7 @@ import gc
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,15 @@ from holdfast.node.report_writer import ReportWriter
 from holdfast.node.signal_handler import SignalHandler
 from holdfast.node.signal_pipe import Signals
 from holdfast.node.worker_output import guard_is_dead
-from holdfast.owner.first_events import first_events
+from holdfast.owner.first_events import first_events, of_this_run
 from holdfast.owner.job_records import JobRecords
 from holdfast.owner.node_queries import NodeQueries
 from holdfast.owner.nodes.agent_admission import AgentAdmission
 from holdfast.owner.nodes.node_members import NodeMembers
 from holdfast.owner.nodes.operator_service import OperatorService
-from holdfast.owner.owner_side import OwnerSide
+from holdfast.owner.nodes.rival_owner import RivalOwner
+from holdfast.owner.nodes.starter_events import StarterPipeReader
+from holdfast.owner.owner_side import OwnerPrinter, OwnerSide
 from holdfast.platforms.platform import QUEUED_AGAIN
 from holdfast.platforms.platform_registry import exit_status
 from holdfast.reactor import Reactor
@@ -55,7 +58,6 @@ from holdfast.wire.owner_listener import OwnerListener, Peer
 if TYPE_CHECKING:
     from holdfast.act.guarded_children import ChildContext
     from holdfast.launch.launch_spec import LaunchSpec, NodesOrder
-    from holdfast.owner.nodes.starter_events import StarterPipeReader
     from holdfast.reactor import News
     from holdfast.wire.tls_channel import ChannelEnd
 
@@ -86,10 +88,25 @@ def run_owner(
     gc.enable()
     stdout, stderr = open_consoles()
     try:
-        return _OwnerProcess(launch, order, place, listening, clock, birth, agent_id, stdout, stderr).carry()
+        inherited = OwnerInheritance(place, listening, clock, agent_id)
+        return _OwnerProcess(launch, order, inherited, birth, stdout, stderr).carry()
     finally:
         stdout.drain()
         stderr.drain()
+
+
+@dataclass(frozen=True)
+class OwnerInheritance:
+    """What the guard keeps for the job's owners, one after another."""
+
+    #: The job's directory, with its lock.
+    place: JobPlace
+    #: The socket at which nodes reach the owner.
+    listening: socket.socket
+    #: The clock of the journal.
+    clock: Clock
+    #: The id of the agent on this node.
+    agent_id: str
 
 
 class _OwnerProcess:
@@ -99,25 +116,23 @@ class _OwnerProcess:
         self,
         launch: LaunchSpec,
         order: NodesOrder,
-        place: JobPlace,
-        listening: socket.socket,
-        clock: Clock,
+        inherited: OwnerInheritance,
         birth: ChildContext,
-        agent_id: str,
         stdout: Console,
         stderr: Console,
     ) -> None:
+        place, listening = inherited.place, inherited.listening
         self._launch = launch
         self._order = order
         self._port = int(listening.getsockname()[1])
         self._place = place
         self._birth = birth
-        self._agent_id = agent_id
+        self._agent_id = inherited.agent_id
         #: Why the agent on this node was refused, if it was.
         self._refused_here: Refused | None = None
         self._stdout = stdout
         self._stderr = stderr
-        self._reactor = reactor = Reactor(clock.now)
+        self._reactor = reactor = Reactor(inherited.clock.now)
         self._members = NodeMembers(lambda request: self._operators.told(request))
         self._questions = NodeQueries(
             self._members,
@@ -131,14 +146,12 @@ class _OwnerProcess:
         self._owner = Owner(Gang(launch.catalogue), Liveness(launch.spec.timers))
         self._side = OwnerSide(
             launch,
-            place,
             reactor,
             self._questions,
             self._records,
             lambda now: iter(()),
-            self._say,
+            OwnerPrinter(self._say, stdout.say),
             self._owner,
-            stdout.say,
         )
         self._operators = OperatorService(
             reactor,
@@ -172,15 +185,11 @@ class _OwnerProcess:
         GuardWords(birth.fd, reactor, heard=self._signalled, over=self._agent_is_over, gone=guard_is_dead)
         self._starter_words = self._hear(order)
         if order.elsewhere and not order.starter:
-            from holdfast.owner.nodes.rival_owner import RivalOwner  # imported late, because hardly any owner needs it
-
             RivalOwner(launch, order, place.job_id, reactor)
 
     def _hear(self, order: NodesOrder) -> StarterPipeReader | None:
         if order.starter is None or order.starter.news_fd < 0:
             return None
-        from holdfast.owner.nodes.starter_events import StarterPipeReader  # few jobs have such a starter
-
         return StarterPipeReader(
             order.starter.news_fd,
             self._reactor,
@@ -223,8 +232,6 @@ class _OwnerProcess:
         if history:
             # The socket of the earlier owner still exists, but leads nowhere.
             (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
-            from holdfast.platforms.job_takeover import of_this_run  # a usual start has no history
-
             mine = of_this_run(history, self._place.run)
             if mine or not self._place.resumed:
                 self._letting_in.remember(mine)
@@ -323,8 +330,8 @@ class _OwnerProcess:
             self._say(said)
 
     def _asked_to_stop(self, line: StopLine) -> Reply:
-        door = self._side.aside.door
-        return Reply(False, "the owner is just starting: try again") if door is None else door.take(line)
+        control = self._side.control
+        return control.take(line) if control.started else Reply(False, "the owner is just starting: try again")
 
     def _signalled(self, number: int, typed: bool, now: float) -> News:
         """Handle a signal of this node's guard."""
