@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+import msgspec
+
 from holdfast.model.decisions import JobReport, lost_steps
 from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
 from holdfast.report.brief_report import render_brief, render_exit
@@ -81,8 +83,6 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `--json` (`holdfast schema report`) as plain lists, strings and numbers."""
-        import msgspec
-
         whole = to_json_object(self._of) if isinstance(self._of, JobReport) else exit_report_object(self._of)
         plain: dict[str, Any] = msgspec.to_builtins(whole)
         return plain

@@ -18,6 +18,7 @@ from holdfast.model.codec import decode_event
 from holdfast.model.events import AgentReported
 from holdfast.model.faults import Standing, is_verdict_of_a_check
 from holdfast.model.gang_protocol import Report
+from holdfast.node.devices.fault_log import FaultLog
 from holdfast.observe.progress_reader import read_progress
 from holdfast.record.database import Unusable, open_for_reading
 from holdfast.record.job_directory import logs_of
@@ -140,8 +141,6 @@ def checks_now(jobs: Iterable[PastJob], into: Samples) -> None:
 
 def devices_now(home: Path, now: float, into: Samples) -> None:
     """Set the gauges of each device that was ever reported on this machine. `now`: seconds since the epoch."""
-    from holdfast.node.devices.fault_log import FaultLog
-
     try:
         with FaultLog(home, Policy(), now, writable=False, keep=True) as log:
             standings = log.standings()

@@ -19,11 +19,10 @@ from holdfast.record.job_views import JobState
 from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
 from holdfast.web.devices_page import devices_of
-from holdfast.web.job_budgets import next_failure
 from holdfast.web.jobs_page import Dot, dot_of
 from holdfast.web.journal_cache import REMEMBERED
+from holdfast.web.owner_view import REPLAYED, next_failure, waits
 from holdfast.web.page_parts import Home, Page, PageRequest
-from holdfast.web.replayed_gang import REPLAYED, waits
 
 DAY_S = 86_400.0
 MOST_RUNNING = 60

@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.requests import Request
 
 from holdfast.errors import HoldfastError
-from holdfast.web.page_parts import BadRequest, Home
-from holdfast.web.token_access import form_token, is_loopback
+from holdfast.web.page_parts import BadRequest, Home, is_loopback
+from holdfast.web.token_access import form_token
 
 MOST_BODY = 16 * 1024
 MOST_FIELD = 500

@@ -6,6 +6,7 @@ The same value is the page's `.json` twin. A reader is a plain function; it runs
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -74,6 +75,14 @@ def home_of(path: Path, user: int) -> Home:
     """Return the state directory at `path`. `user`: uid of this server's user. Raises OSError."""
     key = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:8]
     return Home(key, path, path.stat().st_uid == user)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server at this address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Page(NamedTuple):

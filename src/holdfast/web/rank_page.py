@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.model.environment_diff import FILE, MOST_BYTES, OWN, Difference, differences
 from holdfast.model.events import Event, HangFound
 from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.exit_report import ExitReport
@@ -16,7 +17,8 @@ from holdfast.record.job_directory import logs_of
 from holdfast.record.job_views import Survey, detail
 from holdfast.record.state_directory import job_dir
 from holdfast.report.log_files import STREAMS, LogPart, attempts_of, parts_of
-from holdfast.web.environment_page import EnvironmentComparison, compare_environments
+from holdfast.safe_files import read_file
+from holdfast.untrusted import Malformed, json_as
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.log_excerpt import Excerpt, TimedLine, by_time, excerpt
 from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
@@ -25,6 +27,16 @@ MOST_STACKS = 30
 MOST_FRAMES = 40
 #: Matches the source of a piece of evidence, such as `worker-1 stderr:4`.
 _NUMBERED = re.compile(r"-(\d+) (stdout|stderr):(\d+)$")
+
+
+class EnvironmentComparison(Noun, frozen=True, kw_only=True):
+    """The environments of one rank in two attempts."""
+
+    #: The number of the earlier attempt.
+    before: int
+    differences: tuple[Difference, ...]
+    #: Variables that differ between any two attempts; they are not compared.
+    own: tuple[str, ...] = tuple(sorted(OWN))
 
 
 class Stack(Noun, frozen=True, kw_only=True):
@@ -104,7 +116,7 @@ def read(ask: PageRequest) -> RankPage:
         reason=report.reason if report and report.first and report.first.rank == rank else "",
         hang=hang.why if hang else "",
         stacks=stacks(hang, rank) if hang else (),
-        environment=compare_environments(directories, attempt),
+        environment=_compare_environments(directories, attempt),
     )
 
 
@@ -197,3 +209,28 @@ def _line(ask: PageRequest) -> int:
     if not given.isascii() or not given.isdigit():
         raise BadRequest(f"`line` is {given!r}; expected the number of a line")
     return int(given[:12])
+
+
+# ----------------------------------------------------------------------------------------------- its environment
+
+
+def _compare_environments(directories: Sequence[tuple[int, Path]], attempt: int) -> EnvironmentComparison | None:
+    """Compare the rank's environment in `attempt` with that in the attempt before.
+
+    `directories`: (attempt, the rank's log directory). None: one of the two attempts saved no environment.
+    """
+    earlier = [number for number, _ in directories if number < attempt]
+    places = dict(directories)
+    if not earlier or attempt not in places:
+        return None
+    before = max(earlier)
+    old, new = _kept(places[before]), _kept(places[attempt])
+    return EnvironmentComparison(before=before, differences=differences(old, new)) if old and new else None
+
+
+def _kept(directory: Path) -> dict[str, str]:
+    """Read the saved environment; empty if there is none or it cannot be read."""
+    try:
+        return json_as(read_file(directory / FILE, MOST_BYTES), dict[str, str], most_bytes=MOST_BYTES)
+    except (OSError, Malformed):
+        return {}

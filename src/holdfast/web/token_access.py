@@ -45,14 +45,6 @@ def form_token(token: str) -> str:
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a server at this address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class TokenAuth:
     """Checks the host name and then the token of every request, and adds security headers to each response."""
 

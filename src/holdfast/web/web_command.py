@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home as default_home
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
+from holdfast.web.page_parts import home_of, is_loopback
 
 PORT = 8417
 _EXTRA = ("starlette", "uvicorn", "jinja2")
@@ -30,9 +32,7 @@ def command(homes: tuple[str, ...], port: int, host: str, insist: bool) -> None:
     It is a process of its own and only reads: it cannot slow or endanger a job. Ctrl-C ends it.
     """
     _must_be_installed()
-    from holdfast.web.page_parts import home_of
-    from holdfast.web.server_process import serve
-    from holdfast.web.token_access import is_loopback
+    from holdfast.web.server_process import serve  # needs the optional packages
 
     if not is_loopback(host) and not insist:
         raise BadUsage(
@@ -54,8 +54,6 @@ def command(homes: tuple[str, ...], port: int, host: str, insist: bool) -> None:
 
 
 def _must_be_installed() -> None:
-    from importlib.util import find_spec
-
     missing = [name for name in _EXTRA if find_spec(name) is None]
     if missing:
         raise BadUsage(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from holdfast.decide.gang_view import GangView
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.events import AgentReported, Event, JobSubmitted
@@ -19,11 +21,10 @@ from holdfast.record.state_directory import job_dir
 from holdfast.report.log_files import attempts_of, parts_of
 from holdfast.report.swimlane import Swimlane
 from holdfast.report.text_report import headline
-from holdfast.web.job_budgets import Budget, budgets_of, next_failure
 from holdfast.web.jobs_page import Dot, dot_of
 from holdfast.web.journal_cache import REMEMBERED
+from holdfast.web.owner_view import REPLAYED, Budget, budgets_of, next_failure, waits
 from holdfast.web.page_parts import Home, Page, PageRequest
-from holdfast.web.replayed_gang import REPLAYED, waits
 
 #: The number of ranks with a link to their logs.
 MOST_RANKS = 500
@@ -212,6 +213,4 @@ def _commands(job: str, runs: bool, failed: bool, report: ExitReport | None) -> 
 
 def _small(view: GangView) -> GangView:
     """Return the view without its members: the swimlane shows them, and ten thousand would make the page too large."""
-    import msgspec
-
     return msgspec.structs.replace(view, members=())

@@ -24,14 +24,37 @@ from holdfast.model.codec import encode
 from holdfast.record.job_directory import logs_of
 from holdfast.record.state_directory import job_dir
 from holdfast.report.swimlane import STYLE
+from holdfast.web import (
+    checks_page,
+    devices_page,
+    failures_page,
+    front_page,
+    goodput_page,
+    jobs_page,
+    moment_page,
+    rank_page,
+    web_job_page,
+)
 from holdfast.web.html_rendering import Rendering
 from holdfast.web.live_events import EventListener, Live
 from holdfast.web.log_excerpt import blocks
 from holdfast.web.offered_changes import Forbidden, fields_of, release_of, report_of, typed
-from holdfast.web.page_list import PAGES
 from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
 from holdfast.web.rank_page import log_asked
 from holdfast.web.token_access import TokenAuth, form_token
+
+#: All pages, in the order of the navigation.
+PAGES: tuple[Page, ...] = (
+    front_page.PAGE,
+    jobs_page.PAGE,
+    devices_page.PAGE,
+    failures_page.PAGE,
+    goodput_page.PAGE,
+    checks_page.PAGE,
+    moment_page.PAGE,
+    web_job_page.PAGE,
+    rank_page.PAGE,
+)
 
 _STATUS: dict[type[HoldfastError], int] = {NoSuchPage: 404, BadRequest: 400, Forbidden: 403}
 _STATIC = Path(__file__).parent / "static"
