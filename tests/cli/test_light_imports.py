@@ -89,7 +89,7 @@ def test_a_run_on_one_machine_imports_nothing_of_many(nodes: list[str], tmp_path
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     of_many = {
         "holdfast.launch.multi_node",
-        "holdfast.platforms.ssh.ssh_launch",
+        "holdfast.platforms.ssh.ssh_platform",
         "holdfast.node.agent",
         "holdfast.owner.nodes",
         "holdfast.wire.addresses",

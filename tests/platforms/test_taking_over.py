@@ -19,10 +19,18 @@ from holdfast.model.evidence import StopRequest
 from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
 from holdfast.model.job_spec import JobSpec, NodeInfo, PlatformJob, Requeuing
 from holdfast.model.phrases import Phrase
-from holdfast.owner.first_events import of_this_run
+from holdfast.owner.job_records import of_this_run
 from holdfast.platforms.job_takeover import end_queued, place_of_before
-from holdfast.platforms.slurm.text.end_reasons import SacctRun, rows, run_end
-from holdfast.platforms.slurm.text.requeue_conditions import excluded, is_left_alone, requeue_refusal, shrunk, too_few
+from holdfast.platforms.slurm.text.job_restarts import (
+    SacctRun,
+    excluded,
+    is_left_alone,
+    requeue_refusal,
+    rows,
+    run_end,
+    shrunk,
+    too_few,
+)
 from holdfast.platforms.slurm.text.scontrol_records import JobRecord, NodeRecord, Partition
 from holdfast.record.job_directory import JobPlace, claim
 from holdfast.record.job_views import JobState, reconcile

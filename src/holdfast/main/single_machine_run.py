@@ -17,9 +17,8 @@ from holdfast.main.job_preparation import job_directory_for, refuse
 from holdfast.node.devices.visible_devices import devices_here, node_info
 from holdfast.node.node_part import NodePart, OutputPlaces
 from holdfast.node.node_side import NodeSide
-from holdfast.owner.first_events import first_events
 from holdfast.owner.idle_reporter import IdleReporter
-from holdfast.owner.job_records import JobRecords
+from holdfast.owner.job_records import JobRecords, first_events
 from holdfast.owner.node_queries import NodeQueries
 from holdfast.owner.owner_side import OwnerPrinter, OwnerSide
 from holdfast.platforms.platform import QUEUED_AGAIN

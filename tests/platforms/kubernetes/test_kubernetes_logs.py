@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.cli._job_filter import parse_moment
+from holdfast.platforms.kubernetes.client.pod_log_tail import lines_in, query_of, timed
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod, PodPhase
 from holdfast.platforms.kubernetes.objects.job_status import ClusterJob, ClusterJobState
-from holdfast.platforms.kubernetes.objects.pod_log_lines import lines_in, query_of, timed
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView
 from holdfast.report.merged_logs import stamp
 

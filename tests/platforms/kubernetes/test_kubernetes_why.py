@@ -17,7 +17,7 @@ from holdfast.platforms.kubernetes.objects.pod_failures import (
     pod_end_reason,
     pod_wait_reason,
 )
-from holdfast.platforms.kubernetes.objects.topology_labels import neighbourhood
+from holdfast.platforms.kubernetes.owner.node_places import neighbourhood
 from places import DATA
 
 RECORDED = DATA / "kubernetes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.exit_report import Blame, Culprit, ExitReport, Rerun
-from holdfast.platforms.slurm.text.comment_line import MOST_BYTES, OWN_BYTES, line, users, with_line
+from holdfast.platforms.slurm.owner.job_comment import MOST_BYTES, OWN_BYTES, line, users, with_line
 
 
 def oom_report(reason: str = "rank 3 on gpu-7: no memory left", code: int = 205, rank: int = 3) -> ExitReport:

@@ -18,7 +18,7 @@ from holdfast.platforms.ssh.ssh_command import (
     ssh_words,
     trouble,
 )
-from holdfast.platforms.ssh.ssh_launch import place_here
+from holdfast.platforms.ssh.ssh_platform import place_here
 from holdfast.wire.addresses import interfaces
 
 

@@ -31,8 +31,7 @@ from holdfast.node.report_writer import ReportWriter
 from holdfast.node.signal_handler import SignalHandler
 from holdfast.node.signal_pipe import Signals
 from holdfast.node.worker_output import guard_is_dead
-from holdfast.owner.first_events import first_events, of_this_run
-from holdfast.owner.job_records import JobRecords
+from holdfast.owner.job_records import JobRecords, first_events, of_this_run
 from holdfast.owner.node_queries import NodeQueries
 from holdfast.owner.nodes.agent_admission import AgentAdmission
 from holdfast.owner.nodes.node_members import NodeMembers

@@ -19,11 +19,16 @@ from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiT
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER, OWNER_TOKEN, plan_here, pod_of
 from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, describe, pod_end_reason
 from holdfast.platforms.kubernetes.objects.saved_state import Header
-from holdfast.platforms.kubernetes.objects.topology_labels import neighbourhood
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.decision_events import DecisionEvents
 from holdfast.platforms.kubernetes.owner.job_pods import JobPods
-from holdfast.platforms.kubernetes.owner.node_places import GangPatience, PodLost, PodPending, PodsImpossible
+from holdfast.platforms.kubernetes.owner.node_places import (
+    GangPatience,
+    PodLost,
+    PodPending,
+    PodsImpossible,
+    neighbourhood,
+)
 from holdfast.platforms.kubernetes.owner.node_tainting import NodeTainting
 from holdfast.platforms.kubernetes.owner.state_mirror import StateMirror
 from holdfast.platforms.kubernetes.owner.stop_requests import StopRequests

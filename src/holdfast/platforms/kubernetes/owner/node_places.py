@@ -1,8 +1,8 @@
-"""A job's nodes with their successive pods, and the reports about lost and pending pods."""
+"""A job's nodes with their successive pods, the reports about lost and pending pods, and the topology of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -90,3 +90,24 @@ def generation_of(found: api_records.Pod) -> int:
     """Return how many pods its node had before this one."""
     text = found.labels.get(object_names.GENERATION, "0")
     return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+#: Labels for each level; the first one that a node has counts.
+_LEVELS = (
+    ("topology.kubernetes.io/region",),
+    ("topology.kubernetes.io/zone",),
+    ("cloud.google.com/gce-topology-block", "topology.k8s.aws/network-node-layer-1"),
+    (
+        "network.topology.nvidia.com/spine",
+        "cloud.google.com/gce-topology-subblock",
+        "topology.k8s.aws/network-node-layer-2",
+    ),
+    ("topology.kubernetes.io/rack", "network.topology.nvidia.com/leaf", "topology.k8s.aws/network-node-layer-3"),
+    ("network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique"),
+)
+
+
+def neighbourhood(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return one value for each level, empty if no label has it. () if no label has any level."""
+    found = tuple(next((labels[key] for key in keys if labels.get(key)), "") for keys in _LEVELS)
+    return found if any(found) else ()

@@ -10,11 +10,18 @@ from contextlib import ExitStack
 
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient, BrokenAnswer
-from holdfast.platforms.kubernetes.client.pod_log_tail import MOST_PODS, LogStart, Tail, follow
+from holdfast.platforms.kubernetes.client.pod_log_tail import (
+    MOST_PODS,
+    LogStart,
+    Tail,
+    follow,
+    lines_in,
+    query_of,
+    timed,
+)
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod
 from holdfast.platforms.kubernetes.objects.job_status import pod_in_words, rank_at
-from holdfast.platforms.kubernetes.objects.pod_log_lines import lines_in, query_of, timed
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView, look
 from holdfast.platforms.remote_jobs import RemoteLine, RemoteLineFilter

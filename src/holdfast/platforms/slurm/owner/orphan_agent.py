@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.platforms.slurm.owner.job_ids import ids_of
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
-from holdfast.platforms.slurm.text.end_reasons import node_words
-from holdfast.platforms.slurm.text.requeue_conditions import is_left_alone, requeue_refusal
+from holdfast.platforms.slurm.text.job_restarts import is_left_alone, node_words, requeue_refusal
 from holdfast.platforms.slurm.text.scontrol_records import JobRecord, job, nodes
 
 if TYPE_CHECKING:

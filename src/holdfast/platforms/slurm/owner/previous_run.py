@@ -8,7 +8,7 @@ from holdfast.decide.gang_view import GangView
 from holdfast.decide.phases import Phase
 from holdfast.model.events import PlatformSaid
 from holdfast.platforms.slurm.blocking_query import query
-from holdfast.platforms.slurm.text.end_reasons import RunEnd, SacctRun, rows, run_end
+from holdfast.platforms.slurm.text.job_restarts import RunEnd, SacctRun, rows, run_end
 from holdfast.platforms.slurm.text.scontrol_records import NodeRecord, nodes
 
 #: Time limit of each of two commands, in seconds, so that a slurmctld without an answer does not delay the run.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, CommandTrouble, SlurmCommands
-from holdfast.platforms.slurm.text.requeue_conditions import excluded, requeue_refusal, shrunk, too_few
+from holdfast.platforms.slurm.text.job_restarts import excluded, requeue_refusal, shrunk, too_few
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, job, partition
 
 if TYPE_CHECKING:

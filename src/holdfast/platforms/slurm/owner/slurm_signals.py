@@ -18,7 +18,7 @@ from holdfast.model.human_format import duration
 from holdfast.platforms.slurm.owner.cluster_facts import PATIENCE_S, SlurmFacts
 from holdfast.platforms.slurm.owner.signal_step import SignalStep
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
-from holdfast.platforms.slurm.text.requeue_conditions import requeue_refusal
+from holdfast.platforms.slurm.text.job_restarts import requeue_refusal
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, job
 from holdfast.platforms.slurm.text.signal_meaning import (
     Meaning,

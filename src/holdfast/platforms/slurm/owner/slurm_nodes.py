@@ -1,4 +1,4 @@
-"""Ask Slurm once about each node that the gang has lost.
+"""Asks Slurm once about each node that the gang has lost, and drains nodes with a device that a person must check.
 
 Suspending a job (`scontrol suspend`, or gang scheduling) stops all its processes. When it resumes, the leases have
 expired, and agents and owner have missed each other's messages. The job's record shows the suspension.
@@ -6,13 +6,15 @@ expired, and agents and owner have missed each other's messages. The job's recor
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.model.events import PlatformSaid
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
-from holdfast.platforms.slurm.text.end_reasons import node_words
+from holdfast.platforms.slurm.text.job_restarts import node_words
+from holdfast.platforms.slurm.text.node_treatment import SlurmNodeAction, treat
 from holdfast.platforms.slurm.text.scontrol_records import job, nodes
 from holdfast.record.local_time import clock
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 #: Highest number of nodes to ask about in one attempt.
 MOST = 16
-LIMIT_S = 5.0
+#: Time limit of a question about a node, in seconds.
+NODE_LIMIT_S = 5.0
 JOB_LIMIT_S = 2.0
 #: A loss within this many seconds after the job was resumed is due to its suspension.
 LATELY_S = 60.0
@@ -50,7 +53,7 @@ class LostNodes:
             return
         self._asked.add(node)
         said = partial(self._said, node, attempt)
-        self._asking.ask(("scontrol", "show", "node", node), said, limit_s=LIMIT_S)
+        self._asking.ask(("scontrol", "show", "node", node), said, limit_s=NODE_LIMIT_S)
 
     def ask_of_job(self, attempt: int) -> None:
         """Ask about the whole job: this attempt has lost nodes or agents."""
@@ -79,3 +82,52 @@ class LostNodes:
         if not (found.down or found.silent or found.drained or found.reason):
             words += ", nothing wrong so far"
         return [PlatformSaid(attempt=attempt, subject=node, words=words, command=answer.command, node=node)]
+
+
+#: Time limit of each of two commands, in seconds. The attempt's evidence waits for their answers.
+DRAIN_LIMIT_S = 2.0
+
+
+class NodeDrain:
+    """Drains nodes for one job, once for each node and reason."""
+
+    def __init__(self, asking: SlurmCommands, say: Callable[[str], None]) -> None:
+        self._asking = asking
+        self._say = say
+        self._asked: set[tuple[str, str]] = set()
+        self._open = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer from Slurm is pending."""
+        return self._open > 0
+
+    def hold(self, node: str, reason: str, attempt: int) -> None:
+        """Have Slurm place no more jobs on this node. Its answer becomes evidence of the attempt."""
+        if (node, reason) in self._asked:
+            return
+        self._asked.add((node, reason))
+        self._open += 1
+
+        def seen(answer: CommandOutput, now: float) -> News:
+            record = next((each for each in nodes(answer.out) if each.name == node), None) if answer.ok else None
+            # If Slurm has no answer now, the node's own health check finds the trouble later.
+            treatment = treat(record, (reason,), gives_back=False) if record is not None else None
+            if treatment is None or treatment.doing is not SlurmNodeAction.DRAIN:
+                self._open -= 1
+                return None
+            self._asking.ask(treatment.command, tried, limit_s=DRAIN_LIMIT_S)
+            return None
+
+        def tried(answer: CommandOutput, now: float) -> News:
+            self._open -= 1
+            command = shlex.join(answer.words)
+            if answer.ok:
+                self._say(f"{node} is drained: {reason}")
+                words = f"{node} is drained by holdfast: {reason}"
+            else:
+                self._say(f"{node} is not drained: {answer.said}; an administrator types: {command}")
+                words = f"{node} should be drained ({reason}); {answer.said}"
+            return (PlatformSaid(attempt=attempt, subject=node, words=words, command=command, node=node),)
+
+        self._asking.ask(("scontrol", "show", "node", node), seen, limit_s=DRAIN_LIMIT_S)
