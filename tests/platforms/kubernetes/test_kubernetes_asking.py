@@ -13,7 +13,7 @@ import pytest
 from kube_api import ApiReply, Asked, api, kubeconfig, list_reply, pod_document, status
 
 from holdfast.clock import Clock
-from holdfast.platforms.kubernetes.client.api_answers import meant
+from holdfast.platforms.kubernetes.client.api_server import meant
 from holdfast.platforms.kubernetes.objects.client_messages import (
     Answered,
     ApiTrouble,

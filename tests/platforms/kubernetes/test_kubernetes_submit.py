@@ -241,7 +241,7 @@ def test_pods_that_are_not_alike_have_no_spares(tmp_path: Path) -> None:
 def test_what_a_server_refuses_is_told_in_its_words_and_with_what_to_type(
     status: int, message: str, key: str, words: str, hint: str
 ) -> None:
-    from holdfast.platforms.kubernetes.client.api_answers import meant
+    from holdfast.platforms.kubernetes.client.api_server import meant
 
     trouble, reason, said = meant(status, {"kind": "Status", "message": message})
     found = create_refusal(

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.platforms.kubernetes.client.api_answers import meant
-from holdfast.platforms.kubernetes.client.api_config import NoClient, configuration
+from holdfast.platforms.kubernetes.client.api_server import NoClient, configuration, meant
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method
 from holdfast.platforms.kubernetes.objects.discovery import ServerCapabilities, resources_of, version_of, versions_of
 from holdfast.untrusted import Malformed, json_value

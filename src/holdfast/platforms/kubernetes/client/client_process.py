@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.platforms.kubernetes.client.api_answers import meant
-from holdfast.platforms.kubernetes.client.api_config import NoClient, client, configuration
+from holdfast.platforms.kubernetes.client.api_server import NoClient, client, configuration, meant
 from holdfast.platforms.kubernetes.client.object_watch import ObjectWatch
 from holdfast.platforms.kubernetes.objects.client_messages import (
     MOST_LINE_BYTES,

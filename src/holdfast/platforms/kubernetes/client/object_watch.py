@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.platforms.kubernetes.client.api_answers import meant
+from holdfast.platforms.kubernetes.client.api_server import meant
 from holdfast.platforms.kubernetes.objects.client_messages import (
     ApiTrouble,
     Changed,

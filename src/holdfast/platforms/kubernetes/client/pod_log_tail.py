@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from holdfast.platforms.kubernetes.client.api_config import client, configuration
+from holdfast.platforms.kubernetes.client.api_server import client, configuration
 from holdfast.platforms.kubernetes.client.object_watch import ObjectWatch
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod, pod

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.decisions import JobReport
 from holdfast.model.noun_base import Noun
-from holdfast.platforms.kubernetes.client.api_config import NoClient
+from holdfast.platforms.kubernetes.client.api_server import NoClient
 from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Event

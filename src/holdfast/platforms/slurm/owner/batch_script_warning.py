@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
+from holdfast.platforms.slurm.text.allocation import SlurmJobIds
 from holdfast.reactor import DueCall
 from holdfast.safe_files import read_file
 

@@ -13,7 +13,7 @@ from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, Pa
 from holdfast.platforms.slurm.text.signal_meaning import WarningSignal, warned_by
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+    from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
 #: How long after its start accounting surely has a job, in seconds.

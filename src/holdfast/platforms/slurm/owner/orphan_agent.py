@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.platforms.slurm.owner.job_ids import ids_of
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
+from holdfast.platforms.slurm.text.allocation import ids_of
 from holdfast.platforms.slurm.text.job_restarts import is_left_alone, node_words, requeue_refusal
 from holdfast.platforms.slurm.text.scontrol_records import JobRecord, job, nodes
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+    from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import News, Reactor
 
 #: Delay between the first looks of neighbouring agents, in seconds.

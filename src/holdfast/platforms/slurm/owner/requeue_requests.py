@@ -21,7 +21,7 @@ from holdfast.platforms.slurm.text.job_restarts import excluded, requeue_refusal
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, job, partition
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+    from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import News
 
     Done = Callable[[str, float], News]

@@ -23,8 +23,8 @@ from holdfast.platforms.slurm.slurm_commands import program
 
 if TYPE_CHECKING:
     from holdfast.children import Child
-    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
     from holdfast.platforms.slurm.slurm_commands import SlurmCommands
+    from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import DescriptorWatch, News
 
 #: srun's status from this value on means that a signal ended the step. Below, the step could not be created.

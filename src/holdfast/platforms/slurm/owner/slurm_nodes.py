@@ -19,7 +19,7 @@ from holdfast.platforms.slurm.text.scontrol_records import job, nodes
 from holdfast.record.local_time import clock
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+    from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import News
 
 #: Highest number of nodes to ask about in one attempt.

@@ -35,7 +35,7 @@ from holdfast.record.local_time import local
 from holdfast.safe_files import end_of_file
 
 if TYPE_CHECKING:
-    from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds
+    from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
 #: Time between two reads of the job's record, in seconds.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from holdfast.platforms.job_watch import JobWatch
 from holdfast.platforms.slurm.owner.batch_script_warning import BatchScript
 from holdfast.platforms.slurm.owner.job_comment import JobComment
-from holdfast.platforms.slurm.owner.job_ids import SlurmJobIds, ids_of
 from holdfast.platforms.slurm.owner.requeue_requests import RequeueRequests
 from holdfast.platforms.slurm.owner.slurm_nodes import LostNodes, NodeDrain
 from holdfast.platforms.slurm.owner.slurm_signals import SlurmSignals
 from holdfast.platforms.slurm.slurm_commands import SlurmCommands
+from holdfast.platforms.slurm.text.allocation import SlurmJobIds, ids_of
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord, JobReport
