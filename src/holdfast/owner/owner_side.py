@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
+
+import msgspec
 
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from holdfast.wire.link_interface import NodesLink, Word
 
 
-@dataclass(frozen=True)
-class OwnerPrinter:
+class OwnerPrinter(msgspec.Struct, frozen=True):
     """How the owner writes to the terminal."""
 
     #: Prints a message on stderr.

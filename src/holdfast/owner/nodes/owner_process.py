@@ -10,10 +10,10 @@ import gc
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.act.console import Console, open_consoles
@@ -94,8 +94,7 @@ def run_owner(
         stderr.drain()
 
 
-@dataclass(frozen=True)
-class OwnerInheritance:
+class OwnerInheritance(msgspec.Struct, frozen=True):
     """What the guard keeps for the job's owners, one after another."""
 
     #: The job's directory, with its lock.

@@ -8,11 +8,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import httpx2
+import msgspec
 
 from holdfast.platforms.kubernetes.client.api_server import client, configuration
 from holdfast.platforms.kubernetes.client.object_watch import ObjectWatch
@@ -36,8 +36,7 @@ MOST_PODS = 90
 MOST_TRIES = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogStart:
+class LogStart(msgspec.Struct, frozen=True, kw_only=True):
     """Where the following of each log begins."""
 
     #: Time of the first line, in seconds since the epoch, rounded down; None: the log's first line.

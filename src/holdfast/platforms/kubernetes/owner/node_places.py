@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from holdfast.platforms.kubernetes.objects import api_records, object_names
 from holdfast.platforms.kubernetes.objects.pod_context import node_name
@@ -46,8 +47,7 @@ class PodPending:
         self.pod, self.words = pod, words
 
 
-@dataclass(frozen=True, kw_only=True)
-class GangPatience:
+class GangPatience(msgspec.Struct, frozen=True, kw_only=True):
     """How long the gang waits for nodes that have not come, and for agents that are silent."""
 
     #: Returns how long the gang waits for a node now, in seconds.
