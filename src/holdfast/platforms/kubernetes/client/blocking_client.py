@@ -105,30 +105,26 @@ class BlockingClient:
         """Yield the lines of a streamed answer such as a watch. Raises `BrokenAnswer` if it fails."""
         import httpx2
 
-        timeout = httpx2.Timeout(None, connect=CONNECT_S)
-        try:
-            with self._client.stream("GET", path, params=dict(query), timeout=timeout) as found:
-                if not found.is_success:
-                    found.read()
-                    raise BrokenAnswer(_answer(found, False))
-                yield found.iter_lines()
-        except httpx2.HTTPError as error:
-            words = str(error) or type(error).__name__
-            raise BrokenAnswer(
-                Answered(number=0, trouble=ApiTrouble.AWAY, said=f"the connection to {self.server} ended ({words})")
-            ) from None
+        with self._stream(path, query, timeout=httpx2.Timeout(None, connect=CONNECT_S)) as found:
+            yield found.iter_lines()
 
     @contextmanager
     def log(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
         """Yield a pod's log in blocks as they arrive. Raises `BrokenAnswer` if it fails or breaks off."""
+        with self._stream(path, query) as found:
+            yield found.iter_bytes()
+
+    @contextmanager
+    def _stream(self, path: str, query: Mapping[str, str], **how: Any) -> Iterator[Any]:
+        """Yield a streamed answer. Raises `BrokenAnswer` if it fails or breaks off."""
         import httpx2
 
         try:
-            with self._client.stream("GET", path, params=dict(query)) as found:
+            with self._client.stream("GET", path, params=dict(query), **how) as found:
                 if not found.is_success:
                     found.read()
                     raise BrokenAnswer(_answer(found, False))
-                yield found.iter_bytes()
+                yield found
         except httpx2.HTTPError as error:
             words = str(error) or type(error).__name__
             raise BrokenAnswer(
