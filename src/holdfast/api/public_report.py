@@ -41,7 +41,7 @@ class Report:
     blame: Blame
     #: Whether another attempt helps: `now`, `later`, `elsewhere`, `never` or `unknown`.
     rerun: Rerun
-    #: The rank that failed first of its own cause; None if it is not known.
+    #: The first rank whose failure no other rank caused; None if it is not known.
     rank: int | None
     #: The node of that rank; empty if it is not known.
     node: str

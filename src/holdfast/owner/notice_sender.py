@@ -70,8 +70,8 @@ class Notices:
         """Start the helper and send the first notice. `earlier`: attempts under earlier owners; their restarts count
         too.
         """
-        # The earlier owner may have died before it recorded its last attempt; `attempt` may have got that one
-        # meanwhile.
+        # The earlier owner may have died before it recorded its last attempt. `attempt` may have received that
+        # record already.
         known = {record.attempt for record in self._attempts}
         self._attempts[:0] = [record for record in earlier or () if record.attempt not in known]
         if not self._start():

@@ -71,7 +71,7 @@ class OwnerSide:
         self._say = say = printer.say
         self._records = records
         self._spare_time = spare_time
-        #: Loads what a failure needs while all is well; None before the workers are up for the first time.
+        #: Imports the code that explains failures, while all is well; None until the workers are up for the first time.
         self._warmup: ExplainWarmup | None = None
         #: Serves other commands, such as `holdfast stop`.
         self.control = ControlServer(
@@ -159,7 +159,7 @@ class OwnerSide:
             self._events.extend(self.outside.follows(event, self._gang.attempt, now))
 
     def _warm_up(self, now: float) -> None:
-        """Load what a failure needs: all workers are up."""
+        """Begin to import the code that explains failures: all workers are up."""
         if self._warmup is None:
             self._warmup = ExplainWarmup(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
             self._reactor.deadlines(self._warmup.next_wake, self._warmup.tick)

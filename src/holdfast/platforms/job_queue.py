@@ -73,7 +73,7 @@ class JobQueue(Protocol):
         ...
 
     def begins(self, number: str) -> bool:
-        """Read the queue again. Whether a job that was waiting has been given its nodes."""
+        """Read the queue again. Return whether a waiting job now has its nodes."""
         ...
 
     def wait(self, seconds: float) -> None:

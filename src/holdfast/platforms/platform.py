@@ -80,8 +80,9 @@ class JobAlreadyOver(Exception):
 
 
 class PlatformAccess:
-    """A platform as its users reach it, outside of its jobs' processes. It starts fast: commands that only look at jobs
-    import no more of a built-in platform.
+    """The part of a platform that commands about jobs use, such as `jobs` and `submit`.
+
+    For a built-in platform they import only this part, which is small, so that they start fast.
     """
 
     #: Name in options, job files and records: `slurm`.
@@ -122,7 +123,7 @@ class PlatformAccess:
 
 
 class Platform(PlatformAccess):
-    """A whole platform. One object serves the process; it keeps no state of a job.
+    """A whole platform, for the processes of a job. One object serves the process; it keeps no state of a job.
 
     `environment`: the variables of the process, or of the job.
     """

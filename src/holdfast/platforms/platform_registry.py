@@ -108,7 +108,7 @@ def platform_named(name: str) -> Platform | None:
 
 @functools.cache
 def access_to(name: str) -> PlatformAccess | None:
-    """Return how users reach the platform of this name; None: no installed platform has it."""
+    """Return the part of a platform that commands about jobs use; None: no installed platform has this name."""
     target = next((row.access for row in BUILT_IN if row.name == name), None)
     if target is None:
         return platform_named(name)

@@ -1,4 +1,4 @@
-"""Chooses the jobs that a page with figures counts, from all state directories, as the address says."""
+"""Chooses the jobs that a page with figures counts, from all state directories, by the query of the page's address."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class _PieceLines:
                         byte += len(part) + 1
                     if last:
                         began = began if rest else (inode, byte)
-                        # A line without an end is cut at a block: more of it is never shown.
+                        # A line longer than a block is cut: a page never shows more of it.
                         rest = (rest + last)[:BLOCK_BYTES]
                         byte += len(last)
                     if self.read >= MOST_SCANNED:

@@ -75,7 +75,7 @@ class Hello(Message, frozen=True, kw_only=True):
     #: The highest attempt that the agent knows of.
     attempt: int = 0
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: Why this node was started as the owner too, though another owner answers at the endpoint; empty: it was not.
+    #: Why this node hosts an owner of the job too, though another owner answers at the endpoint; empty: it hosts none.
     hosts: str = ""
     #: The kill for memory that ended the earlier agent, if the guard has found one.
     memory_kill: MemoryKill | None = None

@@ -54,7 +54,7 @@ class NodeMembers:
     # ------------------------------------------------------------------------------------------ connections
 
     def joined(self, node: str, peer: AgentConnection) -> None:
-        """Note a node's connection, first or new, and resend what the node has not answered."""
+        """Note a node's first or new connection, and resend the requests that it has not answered."""
         member = self._members.setdefault(node, _Member())
         member.peer = peer
         if self._view is not None:

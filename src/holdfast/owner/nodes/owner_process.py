@@ -95,7 +95,7 @@ def run_owner(
 
 
 class OwnerInheritance(msgspec.Struct, frozen=True):
-    """What the guard keeps for the job's owners, one after another."""
+    """Things that the guard keeps, so that each restarted owner of the job gets the same ones."""
 
     #: The job's directory, with its lock.
     place: JobPlace
@@ -366,7 +366,7 @@ class _OwnerProcess:
 
 
 class _Elsewhere:
-    """Stands for the workers, which are not children of this process."""
+    """An empty set of workers for the signal handler: no worker is a child of this process."""
 
     def __init__(self) -> None:
         self.workers = Workers()

@@ -33,7 +33,7 @@ def owner_socket(order: NodesOrder) -> socket.socket | None:
 
 
 def _free_socket(order: NodesOrder) -> socket.socket:
-    """Open a socket for a starter, which tells the others the port: the typed port, one of the range, or any."""
+    """Open the owner's socket at the typed port, one of the range, or any port. The starter sends it to the agents."""
     first, last = (order.port, order.port) if order.port or order.port_range is None else order.port_range
     for port in range(first, last + 1):
         try:

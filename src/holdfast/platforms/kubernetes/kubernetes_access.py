@@ -1,4 +1,4 @@
-"""Kubernetes as its users reach it: `holdfast submit`, and the jobs of a cluster seen from outside."""
+"""The platform class for commands about jobs on Kubernetes: submission, and a cluster's jobs from outside it."""
 
 from __future__ import annotations
 

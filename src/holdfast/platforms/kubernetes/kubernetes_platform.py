@@ -1,4 +1,4 @@
-"""Kubernetes in the processes of a job."""
+"""The platform class for the processes of a job on Kubernetes: its owner and its agents."""
 
 from __future__ import annotations
 

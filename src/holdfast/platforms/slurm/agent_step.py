@@ -45,7 +45,7 @@ class StepObserver(Protocol):
     """Receives a step's messages and its end."""
 
     def told(self, line: str) -> bool:
-        """srun has printed this line of its own. Return whether to show it."""
+        """Handle a line that srun itself has printed. Return whether to show it."""
         ...
 
     def stepd_said(self, node: str, words: str) -> None:

@@ -84,7 +84,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _entry(text: str) -> ListedHost:
-    """Parse one host. Raises ValueError with a message of what was expected."""
+    """Parse one host. Raises ValueError; its message names the expected form."""
     host, *options = text.replace(" =", "=").replace("= ", "=").split()
     slots: int | None = None
     bare, colon, number = host.rpartition(":")

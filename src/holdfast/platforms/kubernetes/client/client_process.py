@@ -62,7 +62,7 @@ def _say(answer: FromClient) -> None:
 
 
 class _Serving:
-    """Serves the owner's requests, each in a task of its own."""
+    """Serves the owner's requests; each runs in a separate task."""
 
     def __init__(self, config: Any) -> None:
         self._config = config

@@ -37,7 +37,7 @@ MOST_TRIES = 5
 
 
 class LogStart(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the following of each log begins."""
+    """The place in each log from which the log is followed."""
 
     #: Time of the first line, in seconds since the epoch, rounded down; None: the log's first line.
     since: float | None = None
@@ -81,7 +81,7 @@ class Tail:
         self._settled = asyncio.Event()
         #: Set when the job is over.
         self._over = asyncio.Event()
-        #: The user knows that the job has more than `MOST_PODS` pods.
+        #: Whether the message about more than `MOST_PODS` pods has been printed.
         self._many = False
 
     async def run(self) -> None:
@@ -262,7 +262,7 @@ def timed(line: bytes) -> tuple[int | None, bytes]:
 
 @lru_cache(maxsize=64)
 def _seconds(text: str) -> int:
-    """Parse to whole seconds. Cached, because many lines share a second. Raises ValueError."""
+    """Parse a time to whole seconds since the epoch. Cached, because many lines share a second. Raises ValueError."""
     return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 
 

@@ -128,7 +128,7 @@ class ApiHelper:
         return self._helper is not None and self._helper.send(call)
 
     def forget(self, number: int, *, asked: bool) -> None:
-        """Forget a request. `asked`: the client process has it, so tell it to drop the request."""
+        """Forget a request. `asked`: whether the client process has the request; then it gets a `Drop`."""
         self._questions.pop(number, None)
         if asked and self._helper is not None:
             self._helper.send(Drop(number=number))

@@ -62,7 +62,7 @@ class StateMirror:
         self._wanted = False
         #: Nothing is written any more: the API server refuses it, or another owner has the job.
         self._lost = False
-        #: The user knows that writing fails, or that the history is cut.
+        #: Whether a message has been printed that writing fails, or that the history is cut.
         self._told = self._told_cut = False
         self._again: DueCall | None = None
         self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []

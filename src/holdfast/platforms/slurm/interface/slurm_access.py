@@ -1,4 +1,4 @@
-"""Slurm as its users reach it: `holdfast submit`, the queue, and checks of its nodes."""
+"""The platform class for commands about jobs in Slurm: submission, the queue, and checks of nodes."""
 
 from __future__ import annotations
 

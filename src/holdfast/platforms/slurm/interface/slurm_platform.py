@@ -1,4 +1,4 @@
-"""Slurm in the processes of a job."""
+"""The platform class for the processes of a job in Slurm: its owner and its agents."""
 
 from __future__ import annotations
 

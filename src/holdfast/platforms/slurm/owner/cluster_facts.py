@@ -1,6 +1,6 @@
 """Read Slurm's configuration, the job's partition and its script once, when the owner starts.
 
-The answers come in any order. A conclusion from two of them is drawn when both have come.
+The answers come in any order. A conclusion from two answers is drawn when both have come.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class RequeueRequests:
         self._ids = ids
         self._say = say
         self._kill_s = kill_s
-        #: Slurm has been asked to restart the job, or has agreed to.
+        #: Whether this run has begun to request a restart.
         self.asked = False
         #: Slurm has agreed to the restart, and has yet to accept the nodes to exclude.
         self.busy = False

@@ -102,7 +102,7 @@ class SlurmSignals:
         return self._open is not None
 
     def begin(self, now: float) -> News:
-        """Start to read what is needed to explain a signal later."""
+        """Start to read the records that explain a later signal."""
         self._known.begin()
         self._look_again(now)
         return None
@@ -267,7 +267,7 @@ class SlurmSignals:
         return [ev.StopRequested(request=request)]
 
     def _is_news(self, found: SignalMeaning) -> bool:
-        """Whether the owner does not know this yet. Steps get several SIGTERMs in a row."""
+        """Whether the last report to the owner lacks this meaning or time. Steps get several SIGTERMs in a row."""
         said = self._said
         if said is None:
             return True
@@ -370,7 +370,7 @@ class _OpenSignal:
         """`number`: of the signal. `at`: when it came, in seconds since the epoch. `came`: see the attribute."""
         self.number = number
         self.at = at
-        #: holdfast received the signal. Otherwise it only killed workers, and may still reach holdfast.
+        #: Whether holdfast itself received the signal. If not, the signal killed workers, and may still reach holdfast.
         self.came = came
         self.record: JobRecord | None = None
         self.trouble = ""
@@ -379,7 +379,7 @@ class _OpenSignal:
         self._asked: set[str] = set()
 
     def first(self, what: str) -> bool:
-        """Whether `what` is asked for the first time. It counts as asked from now on."""
+        """Note that the query `what` is sent. Return whether it is the first one."""
         asked_before = what in self._asked
         self._asked.add(what)
         return not asked_before

@@ -53,7 +53,7 @@ class PreparedScript(Noun, frozen=True, kw_only=True):
 
 
 def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Path) -> PreparedScript:
-    """Write the job's script. Nothing is stored yet, and Slurm is not asked. Raises `BadUsage`."""
+    """Write the job's script. Nothing is stored yet, and no query goes to Slurm. Raises `BadUsage`."""
     path = request.path
     job = parsed(path, text, here=False)
     hint = f"{os.environ.get('EDITOR') or 'vi'} {path}"

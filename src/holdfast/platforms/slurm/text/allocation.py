@@ -1,4 +1,4 @@
-"""Read this process's Slurm job from the environment. Slurm itself is not asked."""
+"""Read this process's Slurm job from the environment, without a query to Slurm."""
 
 from __future__ import annotations
 

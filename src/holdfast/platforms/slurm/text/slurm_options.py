@@ -32,7 +32,7 @@ class SlurmKey(Noun, frozen=True, kw_only=True):
     expected: str
     #: Regular expression for the value; empty: any text.
     pattern: str = ""
-    #: The sbatch option for this key; empty: none of its own.
+    #: The sbatch option for this key; empty: the key has none.
     sbatch: str = ""
     #: Other names of the key.
     also: tuple[str, ...] = ()
