@@ -174,5 +174,5 @@ def _by_node(view: GangView) -> dict[str, list[MemberView]]:
 
 
 def _of(view: GangView, members: Iterable[MemberView]) -> GangView:
-    """Return the gang as one node sees it: with its own members."""
+    """Return the view of the gang for one node, with these members, which are its workers."""
     return replace(view, members=tuple(members))

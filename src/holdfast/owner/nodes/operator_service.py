@@ -426,7 +426,7 @@ class LogFollowers:
             self._reading.add((id(person), 0))
 
     def read_on(self, person: OperatorSession, tag: int) -> None:
-        """Note that the user's question is at the node."""
+        """Note that the node has the user's question, so the user still reads this log."""
         self._reading.add((id(person), tag))
 
     def read(self, person: OperatorSession, tag: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.model.noun_base import Noun
 
 KEY = "holdfast.io/held"
-#: No new pod is placed on the node. Running pods stay, and the gang decides about its own.
+#: No new pod is placed on the node. Running pods stay, and the gang decides about its own pods.
 EFFECT = "NoSchedule"
 WHY = "holdfast.io/held-because"
 #: Characters of the reason that are kept.
