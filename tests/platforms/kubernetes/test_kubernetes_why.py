@@ -132,16 +132,10 @@ def test_the_condition_of_newer_versions_comes_first(reason: str, message: str, 
     assert (why.phrase, f"({reason}: {message})" in why.words) == (phrase, True)
 
 
-def test_a_taint_on_a_node_that_works_is_an_eviction_and_on_one_that_is_silent_its_failure() -> None:
+def test_a_silent_node_has_an_unknown_state_and_taints() -> None:
     lost = api_records.node(document("node_lost"))
-    assert lost.silent and [taint.key for taint in lost.taints] == ["node.kubernetes.io/unreachable"] * 2
-    found = recorded_pod("evictme")
-    target = Condition(kind="DisruptionTarget", status="True", reason="DeletionByTaintManager")
-    found = replace(found, conditions=(target,))
-    well = replace(lost, conditions=(Condition(kind="Ready", status="True"),))
-    for node, phrase in ((lost, "NodeFailed"), (well, "Evicted")):
-        why = pod_end_reason(found, (), node)
-        assert why is not None and why.phrase == phrase
+    assert lost.ready is not None and lost.ready.status == "Unknown"
+    assert lost.taints == ("node.kubernetes.io/unreachable",) * 2
 
 
 def test_a_pod_of_a_silent_node_is_told_from_a_deleted_one_before_any_event_comes() -> None:

@@ -22,19 +22,18 @@ class NoClient(Exception):
     trouble = ApiTrouble.MISSING
 
 
-def configuration(environment: dict[str, str] | None = None) -> SingleConfig:
+def configuration() -> SingleConfig:
     """Read KUBECONFIG if it is set, else the pod's service account, else `~/.kube/config`. Raises `NoClient`."""
     try:
         from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig
         from lightkube.core.exceptions import ConfigError
     except ImportError as error:
         raise NoClient(f"{error.name} is not installed: pip install 'holdfast-run[kubernetes]'") from None
-    env = dict(os.environ) if environment is None else environment
-    named = [path for path in env.get("KUBECONFIG", "").split(":") if path]
+    named = [path for path in os.environ.get("KUBECONFIG", "").split(":") if path]
     try:
         if named:
             found = KubeConfig.from_file(next((path for path in named if Path(path).is_file()), named[0]))
-        elif Path(SERVICE_ACCOUNT, "token").exists() and "KUBERNETES_SERVICE_HOST" in env:
+        elif Path(SERVICE_ACCOUNT, "token").exists() and "KUBERNETES_SERVICE_HOST" in os.environ:
             found = KubeConfig.from_service_account()
         else:
             found = KubeConfig.from_file("~/.kube/config")

@@ -109,37 +109,18 @@ class Pod(Noun, frozen=True, kw_only=True):
         return next((each for each in (*self.prepares, *self.containers) if each.name == name), None)
 
 
-class Taint(Noun, frozen=True, kw_only=True):
-    """A taint of a node."""
-
-    key: str
-    value: str = ""
-    effect: str = ""
-
-
 class ClusterNode(Noun, frozen=True, kw_only=True):
     """One node of the cluster."""
 
     name: str
-    uid: str = ""
     labels: Mapping[str, str] = {}
-    cordoned: bool = False
-    taints: tuple[Taint, ...] = ()
+    #: Keys of the node's taints.
+    taints: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
     @property
     def ready(self) -> Condition | None:
         return next((each for each in self.conditions if each.kind == "Ready"), None)
-
-    @property
-    def away(self) -> bool:
-        """Whether its kubelet does not answer, or reports the node as not ready."""
-        return self.ready is not None and not self.ready.true
-
-    @property
-    def silent(self) -> bool:
-        """Whether its kubelet does not answer."""
-        return self.ready is not None and self.ready.status == "Unknown"
 
 
 class Event(Noun, frozen=True, kw_only=True):
@@ -189,16 +170,10 @@ def pod(item: Any) -> Pod:
 def node(item: Any) -> ClusterNode:
     """Parse a node from the API server."""
     meta, spec, status = _part(item, "metadata"), _part(item, "spec"), _part(item, "status")
-    taints = [
-        Taint(key=_text(each, "key"), value=_text(each, "value"), effect=_text(each, "effect"))
-        for each in _list(spec, "taints")
-    ]
     return ClusterNode(
         name=_text(meta, "name"),
-        uid=_text(meta, "uid"),
         labels=_texts(meta, "labels"),
-        cordoned=bool(spec.get("unschedulable")),
-        taints=tuple(taints),
+        taints=tuple(_text(each, "key") for each in _list(spec, "taints")),
         conditions=_conditions(status),
     )
 

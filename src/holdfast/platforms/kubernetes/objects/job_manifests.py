@@ -73,8 +73,8 @@ def owned(manifest: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str
     return merged(manifest, {"metadata": {"ownerReferences": [dict(reference)]}})
 
 
-def _meta(plan: PodPlan, name: str, part: str = object_names.OWNER) -> dict[str, Any]:
-    return {"name": name, "namespace": plan.namespace, "labels": object_names.labels(plan.name, part)}
+def _meta(plan: PodPlan, name: str) -> dict[str, Any]:
+    return {"name": name, "namespace": plan.namespace, "labels": object_names.labels(plan.name, object_names.OWNER)}
 
 
 def _secret(owner: OwnerPodSpec) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
-from holdfast.platforms.kubernetes.objects.api_records import ClusterNode, Container, Event, Pod, PodPhase
+from holdfast.platforms.kubernetes.objects.api_records import Container, Event, Pod, PodPhase
 from holdfast.platforms.kubernetes.objects.object_names import PREPARE
 from holdfast.safe_text import one_line
 from holdfast.untrusted import Malformed, json_value
@@ -91,23 +91,15 @@ _EVENTS = {
 }
 
 
-def pod_end_reason(
-    pod: Pod, events: Iterable[Event] = (), node: ClusterNode | None = None, *, node_gone: bool = False
-) -> PodEndReason | None:
-    """Return why a pod has ended, is ending or has disappeared; None: it goes on.
-
-    `events`: events about this pod. `node`: its node's current record; None: unknown. `node_gone`: the node was
-    removed.
-    """
-    if not (pod.over or pod.deleting or node_gone):
+def pod_end_reason(pod: Pod, events: Iterable[Event] = ()) -> PodEndReason | None:
+    """Return why a pod has ended, is ending or has disappeared; None: it goes on. `events`: events about this pod."""
+    if not (pod.over or pod.deleting):
         return None
     target = pod.condition("DisruptionTarget")
     if target is not None and target.true:
         phrase, words = _DISRUPTIONS.get(target.reason, (Phrase.EVICTED, "a part of Kubernetes ended it"))
         if "shutdown" in target.message.lower():
             phrase, words = Phrase.PREEMPTED, "its node is shut down"
-        if phrase == Phrase.NODE_FAILED and target.reason == "DeletionByTaintManager" and not _away(node):
-            phrase = Phrase.EVICTED
         return PodEndReason(phrase=phrase, words=_said(words, target.reason, target.message))
     if (found := _REASONS.get(pod.reason)) is not None:
         return PodEndReason(phrase=found[0], words=_said(found[1], pod.reason, pod.message))
@@ -115,16 +107,9 @@ def pod_end_reason(
         return failed
     by_reason = {event.reason: event for event in events}
     for reason, (phrase, words) in _EVENTS.items():
-        if (event := by_reason.get(reason)) is not None and (phrase != Phrase.NODE_FAILED or _away(node, node_gone)):
+        if (event := by_reason.get(reason)) is not None:
             return PodEndReason(phrase=phrase, words=_said(words, reason, event.message))
-    if node_gone:
-        return PodEndReason(phrase=Phrase.NODE_FAILED, words=f"Kubernetes has no node {pod.node} any more")
-    if _away(node) and node is not None and node.ready is not None:
-        ready = node.ready
-        return PodEndReason(
-            phrase=Phrase.NODE_FAILED, words=_said("its node is not ready", ready.reason, ready.message)
-        )
-    if pod.deleting and node is None and _node_silent(pod):
+    if pod.deleting and _node_silent(pod):
         return PodEndReason(
             phrase=Phrase.NODE_FAILED, words="its node does not answer: Kubernetes marked the pod as not ready"
         )
@@ -145,11 +130,6 @@ def by_force() -> PodEndReason:
 
 
 _DELETED = "it was deleted: by kubectl delete pod, by kubectl drain, or by a part of Kubernetes that does not say so"
-
-
-def _away(node: ClusterNode | None, node_gone: bool = False) -> bool:
-    """Whether the node has failed. If its state is unknown, the pod's own statement is trusted."""
-    return node_gone or node is None or node.away
 
 
 def _node_silent(pod: Pod) -> bool:

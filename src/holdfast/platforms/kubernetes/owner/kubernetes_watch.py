@@ -340,7 +340,7 @@ class KubernetesWatch(JobWatch):
             record = api_records.node(answer.body)
             ready = record.ready
             state = "is ready" if ready is None or ready.true else f"is not ready ({ready.reason}: {ready.message})"
-            taints = ", ".join(taint.key for taint in record.taints)
+            taints = ", ".join(record.taints)
             words = f"node {pod.node} {state}{f', tainted: {taints}' if taints else ''}"
         else:
             return None  # a namespaced account may not read nodes

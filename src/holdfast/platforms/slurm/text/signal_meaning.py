@@ -134,7 +134,7 @@ def signal_meaning(asked: SignalFacts) -> SignalMeaning:
         reason = f"a node of job {asked.job} failed, and Slurm {_ends(again)}"
         return _found(Meaning.NODE_FAILED, Phrase.NODE_FAILED, reason, kill_at, again=again)
     if record.reason == "TimeLimit" or record.state in ("TIMEOUT", "DEADLINE"):
-        return _found(Meaning.TIME_LIMIT, Phrase.TIME_LIMIT_REACHED, limit_words(asked, "is over"), kill_at)
+        return _found(Meaning.TIME_LIMIT, Phrase.TIME_LIMIT_REACHED, limit_words(asked), kill_at)
     if again or record.state in _AGAIN:
         return _started_again(asked, kill_at, preempted=preempted_before)
     if record.state == "PREEMPTED" or (
@@ -169,12 +169,12 @@ def is_warning(number: int, at: float, record: JobRecord, warned: WarningSignal 
     return record.ends_at - at <= warned.before_s + LATE_S
 
 
-def limit_words(asked: SignalFacts, how: str, *, ends_at: float | None = None) -> str:
+def limit_words(asked: SignalFacts, *, ends_at: float | None = None) -> str:
     """Return `Slurm's time limit of 1:00:00 (job 42) is over at 14:03:10 UTC`. `ends_at`: for a limit in the future."""
     record = asked.now or asked.before
     limit = f" of {hours(record.limit_s)}" if record is not None and record.limit_s is not None else ""
     at = f" at {clock(ends_at, lambda _: asked.utc_offset_s)}" if ends_at is not None else ""
-    return f"Slurm's time limit{limit} (job {asked.job}) {how}{at}"
+    return f"Slurm's time limit{limit} (job {asked.job}) is over{at}"
 
 
 def grace_ends_at(asked: SignalFacts, record: JobRecord) -> float | None:
@@ -296,7 +296,7 @@ def _warning(asked: SignalFacts, record: JobRecord) -> SignalMeaning:
     return SignalMeaning(
         meaning=Meaning.TIME_WARNING,
         phrase=Phrase.TIME_LIMIT_REACHED,
-        reason=limit_words(asked, "is over", ends_at=record.ends_at),
+        reason=limit_words(asked, ends_at=record.ends_at),
         ends_at=record.ends_at,
         may_requeue=record.requeue and record.batch,
     )
@@ -319,7 +319,7 @@ def _unanswered(asked: SignalFacts) -> SignalMeaning:
             )
         if before.ends_at is not None and before.limit_s is not None and asked.at >= before.ends_at:
             kill_at = asked.at + asked.config.kill_wait_s
-            reason = f"{limit_words(asked, 'is over')}{cannot}"
+            reason = f"{limit_words(asked)}{cannot}"
             return _found(Meaning.TIME_LIMIT, Phrase.TIME_LIMIT_REACHED, reason, kill_at)
     why_not = f", and why is not known: {asked.trouble}" if asked.trouble else ""
     return SignalMeaning(

@@ -55,9 +55,7 @@ def environment_in_step(kept: Mapping[str, str], there: Mapping[str, str]) -> di
 GET_S = 20
 
 
-def step_command(
-    job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), output: str = "", gpus: int = 0
-) -> tuple[str, ...]:
+def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), gpus: int = 0) -> tuple[str, ...]:
     """Return the command of one step with an agent on each of `nodes` nodes.
 
     `only`: use these nodes of the job. `gpus`: GPUs per node; 0: Slurm's default for a step.
