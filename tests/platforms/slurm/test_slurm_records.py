@@ -31,11 +31,10 @@ def test_times_of_a_job_are_seconds() -> None:
     assert (found.requeue, found.batch, found.restarts, found.reason) == (True, True, 0, "")
 
 
-def test_the_reason_of_a_node_is_a_sentence_with_its_author_and_its_time() -> None:
+def test_the_reason_of_a_node_is_a_sentence_with_its_author() -> None:
     idle, _, drained = scontrol_records.nodes(recorded_text("nodes"))
     assert drained.name == "n3"
     assert (drained.reason, drained.reason_by) == ("xid 79 [x] a=b State=IDLE", "root")
-    assert drained.reason_at is not None
     assert drained.states == {"IDLE", "DRAIN"}
     assert drained.drained
     assert not drained.down
@@ -60,8 +59,8 @@ def test_the_newer_form_of_a_node_that_does_not_answer() -> None:
 def test_the_configuration() -> None:
     found = scontrol_records.config(recorded_text("config"))
     assert (found.version, found.kill_wait_s, found.slurmd_timeout_s) == ("22.05.8", 5.0, 3.0)
-    assert (found.proctrack, found.preempt_mode, found.job_requeue) == ("linuxproc", "REQUEUE", True)
-    assert (found.accounting, found.job_comment, found.over_time_s) == (False, False, 0.0)
+    assert (found.proctrack, found.preempt_mode) == ("linuxproc", "REQUEUE")
+    assert (found.accounting, found.job_comment) == (False, False)
 
 
 def test_a_configuration_that_says_nothing_is_slurms_own_default() -> None:

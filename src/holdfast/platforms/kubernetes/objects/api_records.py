@@ -69,7 +69,6 @@ class Container(Noun, frozen=True, kw_only=True):
     end: ContainerEnd | None = None
     #: How the container's previous run ended.
     last: ContainerEnd | None = None
-    restarts: int = 0
 
 
 class Pod(Noun, frozen=True, kw_only=True):
@@ -84,7 +83,6 @@ class Pod(Noun, frozen=True, kw_only=True):
     version: str = ""
     #: Name of its node; empty: the scheduler has not chosen one.
     node: str = ""
-    address: str = ""
     phase: PodPhase = PodPhase.UNKNOWN
     #: Reason of the pod's status: `Evicted`, `NodeLost`, `Preempting`.
     reason: str = ""
@@ -130,14 +128,11 @@ class Event(Noun, frozen=True, kw_only=True):
     #: Reason: `FailedScheduling`, `Preempted`, `TaintManagerEviction`.
     reason: str = ""
     message: str = ""
-    warning: bool = False
     #: Kind of the object.
     kind: str = ""
     name: str = ""
     #: The object's uid.
     of: str = ""
-    #: The component that wrote the event: `default-scheduler`, `kubelet`.
-    by: str = ""
     count: int = 1
     at: float = 0.0
 
@@ -155,7 +150,6 @@ def pod(item: Any) -> Pod:
         annotations=_texts(meta, "annotations"),
         version=_text(meta, "resourceVersion"),
         node=_text(spec, "nodeName"),
-        address=_text(status, "podIP"),
         phase=PodPhase(phase) if phase in tuple(PodPhase) else PodPhase.UNKNOWN,
         reason=_text(status, "reason"),
         message=_text(status, "message"),
@@ -182,16 +176,13 @@ def event(item: Any) -> Event:
     """Parse an event of v1 from the API server."""
     meta, about = _part(item, "metadata"), _part(item, "involvedObject")
     series = _part(item, "series")
-    source = _part(item, "source")
     return Event(
         uid=_text(meta, "uid"),
         reason=_text(item, "reason"),
         message=_text(item, "message"),
-        warning=_text(item, "type") == "Warning",
         kind=_text(about, "kind"),
         name=_text(about, "name"),
         of=_text(about, "uid"),
-        by=_text(source, "component") or _text(item, "reportingComponent"),
         count=int(_number(item, "count") or _number(series, "count") or 1),
         at=max(
             api_time(_text(item, "lastTimestamp")),
@@ -223,7 +214,6 @@ def _container(status: Any, images: Mapping[str, str]) -> Container:
         running="running" in state,
         end=_end(state.get("terminated")),
         last=_end(_part(status, "lastState").get("terminated")),
-        restarts=int(_number(status, "restartCount") or 0),
     )
 
 

@@ -34,7 +34,7 @@ _FREE = frozenset(
     }
 )
 _NONE = frozenset({"", "(null)", "None", "N/A", "n/a", "Unknown", "UNLIMITED", "Partition_Limit", "INFINITE"})
-_REASON = re.compile(r"^(?P<words>.*?)(?: \[(?P<who>[^@\[\]]*)@(?P<when>[^\]]*)\])?$")
+_REASON = re.compile(r"^(?P<words>.*?)(?: \[(?P<who>[^@\[\]]*)@[^\]]*\])?$")
 _SPAN = re.compile(r"^(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)$")
 _CONFIG = re.compile(r"^(\S+)\s+=\s?(.*)$")
 
@@ -58,7 +58,6 @@ class JobRecord(Noun, frozen=True, kw_only=True):
     batch: bool = False
     user: str = ""
     partition: str = ""
-    qos: str = ""
     #: The job's nodes as a Slurm host list: n[1-3].
     nodes: str = ""
     batch_host: str = ""
@@ -75,7 +74,6 @@ class JobRecord(Noun, frozen=True, kw_only=True):
     #: When Slurm last resumed the suspended job; while it is SUSPENDED, when it was suspended.
     resumed_at: float | None = None
     comment: str = ""
-    admin_comment: str = ""
     #: Every field as printed.
     fields: Mapping[str, str] = {}
 
@@ -90,10 +88,6 @@ class NodeRecord(Noun, frozen=True, kw_only=True):
     #: Why the node is down or drained, in the words of the person or program that did it.
     reason: str = ""
     reason_by: str = ""
-    reason_at: float | None = None
-    booted_at: float | None = None
-    slurmd_started_at: float | None = None
-    gres: str = ""
     comment: str = ""
     fields: Mapping[str, str] = {}
 
@@ -120,14 +114,10 @@ class Config(Noun, frozen=True, kw_only=True):
     kill_wait_s: float = 30.0
     #: A node without an answer for this time is down.
     slurmd_timeout_s: float = 300.0
-    #: OverTimeLimit: SIGTERM comes this long after the end of the time limit. UNLIMITED is read as a year.
-    over_time_s: float = 0.0
-    job_requeue: bool = True
     preempt_mode: str = ""
     #: partition_prio or qos; empty: no job preempts another.
     preempt_type: str = ""
     proctrack: str = ""
-    health_program: str = ""
     #: AccountingStoreFlags: comments reach sacct.
     job_comment: bool = False
     #: A slurmdbd is configured.
@@ -187,18 +177,14 @@ def partition(text: str) -> Partition | None:
 def config(text: str) -> Config:
     """Parse the output of `scontrol show config`."""
     fields = {found[1]: found[2].strip() for line in text.splitlines() if (found := _CONFIG.match(line.strip()))}
-    over = fields.get("OverTimeLimit", "0 min")
     own = Config()
     return Config(
         version=fields.get("SLURM_VERSION", ""),
         kill_wait_s=_number(fields.get("KillWait"), own.kill_wait_s),
         slurmd_timeout_s=_number(fields.get("SlurmdTimeout"), own.slurmd_timeout_s),
-        over_time_s=365 * 86_400.0 if over.startswith("UNLIMITED") else 60 * _number(over, 0.0),
-        job_requeue=fields.get("JobRequeue", "1") == "1",
         preempt_mode=_text(fields, "PreemptMode"),
         preempt_type=_text(fields, "PreemptType").removeprefix("preempt/").removeprefix("none"),
         proctrack=_text(fields, "ProctrackType").removeprefix("proctrack/"),
-        health_program=_text(fields, "HealthCheckProgram"),
         job_comment="job_comment" in fields.get("AccountingStoreFlags", ""),
         accounting=fields.get("AccountingStorageType", "").endswith("slurmdbd"),
         fields=fields,
@@ -262,7 +248,6 @@ def _job(fields: dict[str, str]) -> JobRecord:
         batch=fields.get("BatchFlag", "0") != "0",
         user=_text(fields, "UserId").partition("(")[0],
         partition=_text(fields, "Partition"),
-        qos=_text(fields, "QOS"),
         nodes=_text(fields, "NodeList"),
         batch_host=_text(fields, "BatchHost"),
         excluded=_text(fields, "ExcNodeList"),
@@ -273,7 +258,6 @@ def _job(fields: dict[str, str]) -> JobRecord:
         preempted_at=slurm_time(fields.get("PreemptTime")),
         resumed_at=slurm_time(fields.get("SuspendTime")),
         comment=_text(fields, "Comment"),
-        admin_comment=_text(fields, "AdminComment"),
         fields=fields,
     )
 
@@ -290,10 +274,6 @@ def _node(fields: dict[str, str]) -> NodeRecord:
         states=frozenset(states),
         reason=said["words"] if said else "",
         reason_by=(said["who"] or "") if said else "",
-        reason_at=slurm_time(said["when"]) if said else None,
-        booted_at=slurm_time(fields.get("BootTime")),
-        slurmd_started_at=slurm_time(fields.get("SlurmdStartTime")),
-        gres=_text(fields, "Gres"),
         comment=_text(fields, "Comment"),
         fields=fields,
     )
