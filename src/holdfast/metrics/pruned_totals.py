@@ -21,7 +21,7 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 FILE_NAME = "totals.json"
-#: Seconds after its end when a job is kept: if its platform restarts it, that has happened by then.
+#: Seconds after a job's end at which its totals are saved. A platform that restarts the job does so earlier.
 AFTER_S = 86_400.0
 MOST_BYTES = 64 * 1024 * 1024
 

@@ -55,7 +55,7 @@ class GroupBook(Noun, frozen=True, kw_only=True):
 
 
 def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -> str:
-    """Return a key that is equal for notices of which the same receivers need only one. `name`: the job's name.
+    """Return the key of a notice's cause: of notices with equal keys a receiver needs one. `name`: the job's name.
 
     A failure without exception, place and text may have any cause: in jobs with different names it counts as different.
     So does a hang.
@@ -114,7 +114,7 @@ def failed(home: Path, key: str, job: str) -> None:
             others = tuple(one for one in book.read().told if one.key != key or one.last[-1:] != (job,))
             book.write(GroupBook(told=others))
     except (OSError, Malformed):
-        pass  # `enter` fails in the same way, so every message is sent
+        pass  # `enter` cannot use the file either, so every message is sent
 
 
 def _minutes(seconds: float) -> str:

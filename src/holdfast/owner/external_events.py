@@ -76,8 +76,9 @@ class ExternalEvents:
         return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
-        """Return whether this event has to wait: a signal may explain its deaths, or the platform is about to report a
-        fact that belongs to it.
+        """Return whether this event has to wait.
+
+        A signal may explain its workers' deaths, or the platform is about to report a fact that belongs to it.
         """
         platform = self._platform
         if platform is None or not isinstance(event, ev.EvidenceCollected) or event in self._held:

@@ -32,7 +32,7 @@ MOST_RANKS = 512
 
 
 class AttentionItem(Noun, frozen=True, kw_only=True):
-    """One entry that needs a person."""
+    """One entry that a person has to act on."""
 
     #: One of `failed`, `gone`, `device`, `check`.
     kind: str

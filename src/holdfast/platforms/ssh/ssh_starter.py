@@ -233,7 +233,7 @@ class _Hosts:
         self.sent = sent
         self.reactor = Reactor(Clock().now)
         self.place = place
-        #: The job is over: do not restart a host whose ssh exits.
+        #: Whether the job is over; then an ssh that exits is not restarted.
         self.over = False
         self._left = False
         self._hosts = [

@@ -107,7 +107,7 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def least(self) -> int:
-        """The gang's minimum number of pods; 0: it needs all."""
+        """The gang's minimum number of pods; 0: the gang needs all."""
         nodes = self.values.get("nodes")
         return nodes[0] if nodes and nodes[0] < nodes[1] else 0
 

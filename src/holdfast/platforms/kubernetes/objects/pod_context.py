@@ -56,7 +56,7 @@ def node_name(node: str, pod: str) -> str:
 
 
 def pod_of(name: str) -> str:
-    """Return the pod in a name made by `node_name`; empty: it has none."""
+    """Return the pod's name from a name that `node_name` made; empty: that name has no pod."""
     found = name.partition(" (pod ")[2]
     return found.removesuffix(")")
 

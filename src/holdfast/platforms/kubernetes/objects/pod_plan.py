@@ -98,7 +98,7 @@ class PodSizes(Noun, frozen=True, kw_only=True):
     #: Number of pods of all roles together; None: derived from the other values.
     nodes: int | None = None
     per_pod: int | None = None
-    #: Role to workers in each of its pods.
+    #: Number of workers in each pod of a role, by the role.
     roles: dict[str, int] = {}
     image: str = ""
     #: GPUs of each pod.

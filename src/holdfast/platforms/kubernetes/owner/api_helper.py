@@ -134,7 +134,7 @@ class ApiHelper:
             self._helper.send(Drop(number=number))
 
     def _start(self) -> None:
-        """Start the client process, and have it follow all that is followed. After a failure try again later."""
+        """Start the client process, and send it every open watch. After a failure try again later."""
         if self._again is not None or self._closed:
             return
         command = [sys.executable, "-P", "-m", "holdfast.platforms.kubernetes.client"]

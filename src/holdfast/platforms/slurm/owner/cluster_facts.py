@@ -48,7 +48,7 @@ class SlurmFacts:
 
     @property
     def preemptable(self) -> bool:
-        """Whether other jobs may preempt this job, by its partition."""
+        """Whether the job's partition lets other jobs preempt it."""
         found = self.partition
         return found is not None and found.preempt_mode not in ("", "OFF") and self.config.preempts
 

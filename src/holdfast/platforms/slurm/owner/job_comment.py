@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 2.0
-#: Slurm rejects the comment because the job is over. Its own state then has the cause.
+#: Slurm rejects the comment because the job is over. The job's state in Slurm then has the cause.
 _EXPECTED = frozenset({CommandTrouble.LATE, CommandTrouble.UNKNOWN})
 
 

@@ -132,7 +132,7 @@ class SlurmSignals:
     def felled(self, since: float) -> None:
         """Workers have died of SIGTERM.
 
-        Slurm may have sent it to all processes of the job, and holdfast's is still to come.
+        Slurm may have sent it to all processes of the job, and holdfast may get it later.
         """
         if self._open is None:
             self._begin_to_ask(_OpenSignal(int(signal.SIGTERM), since, came=False))
@@ -215,7 +215,7 @@ class SlurmSignals:
 
     @property
     def ends_at(self) -> float | None:
-        """When Slurm kills this run of the job, in seconds since the epoch; None: it has not begun to end it."""
+        """When Slurm kills this run of the job, in seconds since the epoch; None: Slurm has not begun to end it."""
         return self._said.ends_at if self._said is not None else None
 
     def _was_preempted(self) -> bool:
