@@ -85,7 +85,7 @@ class _SingleMachineJob:
         shown = self._stderr if launch.prints_json else self._stdout
         node = NodeSide(
             NodePart(launch, place, machine),
-            OutputPlaces(stdout=shown, stderr=self._stderr, say=say),
+            OutputPlaces(stdout=shown, stderr=self._stderr, say=self._say),
             agent=Agent(name, boot=1 + place.run),  # later runs of the job get higher numbers, so they are distinct
             clock=self._clock,
             reactor=reactor,

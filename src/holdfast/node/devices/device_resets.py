@@ -309,7 +309,8 @@ class Resets:
             self._reactor.watch(fd, self._heard_at)
             try:
                 if name == OUR_WATCH:
-                    signal.pidfd_send_signal(fd, signal.SIGTERM)  # a run's NVML process: the run starts it again after the reset
+                    # A run's NVML process: the run starts it again after the reset.
+                    signal.pidfd_send_signal(fd, signal.SIGTERM)
                     continue
             except OSError:
                 pass  # the process is another user's, or has just ended
