@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -133,6 +132,8 @@ def _over_step(
     options: RunOptions, settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
 ) -> MultiNodeJob:
     """Return the job whose owner runs in this process, and whose agents are started by one step of the Slurm job."""
+    import shutil  # it imports three compression modules, which agents do not need
+
     readable_again(options)
     if shutil.which("srun") is None:
         raise BadUsage(

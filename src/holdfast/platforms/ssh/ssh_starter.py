@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -221,6 +220,8 @@ class SshStarter:
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0
+        import tempfile  # it imports three compression modules, which agents do not need
+
         with tempfile.TemporaryDirectory(prefix="holdfast-ssh-", ignore_cleanup_errors=True) as place:
             return _Hosts(self._sent, address, port, Path(place)).keep(guard_fd)
 
