@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.launch.launch_spec import WarmStartOptions
+from holdfast.launch.launch_spec import WarmStartOptions, with_our_part
 from holdfast.launch.worker_output_options import rotation_of
 from holdfast.node import devices, prechecks, rare_parts
 from holdfast.settings.resolved_settings import SettingSource
@@ -108,8 +108,6 @@ def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
     """Use the image's Python in a user's container: workers are forked from a process of it."""
     if launch.image_python is None:
         return launch
-    from holdfast.launch.launch_spec import with_our_part
-
     python = launch.image_python()
     return replace(
         launch,
