@@ -15,6 +15,7 @@ import pytest
 from notice_inbox import Inbox, inbox
 
 import holdfast
+from holdfast.errors import BadUsage
 from holdfast.model.codec import encode
 from holdfast.model.notice_messages import Beginning, Notice, NoticeKind, NoticePlan
 from holdfast.notices.markdown_summary import markdown
@@ -138,10 +139,10 @@ def test_an_address_is_a_secret_everywhere(inbox: Inbox, scripts_at: Path, monke
     Path("leak.py").write_text(
         f"import os\nprint(os.environ.get('HOLDFAST_NOTIFY'))\nraise ValueError('{inbox.url}')\n"
     )
-    wrong = "nosuch://token-abcdefgh@host"
+    wrong = "json://token-abcdefgh@127.0.0.1:9/"
     monkeypatch.setenv("HOLDFAST_NOTIFY", f"{inbox.url},{wrong}")
     report, said = ran("leak.py", max_restarts=0, on_event="cat >> bodies")
-    assert "--notify: exit status 1: address 2 (nosuch://***) is no address that apprise knows" in said
+    assert "--notify: exit status 1: address 2 (json://***) was not taken" in said
     shown = subprocess.run(
         [sys.executable, "-m", "holdfast", "config", "--json"], capture_output=True, text=True, check=True
     ).stdout
@@ -155,13 +156,15 @@ def test_an_address_is_a_secret_everywhere(inbox: Inbox, scripts_at: Path, monke
     assert log.read_text() == "None\n", "the worker had the variable"
 
 
-def test_without_the_extra_one_line_says_what_to_type(scripts_at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_no_job_starts_and_a_line_says_what_to_type(
+    scripts_at: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (scripts_at / "gone").mkdir()
     (scripts_at / "gone" / "apprise.py").write_text("raise ImportError\n")
     monkeypatch.setenv("PYTHONPATH", str(scripts_at / "gone"))
-    report, said = ran("bad.py", max_restarts=0, notify=["json://127.0.0.1:9"])
-    assert report.code == 255
-    assert said.count("apprise is not installed: pip install 'holdfast-run[notify]'") == 1
+    with pytest.raises(BadUsage, match="apprise is not installed: pip install 'holdfast-run\\[notify\\]'"):
+        ran("bad.py", max_restarts=0, notify=["json://127.0.0.1:9"])
+    assert not list((scripts_at / "home").glob("jobs/*"))
 
 
 def test_the_summary_is_appended_and_githubs_is_found_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

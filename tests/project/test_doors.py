@@ -19,7 +19,7 @@ DOORS = {
     "main/job_preparation.py": ("platforms.job_takeover", "a job's first run takes nothing over"),
     "main/node_guard.py": ("owner.nodes.owner_process", "one node of a job has the owner"),
     "main/platform_choice.py": ("launch", "few jobs have several nodes"),
-    "main/run_command.py": ("launch.name_validation", "only a job file or a variable has names to check"),
+    "main/run_command.py": ("launch.name_validation launch.notice_check", "few jobs have names to check, or notices"),
     "main/run_guard.py": ("main.lost_jobs", "the guard stays small while the job runs"),
     "main/single_machine_run.py": ("node.report_writer", "a report is written when an attempt has failed"),
     "node/devices/excluded_devices.py": ("node.devices.fault_log", "few machines have faults"),

@@ -28,6 +28,7 @@ VERBS: dict[str, str] = {
     "prune": "Throw old jobs away.",
     "stop": "Ask a running job to stop, with a reason.",
     "config": "Show each setting and where it came from.",
+    "notify": "Send a test message to whom notices reach.",
     "doctor": "Show what is installed, and what is missing for what.",
     "schema": "Print the JSON Schema of what --json prints, or of a job file.",
     "completion": "Print what a shell needs to complete words.",

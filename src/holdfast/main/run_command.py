@@ -45,9 +45,12 @@ from holdfast.record.state_directory import home_of
 from holdfast.settings.resolved_settings import Settings, SettingSource, resolve, unused_files
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.launch.agent_launch import AgentJoin
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec
+    from holdfast.model.notice_messages import NoticePlan
     from holdfast.settings.run_options import RunOptions
 
 
@@ -114,6 +117,7 @@ def _launch(
     # Every stream is teed unless it is redirected; as in torchrun, the user's own `--tee` wins over a redirect.
     tee = settings.text("tee") if settings.source("tee") is not SettingSource.DEFAULT else "0"
     log_dir = settings.text("log-dir")
+    notices = notice_plan(settings, job, environment)
     launch = LaunchSpec(
         render=render,
         spec=spec,
@@ -125,7 +129,7 @@ def _launch(
         shown_ranks=ranks(options),
         log_dir=Path(log_dir).absolute() if log_dir else None,
         report_path=_new_file("--report", settings.text("report")),
-        notices=notice_plan(settings, job, environment),
+        notices=notices,
         metrics_path=_new_file("--metrics-file", settings.text("metrics-file")),
         **_of_container(settings, own="HOLDFAST_ATTEMPT" not in os.environ and joining is None),
         as_json=bool(settings.flag("json")),
@@ -142,6 +146,7 @@ def _launch(
         else None,
         stdin=_stdin(settings, here * spec.nodes.most),
         notes=_notes(options, staying, many)
+        + (_tried(notices, environment, refuse=many is None and joining is None) if notices is not None else ())
         + job.notes
         + ((python.note,) if python.note else ())
         + _unused_settings(where)
@@ -211,11 +216,19 @@ def _room_for_files(workers: int, nodes: int) -> None:
 
 
 #: Example file names for the hints of these options.
-_NAMES = {"--metrics-file": "holdfast.prom", "--fault-socket": "faults.sock", "--fault-file": "faults.jsonl"}
+_NAMES = {
+    "--metrics-file": "holdfast.prom",
+    "--summary": "summary.md",
+    "--fault-socket": "faults.sock",
+    "--fault-file": "faults.jsonl",
+}
 
 
-def _new_file(option: str, text: str | None) -> Path | None:
-    """Return the absolute path of an option's output file. Raises BadUsage now if its directory is missing."""
+def _new_file(option: str, text: str | None, *, appends: bool = False) -> Path | None:
+    """Return the absolute path of an option's output file. Raises BadUsage now if it cannot be written.
+
+    `appends`: text is added to a file that is there; otherwise a new file takes its place, which the directory allows.
+    """
     if not text:
         return None
     path = Path(text).absolute()
@@ -223,11 +236,32 @@ def _new_file(option: str, text: str | None) -> Path | None:
     if path.is_dir():
         said = f"{option} {text}: it is a directory; expected a file to write"
         raise BadUsage(said, hint=f"{option} {text}/{_NAMES.get(option, 'report.json')}")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+    if path.exists() and not os.access(path, os.W_OK):
+        raise BadUsage(f"{option} {text}: the file is there and cannot be written", hint=f"ls -l {text}")
+    if not path.parent.is_dir() or not (os.access(path.parent, os.W_OK) or (appends and path.exists())):
         raise BadUsage(
             f"{option} {text}: {path.parent} is no directory that can be written", hint=f"mkdir -p {path.parent}"
         )
     return path
+
+
+def _tried(notices: NoticePlan, environment: Mapping[str, str], *, refuse: bool) -> tuple[str, ...]:
+    """Return a warning for each notice that would not arrive. Raises BadUsage if holdfast itself could not send it and
+    `refuse`: on several nodes only the owner's sends."""
+    notes = []
+    try:
+        _new_file("--summary", notices.summary, appends=True)
+    except BadUsage as error:
+        if notices.summary != os.environ.get("GITHUB_STEP_SUMMARY"):
+            raise
+        notes.append(f"warning: $GITHUB_STEP_SUMMARY: {error.message}")
+    from holdfast.launch.notice_check import notice_problems  # few jobs have notices
+
+    for problem in notice_problems(notices, environment):
+        if problem.certain and refuse:
+            raise BadUsage(problem.text, hint=problem.hint)
+        notes.append(f"warning: {problem.text}\n  try: {problem.hint}")
+    return tuple(notes)
 
 
 def _reset_command(settings: Settings) -> str | None:

@@ -1,5 +1,7 @@
 """`python -m holdfast.notices.send_message`: sends one message with apprise. It prints one line if that fails.
 
+With `--parse` it sends nothing, and only tells whether apprise knows the addresses.
+
 apprise logs complete addresses, and an address is a secret: its logs are never printed.
 """
 
@@ -33,10 +35,13 @@ def main() -> int:
         import apprise  # the package is an extra
     except ImportError:
         return _failed("apprise is not installed: pip install 'holdfast-run[notify]'")
+    logging.disable(logging.CRITICAL)
+    if sys.argv[1:] == ["--parse"]:
+        strange = [_named(number, url) for number, url in enumerate(message.urls, 1) if not apprise.Apprise().add(url)]
+        return _failed(f"{', '.join(strange)}: no address that apprise knows") if strange else 0
     others = message_grouping.enter(Path(message.home), message.key, message.job) if message.key else ""
     if others is None:
         return 0
-    logging.disable(logging.CRITICAL)
     body = f"{message.body}\n{others}" if others else message.body
     failed = []
     for number, url in enumerate(message.urls, 1):
@@ -44,12 +49,15 @@ def main() -> int:
         known = target.add(url)
         # The text comes from users and programs: no service may interpret it as HTML or Markdown.
         if not known or not target.notify(title=message.title, body=body, body_format=apprise.NotifyFormat.TEXT):
-            scheme = url.partition("://")[0] if "://" in url else "?"
-            why = "was not taken" if known else "is no address that apprise knows"
-            failed.append(f"address {number} ({scheme}://***) {why}")
+            failed.append(f"{_named(number, url)} {'was not taken' if known else 'is no address that apprise knows'}")
     if failed and message.key:
         message_grouping.failed(Path(message.home), message.key, message.job)
     return _failed("; ".join(failed)) if failed else 0
+
+
+def _named(number: int, url: str) -> str:
+    """Return a name for an address that shows no secret of it."""
+    return f"address {number} ({url.partition('://')[0] if '://' in url else '?'}://***)"
 
 
 def _failed(why: str) -> int:

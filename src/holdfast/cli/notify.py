@@ -1,0 +1,66 @@
+"""`holdfast notify --test`: sends a test message to the addresses of the settings."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from holdfast.cli._printing import print_line
+from holdfast.cli._shared_options import home
+
+
+@click.command()
+@click.option("--test", is_flag=True, help="Send a message that says it is a test, and say who took it.")
+@click.option("--notify", metavar="URL,URL", help="Addresses of apprise, in place of those of the settings.")
+def command(test: bool, notify: str | None) -> None:
+    """Send a test message to everybody whom a job's notices reach. Status 1 if an address does not take it."""
+    import socket
+    import subprocess
+    import sys
+
+    import msgspec
+
+    from holdfast.errors import BadUsage
+    from holdfast.launch.notice_check import notice_problems
+    from holdfast.model.notice_messages import NoticePlan
+    from holdfast.notices.send_message import OutgoingMessage
+    from holdfast.settings.resolved_settings import resolve
+
+    if not test:
+        raise BadUsage("holdfast notify sends only a test so far: --test was expected", hint="holdfast notify --test")
+    settings = resolve({"notify": notify}, os.environ, home())
+    plan = NoticePlan(
+        notify=settings.names("notify") or (),
+        on_event=settings.text("on-event") or "",
+        on_end=settings.text("on-end") or "",
+        limit_s=settings.number("notice-timeout") or 30.0,
+    )
+    if not plan.notify:
+        raise BadUsage(
+            "no address is set: --notify, HOLDFAST_NOTIFY or `notify` in a file of settings was expected",
+            hint="HOLDFAST_NOTIFY=slack://… holdfast notify --test",
+        )
+    problems = list(notice_problems(plan, os.environ))
+    failed = any(problem.certain for problem in problems)
+    for problem in problems:
+        print_line(f"{problem.text}\n  try: {problem.hint}", err=True)
+    if failed:
+        sys.exit(1)
+    host = socket.gethostname()
+    for number, url in enumerate(plan.notify, 1):
+        message = OutgoingMessage(
+            urls=(url,), title=f"holdfast on {host}: test", body="This is a test. A job's notices arrive here."
+        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "holdfast.notices.send_message"],
+                input=msgspec.json.encode(message), capture_output=True, timeout=plan.limit_s, check=False,
+            )  # fmt: skip
+            taken, said = done.returncode == 0, done.stderr.decode(errors="replace").strip()
+        except subprocess.TimeoutExpired:
+            taken, said = False, f"no answer within {plan.limit_s:g} s (--notice-timeout)"
+        scheme = url.partition("://")[0]
+        print_line(f"address {number} ({scheme}://***): " + ("took the message" if taken else f"did not: {said}"))
+        failed |= not taken
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,68 @@
+"""Tries a job's notices before the job starts, so that a message which nobody could get is known at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from holdfast.model.notice_messages import NoticePlan
+
+#: Seconds for parsing the addresses: apprise is large, and a busy machine slow.
+PARSE_LIMIT_S = 30.0
+#: A first word that the shell neither expands nor assigns.
+_PLAIN_WORD = re.compile(r"[\w./+-]+(?=\s|$)")
+
+
+class NoticeProblem(msgspec.Struct, frozen=True):
+    """A notice that would not arrive: a sentence, and the line to type."""
+
+    text: str
+    hint: str
+    #: Holdfast itself could not send it. False: the user's command seems to be missing, which only its shell knows.
+    certain: bool = True
+
+
+def notice_problems(plan: NoticePlan, environment: Mapping[str, str]) -> Iterator[NoticeProblem]:
+    """Yield what is wrong with the addresses and commands of `plan`. Nothing is sent, and no command runs.
+
+    `environment`: the variables with which the commands will run.
+    """
+    if plan.notify:
+        if importlib.util.find_spec("apprise") is None:
+            text = "--notify: apprise is not installed, so no message can be sent"
+            yield NoticeProblem(text, "pip install 'holdfast-run[notify]'")
+        elif why := _unparsable(plan.notify):
+            yield NoticeProblem(f"--notify: {why}", "holdfast notify --test")
+    for option, command in (("--on-event", plan.on_event), ("--on-end", plan.on_end)):
+        word = _PLAIN_WORD.match(command.strip())
+        if word is not None and not _has_program(word[0], environment):
+            text = f"{option}: the shell finds no program {word[0]} on this node"
+            yield NoticeProblem(text, f"command -v {word[0]}", certain=False)
+
+
+def _unparsable(urls: tuple[str, ...]) -> str:
+    """Return which addresses apprise does not know; empty: it knows all. They are secret, and travel by stdin."""
+    message = msgspec.json.encode({"urls": urls, "title": "", "body": ""})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "holdfast.notices.send_message", "--parse"],
+            input=message, capture_output=True, timeout=PARSE_LIMIT_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""  # too slow to tell; a message may still arrive
+    return done.stderr.decode(errors="replace").strip().rpartition("\n")[2] if done.returncode == 1 else ""
+
+
+def _has_program(word: str, environment: Mapping[str, str]) -> bool:
+    """Ask the shell, which also knows its own commands."""
+    words = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word]
+    try:
+        done = subprocess.run(words, env=dict(environment), capture_output=True, timeout=PARSE_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return done.returncode == 0
