@@ -16,15 +16,11 @@ from holdfast.cli._shared_options import home
 def command(test: bool, notify: str | None) -> None:
     """Send a test message to everybody whom a job's notices reach. Status 1 if an address does not take it."""
     import socket
-    import subprocess
     import sys
 
-    import msgspec
-
     from holdfast.errors import BadUsage
-    from holdfast.launch.notice_check import notice_problems
+    from holdfast.launch.notice_check import notice_problems, send_test
     from holdfast.model.notice_messages import NoticePlan
-    from holdfast.notices.send_message import OutgoingMessage
     from holdfast.settings.resolved_settings import resolve
 
     if not test:
@@ -47,20 +43,9 @@ def command(test: bool, notify: str | None) -> None:
         print_line(f"{problem.text}\n  try: {problem.hint}", err=True)
     if failed:
         sys.exit(1)
-    host = socket.gethostname()
     for number, url in enumerate(plan.notify, 1):
-        message = OutgoingMessage(
-            urls=(url,), title=f"holdfast on {host}: test", body="This is a test. A job's notices arrive here."
-        )
-        try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-m", "holdfast.notices.send_message"],
-                input=msgspec.json.encode(message), capture_output=True, timeout=plan.limit_s, check=False,
-            )  # fmt: skip
-            taken, said = done.returncode == 0, done.stderr.decode(errors="replace").strip()
-        except subprocess.TimeoutExpired:
-            taken, said = False, f"no answer within {plan.limit_s:g} s (--notice-timeout)"
+        why = send_test(url, socket.gethostname(), plan.limit_s)
         scheme = url.partition("://")[0]
-        print_line(f"address {number} ({scheme}://***): " + ("took the message" if taken else f"did not: {said}"))
-        failed |= not taken
+        print_line(f"address {number} ({scheme}://***): " + (f"did not: {why}" if why else "took the message"))
+        failed |= bool(why)
     sys.exit(1 if failed else 0)

@@ -40,6 +40,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
 #: Commands without `--json`, each with the reason.
 NO_DATA: dict[str, str] = {
     "web": "each page of the server has a twin in JSON",
+    "notify": "its exit status says whether all took the message",
     "schema": "what it prints is JSON",
     "completion": "a shell reads what it prints",
     "man": "what it prints is a page of a manual",

@@ -45,17 +45,30 @@ def notice_problems(plan: NoticePlan, environment: Mapping[str, str]) -> Iterato
             yield NoticeProblem(text, f"command -v {word[0]}", certain=False)
 
 
-def _unparsable(urls: tuple[str, ...]) -> str:
-    """Return which addresses apprise does not know; empty: it knows all. They are secret, and travel by stdin."""
-    message = msgspec.json.encode({"urls": urls, "title": "", "body": ""})
+def send_test(url: str, host: str, limit_s: float) -> str:
+    """Send a test message that names `host` to one address. Return why it was not taken; empty: it was."""
+    body = "This is a test. A job's notices arrive here."
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "holdfast.notices.send_message", "--parse"],
-            input=message, capture_output=True, timeout=PARSE_LIMIT_S, check=False,
-        )  # fmt: skip
+        done = _sender((), limit_s, urls=(url,), title=f"holdfast on {host}: test", body=body)
+    except (OSError, subprocess.TimeoutExpired):
+        return f"no answer within {limit_s:g} s (--notice-timeout)"
+    return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()
+
+
+def _unparsable(urls: tuple[str, ...]) -> str:
+    """Return which addresses apprise does not know; empty: it knows all."""
+    try:
+        done = _sender(("--parse",), PARSE_LIMIT_S, urls=urls, title="", body="")
     except (OSError, subprocess.TimeoutExpired):
         return ""  # too slow to tell; a message may still arrive
     return done.stderr.decode(errors="replace").strip().rpartition("\n")[2] if done.returncode == 1 else ""
+
+
+def _sender(words: tuple[str, ...], limit_s: float, **message: object) -> subprocess.CompletedProcess[bytes]:
+    """Run the process that has apprise. Addresses are secret, so they travel by stdin."""
+    command = [sys.executable, "-P", "-m", "holdfast.notices.send_message", *words]
+    given = msgspec.json.encode(message)
+    return subprocess.run(command, input=given, capture_output=True, timeout=limit_s, check=False)
 
 
 def _has_program(word: str, environment: Mapping[str, str]) -> bool:
