@@ -93,6 +93,17 @@ def test_a_pid_of_another_namespace_names_nobody(kernel: tuple[Path, KernelLog])
     assert (kill.rank, kill.pid, kill.scope) == (None, None, "container")
 
 
+def test_a_kill_of_another_users_process_is_not_of_a_container_on_the_same_machine(
+    kernel: tuple[Path, KernelLog],
+) -> None:
+    path, log = kernel
+    line = KILL.format(why="Memory cgroup out of memory:", pid=70)
+    logged(path, line.replace("UID:0", "UID:1500 pgtables:608kB oom_score_adj:0"))
+    assert MemoryWatch(kernel=log, pids_are_ours=False, uid=0).kills({0: [70]}, 0) == ()
+    assert len(MemoryWatch(kernel=log, pids_are_ours=False, uid=1500).kills({0: [70]}, 0)) == 1
+    assert len(MemoryWatch(kernel=log, pids_are_ours=True, uid=0).kills({0: [70]}, 0)) == 1, "the pid is a worker's"
+
+
 def test_the_groups_name_finds_the_rank_whatever_the_pid(kernel: tuple[Path, KernelLog], tmp_path: Path) -> None:
     path, log = kernel
     group = v2(tmp_path / "holdfast-job.1" / "worker-2", killed=0, rank=2)

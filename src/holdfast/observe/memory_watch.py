@@ -7,6 +7,7 @@ findings for one rank count as one kill.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -32,6 +33,7 @@ _LOG = "kernel log"
 _KILLED = Lazy(
     r"Killed process (?P<pid>\d+)(?:, UID \d+,)? \((?P<name>.*?)\),? total-vm:\d+kB"
     r"(?:, anon-rss:(?P<anon>\d+)kB)?(?:, file-rss:(?P<file>\d+)kB)?(?:, shmem-rss:(?P<shmem>\d+)kB)?"
+    r"(?:, UID:(?P<uid>\d+))?"
 )
 _WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
 _LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
@@ -75,18 +77,21 @@ class MemoryWatch:
         kernel: KernelLog | None = None,
         *,
         pids_are_ours: bool | None = None,
+        uid: int | None = None,
         marked: bool = True,
     ) -> None:
         """Create the watch.
 
         `container`: the memory groups around holdfast, the innermost first. `kernel`: the kernel's log, if it is read.
-        `pids_are_ours`: whether the log's pids are those of this pid namespace; None to find out. `marked`: count kills
-        from now; else from the groups' creation.
+        `pids_are_ours`: whether the log's pids are those of this pid namespace; None to find out. `uid`: the
+        user of the workers; None to find out. `marked`: count kills from now; else from the groups' creation.
         """
         self._container = tuple(container)
         self._kernel = kernel
         # In a container the log has the host's pids, which do not match the container's.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
+        # A container on the same machine often has another user: its kills are in the same log.
+        self._uid = _user_of_the_kernel() if uid is None else uid
         self._before: dict[str, _Counts] = {}
         if marked:
             self.mark()
@@ -199,7 +204,8 @@ class MemoryWatch:
             task, limited = _groups_named(why.text if why else "")
             mine = next((group for group in groups if _is(group, task)), None)
             rank = mine.rank if mine is not None else ranks.get(pid) if self._pids_are_ours else None
-            if rank is None and (self._pids_are_ours or _OTHER_JOB.search(task)):
+            others = killed["uid"] is not None and self._uid is not None and int(killed["uid"]) != self._uid
+            if rank is None and (self._pids_are_ours or others or _OTHER_JOB.search(task)):
                 strangers += 1
                 continue
             parts = [killed[name] for name in ("anon", "file", "shmem") if killed[name]]
@@ -272,6 +278,15 @@ def _table(path: Path) -> dict[str, int]:
 def _number(path: Path) -> int | None:
     text = small_text(path)
     return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
+
+
+def _user_of_the_kernel() -> int | None:
+    """Return the user of this process as the kernel's log names it; None in a user namespace, where numbers differ."""
+    try:
+        mapping = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+    except OSError:
+        return None
+    return os.getuid() if mapping[:2] == ["0", "0"] else None
 
 
 def _outside_of_containers() -> bool:
