@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, assert_never
 
 from holdfast import children
+from holdfast.act.leftovers import Leftovers
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants
 from holdfast.act.rendezvous_ports import Holder, RolePorts, ports_of
@@ -90,6 +91,8 @@ class LocalHost:
         self._order = 0
         self._stopping: SignalWorkers | None = None
         self._leaving = Termination()
+        #: The processes that ended ranks of the present attempt left running.
+        self.leftovers = Leftovers()
         self._mute = 0
 
     # ------------------------------------------------------------------------------------------ instructions
@@ -108,8 +111,10 @@ class LocalHost:
                 self._stopping = instruction
                 self._starts.cancel()
                 self._head_start.clear()
-                self._signal(instruction)
-                return list(self._emptied())
+                if not instruction.hard:
+                    self.leftovers.allow(instruction.leftover_s)
+                self._signal(instruction, now)
+                return list(self._emptied(now))
             case SendReport():
                 return []
             case _:
@@ -117,6 +122,8 @@ class LocalHost:
 
     def _start(self, order: StartWorker, now: float) -> list[Fact]:
         self._stopping = None
+        if order.attempt != self.workers.attempt:
+            self.leftovers.begin_anew()
         self._leaving.begin_anew()
         self.workers.begin(order.attempt)
         directory = self._setting.directory_for(order.attempt, order.seat)
@@ -194,7 +201,7 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ facts
 
     def _started(self, started: list[Started], now: float) -> None:
-        self._learn([*self._watch(started, now), *self._emptied()], now)
+        self._learn([*self._watch(started, now), *self._emptied(now)], now)
 
     def _on_readable(self, worker: Worker, fd: int, now: float) -> None:
         self._learn(self._said(worker, now), now)
@@ -241,39 +248,50 @@ class LocalHost:
         self.workers.remove(worker)
         if self._stopping is None:
             self.workers.note_dying(now)
-        self._output.finish(worker.seat.rank, now)
+        self._output.drain(worker.seat.rank, now)
         self._order += 1
         ended = worker.exit(info, self._order, self._output, now)
+        self.leftovers.rank_ended(ended.rank, worker.directory, now, ok=ended.ok)
         if self._stopping is None and not ended.ok and self._setting.spec.restarts.max_restarts:
             self._starts.lost(now)
-        return [*facts, WorkerExited(exit=ended), *self._emptied()]
+        return [*facts, WorkerExited(exit=ended), *self._emptied(now)]
 
     def reap(self, now: float) -> None:
         """Handle SIGCHLD: a child exited or was stopped. Pidfds report workers, so this reaps only adopted orphans."""
         self._starts.rouse()
         self.workers.reap_others(self._tops())
-        self._learn(list(self._emptied()), now)
+        self._learn(list(self._emptied(now)), now)
 
     # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due, for a nursery's time limit or the end of rank 0's head start; None if
+        """Return when `tick` is due, for a nursery's time limit, the end of rank 0's head start or a leftover; None if
         it is not."""
-        wakes = (self._starts.next_wake(), self._head_start.next_wake())
+        left = self.leftovers.next_wake() if self._asks_leftovers else None
+        wakes = (self._starts.next_wake(), self._head_start.next_wake(), left)
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Release the ranks that waited for rank 0, and let nurseries check their time limits."""
+        """Release the ranks that waited for rank 0, let nurseries check their time limits, and ask leftovers to end."""
         for rank in self._head_start.take(now):
             if rank in self.workers.alive:
                 self._let_go(self.workers.alive[rank])
-        self._learn(self._watch(self._starts.tick(now), now), now)
+        facts = self._watch(self._starts.tick(now), now)
+        if self._asks_leftovers:
+            facts += self._emptied(now)
+        self._learn(facts, now)
 
     # ------------------------------------------------------------------------------------------ ending
 
-    def _signal(self, order: SignalWorkers) -> None:
+    @property
+    def _asks_leftovers(self) -> bool:
+        return self._stopping is not None and not self._stopping.hard
+
+    def _signal(self, order: SignalWorkers, now: float) -> None:
         if order.hard:
-            kill(self.processes())
+            processes = self.processes()
+            self.leftovers.kill(processes, now)
+            kill(processes)
             return
         mute = [worker for worker in self.workers.alive.values() if worker.attempt == self._mute]
         for worker in mute:
@@ -282,7 +300,10 @@ class LocalHost:
         pids = {worker.process.pid: worker.process.pid in shielded for worker in mute}
         if order.signal in (ALREADY_TOLD, signal.SIGTERM) and shielded.difference(pids):
             self.workers.unshield(order.attempt)
-        self._leaving.ask(order.signal, self._tops(), pids)
+        # Leftovers get no signal yet, unless one from outside has reached every process of the job.
+        ranks = self.workers.pids().values()
+        tops = [pid for pid in self._tops() if order.signal == ALREADY_TOLD or pid in ranks]
+        self._leaving.ask(order.signal, tops, pids)
 
     def _tops(self) -> list[int]:
         """Return the children of this process that belong to the job: workers, and orphans that this
@@ -290,17 +311,21 @@ class LocalHost:
         helpers = children.helpers()
         return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
-    def _emptied(self) -> Iterator[Fact]:
-        """During a stop, yield `AllReaped` once no process is left; otherwise signal those that are."""
+    def _emptied(self, now: float) -> Iterator[Fact]:
+        """During a stop, yield `AllReaped` once no process is left; otherwise signal those whose time is over."""
         if self._stopping is None:
             return
         if tops := self._tops():
             if self._stopping.hard:
-                self._signal(self._stopping)  # a dying process may have forked before the signal reached it
+                self._signal(self._stopping, now)  # a dying process may have forked before the signal reached it
             else:
                 ranks = self.workers.pids().values()
-                self._leaving.ask_left_behind(pid for pid in tops if pid not in ranks)
+                self.leftovers.forget(tops)
+                left = self._leaving.unasked(pid for pid in tops if pid not in ranks)
+                self._leaving.ask_left_behind(self.leftovers.take_due(left, self.processes, now))
             return
+        for rank in self.workers.ended():
+            self._output.finish(rank, now)
         stopping, self._stopping = self._stopping, None
         yield AllReaped(attempt=stopping.attempt)
 

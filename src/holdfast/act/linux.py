@@ -15,6 +15,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
 _PF_EXITING = 0x4
+_PF_FORKNOEXEC = 0x40
 #: The argument of dlopen that means this process itself, which includes the C library.
 _ITSELF: Any = None
 _PRCTL = _ctypes.dlsym(_ctypes.dlopen(_ITSELF, 0), "prctl") if sys.platform == "linux" else 0
@@ -137,6 +138,33 @@ def is_dying(pid: int) -> bool:
     except OSError:
         return False
     return fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
+
+
+def is_unchanged_fork(pid: int) -> bool:
+    """Whether the process has not called exec since its fork; False if it has ended, or the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rsplit(b")", 1)[1].split()
+    except OSError:
+        return False
+    return bool(int(fields[6]) & _PF_FORKNOEXEC)
+
+
+def executable(pid: int) -> str:
+    """Return the file name of a process's executable; empty if it has ended, or may not be read."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return ""
+
+
+def pipe_at(pid: int, fd: int) -> str:
+    """Return the name of the pipe that this fd of a process is, such as `pipe:[123]`; empty if it is none."""
+    try:
+        name = os.readlink(f"/proc/{pid}/fd/{fd}")
+    except OSError:
+        return ""
+    return name if name.startswith("pipe:") else ""
 
 
 def _children_by_scan(pid: int) -> list[int]:

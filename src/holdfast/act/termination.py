@@ -15,6 +15,9 @@ stacks first. This works with an unmodified script and needs no tool. PYTHONFAUL
 workers, enables faulthandler for SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL: it writes all threads' stacks to stderr,
 and then the signal kills the process. SIGABRT is the only one of the five that means a requested abort.
 (`faulthandler.register`, for a signal that a process survives, needs a line in the script.)
+
+A filter (`train | tee log`, `exec > >(…)`) is spared too: it ends once its writers have, and a trainer that saves still
+prints to it. `leftovers.py` asks it if it does not end.
 """
 
 from __future__ import annotations
@@ -24,11 +27,11 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from holdfast.act.linux import children, dispositions, handlers, is_fork
+from holdfast.act.leftovers import SHELLS, filters
+from holdfast.act.linux import children, dispositions, executable, handlers, is_fork
 
 #: The signal number for which no signal is sent, because every process of the job got one from outside.
 ALREADY_TOLD = 0
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox", "yash"})
 
 
 class Termination:
@@ -54,14 +57,21 @@ class Termination:
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))
             return
-        # Find all processes before signalling the first: when a process dies, its children get another parent.
-        for pid in [pid for top in tops for pid in _reached(top, number)]:
-            self._tell(pid, number, mute or {})
+        # Find all before the first is signalled: when a process dies, its children get another parent.
+        reached = [pid for top in tops for pid in _reached(top, number)]
+        spared = filters(reached, reached, number)
+        for pid in reached:
+            if pid not in spared:
+                self._tell(pid, number, mute or {})
 
     def ask_left_behind(self, tops: Iterable[int]) -> None:
-        """Signal the processes that an ended process left behind. `tops`: the children of this process that are not
-        ranks."""
-        self.ask(signal.SIGTERM, [pid for pid in tops if pid not in self._asked])
+        """Signal processes that an ended process left behind, filters too."""
+        for pid in [pid for top in tops for pid in _reached(top, signal.SIGTERM)]:
+            self._tell(pid, signal.SIGTERM, {})
+
+    def unasked(self, tops: Iterable[int]) -> list[int]:
+        """Return those of these processes that have got no signal."""
+        return [pid for pid in tops if pid not in self._asked]
 
     def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:
         self._asked.add(pid)
@@ -120,7 +130,7 @@ def _reached(pid: int, number: int) -> Iterator[int]:
     yield pid
     below = children(pid)
     if below and number in (caught := dispositions(pid).caught):
-        if _is_shell(pid):
+        if executable(pid) in SHELLS:
             below = [child for child in below if _in_foreground(child)]
         elif number == signal.SIGINT and signal.SIGTERM not in caught:
             below = [child for child in below if not _is_helper(pid, child)]
@@ -134,13 +144,6 @@ def _tree(pid: int) -> Iterator[int]:
     yield pid
     for child in children(pid):
         yield from _tree(child)
-
-
-def _is_shell(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/exe").readlink().name in _SHELLS
-    except OSError:
-        return False  # the process has ended, or is another user's
 
 
 def _is_helper(pid: int, child: int) -> bool:

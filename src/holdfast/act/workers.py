@@ -35,8 +35,12 @@ class Output(Protocol):
         """Read a new worker's output from the two fds, into files in `directory`."""
         ...
 
+    def drain(self, rank: int, now: float) -> None:
+        """Read what the pipes of an ended worker hold, and close those that no other process has open."""
+        ...
+
     def finish(self, rank: int, now: float) -> None:
-        """Read the rest of an ended worker's output, and close its files."""
+        """Read the rest of a worker's output, and close its files: no process of the attempt lives."""
         ...
 
     def tail(self, rank: int, limit_bytes: int) -> str:
@@ -179,6 +183,10 @@ class Workers:
     def pids(self) -> dict[int, int]:
         """Return rank → pid of the live workers."""
         return {rank: worker.process.pid for rank, worker in self.alive.items()}
+
+    def ended(self) -> list[int]:
+        """Return the ranks of this attempt's workers that have ended."""
+        return list(self._gone.values())
 
     def rank_of(self, pid: int) -> int | None:
         """Return the rank of the worker whose process, or whose descendant, this pid is; ended workers of this attempt

@@ -81,6 +81,8 @@ class AgentStop:
         #: Whether the stop is recorded: from then on an exit counts as stopped, never as failed.
         self.intended = False
         self.killed = False
+        #: Seconds that processes which the ranks left running may take before they get a signal; None: no time.
+        self.leftover_s: float | None = None
         #: When to send SIGKILL; None: no SIGKILL is planned.
         self.kill_at: float | None = None
         #: When to send the first signal; before that, workers that listen for notices may save. None: none is planned.
@@ -219,7 +221,9 @@ class Agent:
             self._out.append(SignalWorkers(attempt=self.attempt, hard=True, reason=stopping.reason))
         if stopping.again_at is not None and now >= stopping.again_at:
             stopping.again_at = None
-            self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=stopping.reason))
+            self._out.append(
+                SignalWorkers(attempt=self.attempt, hard=False, reason=stopping.reason, leftover_s=stopping.leftover_s)
+            )
         if self.lease.length_s is not None and now >= self.next_beat:
             self._report(now)
         return self._take()
@@ -276,6 +280,8 @@ class Agent:
         if command.within_s is not None:
             kill_at = min(kill_at, now + command.within_s)
         stopping.grace_s, stopping.signal = command.grace_s, command.signal
+        sooner = stopping.leftover_s is not None and command.leftover_s is None
+        stopping.leftover_s = command.leftover_s
         if not stopping.intended:
             stopping.reason = command.reason
             self._intend()
@@ -293,12 +299,20 @@ class Agent:
             stopping.term_at = term_at
             if wait_s <= 0:
                 self._terminate(now)
+        elif sooner and stopping.term_at is None and not stopping.killed:
+            self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=command.reason))
 
     def _terminate(self, now: float) -> None:
         """Send the first signal, because the time to save is over or no worker needs it."""
         stopping = self.stopping
         stopping.asked(now)
-        order = SignalWorkers(attempt=self.attempt, hard=False, reason=stopping.reason, signal=stopping.signal)
+        order = SignalWorkers(
+            attempt=self.attempt,
+            hard=False,
+            reason=stopping.reason,
+            signal=stopping.signal,
+            leftover_s=stopping.leftover_s,
+        )
         self._out.append(order)
 
     def _look(self, now: float) -> None:

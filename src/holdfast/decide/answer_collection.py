@@ -338,6 +338,7 @@ def merged_evidence(
         checkpoints=tuple(dict.fromkeys(path for _, of_node in nodes for path in of_node.checkpoints)),
         surroundings=_surroundings(workers, told),
         beside=tuple(failure for _, of_node in nodes for failure in of_node.beside),
+        leftovers=tuple(replace(one, node=node) for node, of_node in nodes for one in of_node.leftovers),
         unanswered=tuple(
             LeftBehind(node=node, silent_s=limit_s, ranks=tuple(ranks_of.get(node, ()))) for node in silent
         ),

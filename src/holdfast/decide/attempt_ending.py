@@ -37,6 +37,8 @@ class AttemptRecorder:
         # After every other decision the job ends, and its report has these lines.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             why = f"{record.report.phrase}: {record.report.reason}"
+            for left in record.report.left_running:
+                course.say(f"attempt {record.attempt}: {left}")
             course.say(f"attempt {record.attempt}: {why}; decision: {record.decision.reason}")
 
     def finish(self, report: ExitReport, kind: DecisionKind) -> None:

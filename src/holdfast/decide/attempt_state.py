@@ -107,6 +107,8 @@ class AttemptState:
         self.found: Conclusion | None = None
         self.grace_s = 0.0
         self.save_s = 0.0
+        #: Seconds that processes which ended ranks left running may take before they get SIGTERM; None: no time.
+        self.leftover_s: float | None = None
         #: When the platform kills all processes; the agents kill them no later. None: no such time is known.
         self.kill_by: float | None = None
         #: The first signal to the workers; 0: none, because they already got one from outside.
@@ -249,16 +251,21 @@ class AttemptState:
         """Record the request that ends the attempt; None: its own failure ends it."""
         self.stop = request
 
-    def plan_stop(self, reason: str, grace_s: float, save_s: float, asked_at: float) -> None:
+    def plan_stop(
+        self, reason: str, grace_s: float, save_s: float, asked_at: float, leftover_s: float | None = None
+    ) -> None:
         """Plan the stop.
 
-        `save_s`: seconds to save before the signal; `grace_s`: seconds between the signal and SIGKILL.
+        `save_s`: seconds to save before the signal; `grace_s`: seconds between the signal and SIGKILL; `leftover_s`:
+        seconds before the signal to processes that ended ranks left, None for none.
         """
         self.reason, self.stop_asked_at = reason, asked_at
         self.shorten_stop(grace_s, save_s)
+        self.leftover_s = leftover_s
 
     def shorten_stop(self, grace_s: float, save_s: float) -> None:
-        self.grace_s, self.save_s = grace_s, save_s
+        """Let the stop last no longer than this. What ended ranks left running gets no time any more."""
+        self.grace_s, self.save_s, self.leftover_s = grace_s, save_s, None
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:
         """Record that the attempt ended with its run of the job, and all its processes too.

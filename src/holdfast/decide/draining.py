@@ -37,7 +37,7 @@ from holdfast.model.job_spec import RestartPolicy
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Seconds that background processes of a finished job may take to exit. No worker is left to wait for them.
+#: Seconds between SIGTERM and SIGKILL for what remains of a finished job: no worker waits for it.
 LEFTOVER_GRACE_S = 5.0
 #: Seconds that the nodes may take to collect evidence; then the owner explains the end with its own evidence alone.
 EVIDENCE_S = 30.0
@@ -75,6 +75,10 @@ class AttemptJudge:
             from holdfast.explain.funnel import explain  # imported late: a job that succeeds never needs it
 
             report = explain(known, catalogue)
+        if evidence.leftovers:
+            from holdfast.explain.left_running import with_left_running  # imported late: few attempts leave a process
+
+            report = with_left_running(report, evidence.leftovers)
         return Conclusion(
             report=report, evidence=evidence, progressed=progressed, step=step, counts=counts, signs=signs
         )
@@ -159,19 +163,30 @@ class Draining:
         save_s = stop.save_s if stop is not None else 0.0
         if not told:
             course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
-        self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s)
+        # After a failure what ended ranks left running keeps half of the grace period for its end after SIGTERM.
+        leftover_s = min(course.spec.timers.leftover_s, grace_s / 2) if stop is None else None
+        self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s, leftover_s)
 
     def complete(self, now: float) -> None:
-        """Stop the remaining workers, because the completion policy is met."""
+        """Stop the remaining workers, because the completion policy is met. What ended ranks left gets time first."""
+        timers = self._course.spec.timers
         self._course.caused_by_this()
         self._course.trial.complete()
-        grace_s = min(self._course.spec.timers.grace_s, LEFTOVER_GRACE_S)
-        self._begin(PhaseTrigger.COMPLETED, "the job is complete", grace_s, now)
+        grace_s = timers.leftover_s + min(timers.grace_s, LEFTOVER_GRACE_S)
+        self._begin(PhaseTrigger.COMPLETED, "the job is complete", grace_s, now, leftover_s=timers.leftover_s)
 
-    def _begin(self, trigger: PhaseTrigger, reason: str, grace_s: float, now: float, save_s: float = 0.0) -> None:
+    def _begin(
+        self,
+        trigger: PhaseTrigger,
+        reason: str,
+        grace_s: float,
+        now: float,
+        save_s: float = 0.0,
+        leftover_s: float | None = None,
+    ) -> None:
         course, trial = self._course, self._course.trial
         course.move(trigger, now, reason)
-        trial.plan_stop(reason, grace_s, save_s, now)
+        trial.plan_stop(reason, grace_s, save_s, now, leftover_s)
         self._limit(now)
         self._orders.send(now)
         self.look(now)
@@ -221,7 +236,8 @@ class Draining:
             self._limit(now)
             self._orders.send(now)
             return
-        if grace_s < trial.grace_s or (request.final and trial.save_s) or request.everywhere:
+        hurries = grace_s < trial.grace_s or trial.leftover_s is not None
+        if hurries or (request.final and trial.save_s) or request.everywhere:
             # A user is in a hurry: shorten the stop. Or the workers have got the signal from outside and need none.
             trial.shorten_stop(grace_s, 0.0)
             self._limit(now)

@@ -49,6 +49,7 @@ class Orders:
                     signal=trial.signal,
                     hold_s=trial.hold_s,
                     within_s=None if trial.kill_by is None else max(0.0, trial.kill_by - now),
+                    leftover_s=trial.leftover_s,
                     term=course.term,
                 )
                 commands = [(node, stop) for node in trial.nodes if not self._speakers.is_stopped(node)]

@@ -65,6 +65,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         timers=replace(
             timers,
             grace_s=chosen("grace", timers.grace_s),
+            leftover_s=chosen("leftover-wait", timers.leftover_s),
             fetch_s=chosen("fetch-timeout", timers.fetch_s),
             prepare_s=chosen("prepare-timeout", timers.prepare_s),
             owner_wait_s=chosen("owner-wait", timers.owner_wait_s),

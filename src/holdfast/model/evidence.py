@@ -251,6 +251,20 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     memory_kill: MemoryKill | None = None
 
 
+class Leftover(Noun, frozen=True, kw_only=True):
+    """A process that an ended rank had left running, and that did not end in time."""
+
+    #: The rank that left it; None: it has not the rank's environment.
+    rank: int | None = None
+    node: str = ""
+    pid: int
+    command: str
+    #: Seconds from the rank's end to the signal; None: not known.
+    after_s: float | None = None
+    #: Whether it got SIGKILL; otherwise it ended after SIGTERM.
+    killed: bool = False
+
+
 class HostFacts(Noun, frozen=True, kw_only=True):
     """Facts of this machine about the file, module, port or disk space that the workers lacked."""
 
@@ -362,6 +376,8 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     platform: tuple[Evidence, ...] = ()
     #: The failures of hooks and required daemons that make the attempt fail.
     beside: tuple[SideFailure, ...] = ()
+    #: Processes that ended ranks had left running, and that holdfast ended.
+    leftovers: tuple[Leftover, ...] = ()
     #: Nodes that sent no evidence within `silent_s`: only the exits of their ranks are known.
     unanswered: tuple[LeftBehind, ...] = ()
 

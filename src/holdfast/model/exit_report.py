@@ -150,6 +150,10 @@ class EvidenceKind(enum.StrEnum):
         return cls.LOG
 
 
+#: The source of evidence about processes that ended ranks had left running.
+LEFT_RUNNING = "left running"
+
+
 class Evidence(Noun, frozen=True, kw_only=True):
     """One piece of evidence for a report: a line, a code, a fault or a request."""
 
@@ -254,3 +258,8 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     #: The decision behind the report. Only reports of earlier versions have the default; every new report names its
     #: rule.
     because: Because = Because()
+
+    @property
+    def left_running(self) -> tuple[str, ...]:
+        """The sentences about processes that ended ranks had left running, and that holdfast ended."""
+        return tuple(item.text for item in self.evidence if item.source == LEFT_RUNNING)

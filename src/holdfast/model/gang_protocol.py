@@ -84,6 +84,9 @@ class Stop(Message, frozen=True, kw_only=True):
     hold_s: float = 0.0
     #: SIGKILL follows at most this many seconds after the command, even if `save_s` and `grace_s` are longer.
     within_s: float | None = None
+    #: Seconds that processes which an ended rank left running may take before they get SIGTERM. None: the job was asked
+    #: to stop, so they get it at once.
+    leftover_s: float | None = None
 
 
 class Ack(Message, frozen=True, kw_only=True):

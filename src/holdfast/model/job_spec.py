@@ -104,6 +104,8 @@ class Timers(Noun, frozen=True, kw_only=True):
     prepare_s: float = 600.0
     start_s: float = 600.0
     grace_s: float = 30.0
+    #: Seconds that processes which an ended rank left running may take before they get SIGTERM.
+    leftover_s: float = 10.0
     #: Seconds after SIGKILL until a worker that cannot be reaped (D state) counts as lost.
     kill_s: float = 30.0
     #: Seconds to wait for other failures after an exit that only blames a peer.

@@ -91,6 +91,9 @@ class SignalWorkers(Message, frozen=True, kw_only=True):
     reason: str
     #: The signal to send. 0: none, because every process of the job has got one from outside.
     signal: int = 15
+    #: Seconds that processes which an ended rank left running may take before they get SIGTERM. None: they get it at
+    #: once, because the job was asked to stop.
+    leftover_s: float | None = None
 
 
 class SendReport(Message, frozen=True, kw_only=True):

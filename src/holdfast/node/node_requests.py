@@ -256,6 +256,8 @@ class NodeRequests:
         trouble = parts.store.trouble if parts.store is not None else lambda attempt: ""
         collector = Collector(self._launch, self._logs, parts.output.pump, parts.machine, trouble)
         evidence = collector.collect(known, completed, since)
+        if left := parts.host.leftovers.ended_by_force():
+            evidence = replace(evidence, leftovers=without_secrets(left))
         if completed:
             return evidence
         roles = {name: value for role in self._launch.spec.roles for name, value in role.env.items()}

@@ -95,6 +95,9 @@ class WorkerOutput:
 
     def finish(self, rank: int, now: float) -> None:
         self.pump.finish(rank, now)
+
+    def drain(self, rank: int, now: float) -> None:
+        self.pump.drain(rank, now)
         self.taken_ports.died(self.pump.tail(rank, TAIL_BYTES))
 
     def tail(self, rank: int, limit_bytes: int) -> str:

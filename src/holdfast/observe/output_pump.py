@@ -7,7 +7,7 @@ cache, and the end of a stream, which every report needs, would have to be read 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -238,11 +238,21 @@ class OutputPump:
             screen.tick(now)
         self._balance()
 
-    def finish(self, rank: int, now: float) -> None:
-        """After a worker was reaped, read the rest of its pipes, and close them and its files. Repeating it does no
-        harm."""
-        self._now = now
+    def drain(self, rank: int, now: float) -> None:
+        """After a worker was reaped, read what its pipes hold. Close those that no process has open: what the worker
+        left running may still write to the others."""
         for stream in self._ranks.get(rank, ()):
+            stream.drain(now)
+        self._close(now, [stream for stream in self._ranks.get(rank, ()) if stream.ended])
+
+    def finish(self, rank: int, now: float) -> None:
+        """Read the rest of a worker's pipes, and close them and its files, even if a process has them open. Repeating
+        it does no harm."""
+        self._close(now, self._ranks.get(rank, ()))
+
+    def _close(self, now: float, streams: Iterable[Stream]) -> None:
+        self._now = now
+        for stream in streams:
             fd = stream.fd
             if fd < 0:
                 continue

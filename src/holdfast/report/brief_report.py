@@ -62,7 +62,8 @@ def render_brief(report: JobReport, scene: FailurePlace, *, width: int = 100, co
     `scene`: the place of the failure in the job's last report. `width`: columns.
     """
     if report.outcome is Outcome.SUCCEEDED:
-        return "\n".join([headline(report, colour=colour), *_attempts(report.attempts, width, colour)]) + "\n"
+        left = _left(report.report, width, colour)
+        return "\n".join([headline(report, colour=colour), *left, *_attempts(report.attempts, width, colour)]) + "\n"
     last = report.report
     lines = [*_head(report, scene, width, colour), *_who(report, width), *_where(scene.frames, width, colour)]
     lines += _reason(last, scene, width, colour)
@@ -76,6 +77,7 @@ def render_brief(report: JobReport, scene: FailurePlace, *, width: int = 100, co
         lines += _entry("log", scene.log + _lines(scene), width, colour)
     if last.collateral:
         lines += _entry("others", _others(last), width, colour)
+    lines += _left(last, width, colour)
     lines += _attempts(report.attempts, width, colour, whole=record is None or _ends(record, last))
     if report.outcome is Outcome.FAILED:
         lines += _next(_commands(report, scene), width, colour)
@@ -84,6 +86,10 @@ def render_brief(report: JobReport, scene: FailurePlace, *, width: int = 100, co
 
 def _entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
     return entry(label, text, width, colour, style, label_columns=_LABEL)
+
+
+def _left(report: ExitReport, width: int, colour: bool) -> list[str]:
+    return [line for text in report.left_running for line in _entry("left", text, width, colour)]
 
 
 def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:

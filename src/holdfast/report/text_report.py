@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.model.check_results import ChecksTaken
 from holdfast.model.decisions import AttemptRecord, Bound, JobReport, lost_by_attempt
-from holdfast.model.exit_report import Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
+from holdfast.model.exit_report import LEFT_RUNNING, Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
 from holdfast.model.human_format import duration, ranks, with_address
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
@@ -33,6 +33,8 @@ def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: 
     lines = [headline(report, colour=colour)]
     if report.outcome is not Outcome.SUCCEEDED:
         lines += _body(report.report, width, colour)
+    for text in report.report.left_running:
+        lines += entry("left", text, width, colour)
     if parts and report.attempts and report.attempts[-1].checks is not None:
         lines += check_lines(report.attempts[-1].checks, width, colour)
     if report.attempts and (parts or len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
@@ -143,7 +145,8 @@ def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
         lines += entry("class", f"{report.phrase}: holdfast exits {report.code}", width, colour)
     if report.solution:
         lines += entry("solution", report.solution, width, colour, Style.STRONG)
-    lines += evidence_lines(report.evidence, width, colour)
+    told = tuple(item for item in report.evidence if item.source != LEFT_RUNNING)
+    lines += evidence_lines(told, width, colour)
     if report.collateral:
         count = len(set(report.collateral))
         verb = "is" if count == 1 else "are"

@@ -103,6 +103,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     max_restarts: str | None = None
     same_failure: str | None = None
     grace: str | None = None
+    leftover_wait: str | None = None
     fetch_timeout: str | None = None
     prepare_timeout: str | None = None
     time_limit: str | None = None

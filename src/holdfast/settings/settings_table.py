@@ -84,6 +84,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("max-restarts", COUNT, JOB, default=3, metavar="N", also=("PET_MAX_RESTARTS",), help="How often the gang is started again after failures that are charged to the workload; 0 is never."),
     Setting("same-failure", TIMES, JOB, default=2, metavar="N|off", help="So many equal failures in a row end the job where no sign of progress was seen between them; `off`: only the other limits end it."),
     Setting("grace", SECONDS, JOB, default=30.0, metavar="SECONDS", also=("PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"), help="How long workers have between SIGTERM and SIGKILL."),
+    Setting("leftover-wait", SECONDS, JOB, default=10.0, metavar="SECONDS", help="How long processes that a rank has left running (an upload, a tee) may go on after its end, before they get SIGTERM; 0: not at all."),
     Setting("fetch-timeout", SECONDS, JOB, default=14_400.0, metavar="SECONDS", least=0.001, help="How long the job's prerequisites may take on a node, before its workers are made ready."),
     Setting("prepare-timeout", SECONDS, JOB, default=600.0, metavar="SECONDS", least=0.001, help="How long the workers of an attempt may take to be made ready, on all nodes, before one of them begins."),
     Setting("time-limit", SECONDS, JOB, metavar="SECONDS", least=0.001, help="Stop the job when it has run this long, restarts included."),
