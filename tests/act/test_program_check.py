@@ -93,7 +93,7 @@ def test_a_file_that_may_be_executed_and_not_read_is_left_to_the_kernel(
     [
         ("/no/such/program", "CommandNotFound", "exec /no/such/program: No such file or directory (status 127)"),
         ("not-in-path", "CommandNotFound", "exec not-in-path: No such file or directory (status 127)"),
-        ("./no-interpreter", "CommandNotFound", "its interpreter '/no/such/python': No such file"),
+        ("./no-interpreter", "CommandNotFound", "`#!/no/such/python -u`, names an interpreter that does"),
         ("./no-mode", "PermissionDenied", "exec ./no-mode: Permission denied (status 126)"),
         ("./no-line", "ExecFormatError", "exec ./no-line: Exec format error (status 126)"),
     ],

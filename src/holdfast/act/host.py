@@ -13,10 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, assert_never
 
+from msgspec.structs import replace
+
 from holdfast import children
 from holdfast.act.leftovers import Leftovers
 from holdfast.act.linux import children as children_of
 from holdfast.act.linux import descendants
+from holdfast.act.process_limits import limits_of
 from holdfast.act.rendezvous_ports import Holder, RolePorts, ports_of
 from holdfast.act.spawn import READY
 from holdfast.act.termination import ALREADY_TOLD, Termination, kill
@@ -241,7 +244,10 @@ class LocalHost:
         facts = self._said(worker, now) if worker.status_open else []
         if worker.status_open:
             facts += self._said(worker, now)
-        info = os.waitid(os.P_PIDFD, worker.process.pidfd, os.WEXITED)
+        info = os.waitid(os.P_PIDFD, worker.process.pidfd, os.WEXITED | os.WNOWAIT)
+        failed = info is not None and (info.si_code, info.si_status) != (os.CLD_EXITED, 0)
+        limits = limits_of(worker.process.pid) if failed else ()
+        usage = os.wait4(worker.process.pid, 0)[2]
         self._close_status(worker)
         self._forget(worker.process.pidfd)
         os.close(worker.process.go_fd)
@@ -251,6 +257,8 @@ class LocalHost:
         self._output.drain(worker.seat.rank, now)
         self._order += 1
         ended = worker.exit(info, self._order, self._output, now)
+        if limits:
+            ended = replace(ended, limits=limits, cpu_s=usage.ru_utime + usage.ru_stime)
         self.leftovers.rank_ended(ended.rank, worker.directory, now, ok=ended.ok)
         if self._stopping is None and not ended.ok and self._setting.spec.restarts.max_restarts:
             self._starts.lost(now)

@@ -145,8 +145,14 @@ def _become(
         os.execvpe(command[0], list(command), dict(env))
     except OSError as error:
         code = 126 if isinstance(error, PermissionError) or error.errno == 8 else 127
-        if isinstance(error, InterpreterError):
+        fault = ""
+        if what.startswith("exec "):
+            from holdfast.act.interpreter_line import script_fault  # imported late, because few starts fail
+
+            fault = script_fault(command[0], env)
+        if isinstance(error, InterpreterError) and not fault:
             what = f"{what}: its interpreter {error.filename!r}"
-        os.write(status_fd, f"{what}: {error.strerror} (status {code})".encode(errors="replace"))
+        text = f"{what}: {error.strerror} (status {code})" + (f": {fault}" if fault else "")
+        os.write(status_fd, text.encode(errors="replace"))
     finally:
         os._exit(code)

@@ -20,6 +20,7 @@ from holdfast.explain import (
 )
 from holdfast.explain.attribution import Attribution, EvidenceStrength, Suspect, after_stop, fell_first
 from holdfast.explain.device_fault_cause import explaining
+from holdfast.explain.limit_cause import limit_reached
 from holdfast.explain.log_reader import Reading
 from holdfast.explain.missing_in_collective import recorded
 from holdfast.explain.report_draft import ReportDraft
@@ -209,6 +210,12 @@ def kernel_log(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     return worker_cause.kernel_knows_better(draft, case.evidence, case.readings, case.matcher)
 
 
+def process_limit(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
+    """A resource limit of the process (ulimit) says why, where its end is SIGXCPU, SIGXFSZ, SIGKILL at the limit of CPU
+    time, or a failed allocation."""
+    return limit_reached(draft, case.matcher)
+
+
 def flight_recorder(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
     """PyTorch's flight recorder has the last collectives of each rank, where ranks waited for others in vain."""
     return recorded(draft, case.evidence, case.readings)
@@ -239,6 +246,7 @@ def port_of_rank_0(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
 #: Functions that may replace the answer. They are called in this order, each with the latest answer.
 SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] = (
     kernel_log,
+    process_limit,
     port_of_rank_0,
     flight_recorder,
     reason_in_a_file,

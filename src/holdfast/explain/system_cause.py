@@ -207,6 +207,8 @@ def stacks(hang: HangEvidence) -> list[Evidence]:
 
 
 _NOT_THERE = Lazy(r"(?i)no such file or directory|not found|errno 2\b|enoent")
+_MISSING = "names an interpreter that does not exist"
+_FIRST_LINE = Lazy(r": its first line\b.*?; (?P<fix>.*)")
 _FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
 _DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
 #: An error in a template of a command, which holdfast fills in when the worker starts.
@@ -223,9 +225,13 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | N
     wording = ""
     said = worker.start_failed
     hits = matcher.line(said)
+    script = _FIRST_LINE.search(said)
+    reason = said[: script.start("fix") - 2] if script is not None else said
     if _NO_NAME.search(said):
         phrase = Phrase.CONFIG_INVALID
-    elif _FORMAT.search(said):
+    elif script is not None and _MISSING in said:
+        phrase = Phrase.COMMAND_NOT_FOUND
+    elif script is not None or _FORMAT.search(said):
         phrase = Phrase.EXEC_FORMAT_ERROR
     elif _DENIED.search(said):
         phrase = Phrase.PERMISSION_DENIED
@@ -243,14 +249,20 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | N
         phrase,
         row,
         Trigger.RUNTIME,
-        reason=f"{who_of(worker.role, worker.rank, worker.node)} could not be started: {said}{also}",
-        solution="Correct that name in the command." if phrase == Phrase.CONFIG_INVALID else "",
+        reason=f"{who_of(worker.role, worker.rank, worker.node)} could not be started: {reason}{also}",
+        solution=_start_solution(phrase, script["fix"] if script is not None else ""),
         worker=worker,
         rank=worker.rank,
         evidence=[Evidence(kind=EvidenceKind.LOG, text=said, source=source)],
         line=DecidingLine(text=said, source=source),
         line_wording=wording,
     )
+
+
+def _start_solution(phrase: str, fix: str) -> str:
+    if fix:
+        return f"Correct the script's first line: {fix}."
+    return "Correct that name in the command." if phrase == Phrase.CONFIG_INVALID else ""
 
 
 def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:

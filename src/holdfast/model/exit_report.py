@@ -73,6 +73,26 @@ def signal_name(number: int) -> str:
 TRAVELLING_BYTES = 2048
 
 
+class LimitKind(enum.StrEnum):
+    """What a resource limit of a process limits."""
+
+    CPU = "cpu"
+    FILE = "file"
+    ADDRESS_SPACE = "address_space"
+    DATA = "data"
+
+
+class ProcessLimit(Noun, frozen=True, kw_only=True):
+    """A resource limit of one process (ulimit, setrlimit): CPU time in seconds, the others in bytes."""
+
+    kind: LimitKind
+    soft: int
+    #: None: the process may raise it without end.
+    hard: int | None = None
+    #: Whether holdfast has the same limit; otherwise the worker's program or command set it.
+    inherited: bool = False
+
+
 class WorkerExit(Noun, frozen=True, kw_only=True):
     """The end of one process as the operating system reported it, without any judgement.
 
@@ -106,6 +126,10 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     last_words_stream: str = ""
     #: The content of its TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node reads it, and never sends it.
     error_file: str = ""
+    #: The resource limits of a worker that failed.
+    limits: tuple[ProcessLimit, ...] = ()
+    #: The CPU time of the worker and of the children that it had waited for.
+    cpu_s: float | None = None
 
     @property
     def ok(self) -> bool:
