@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from holdfast.act import open_files
 from holdfast.act.linux import become_subreaper, die_with_parent
 from holdfast.children import Child
 
@@ -54,6 +55,7 @@ def isolate(parent: int, keep: Sequence[int], output: int) -> None:
         os.closerange(last, fd)
         last = fd + 1
     os.closerange(last, 1 << 20)
+    open_files.restore()
     if sys.stdout is None or sys.stdout.fileno() != 1:
         sys.stdout = sys.__stdout__
     if sys.stderr is None or sys.stderr.fileno() != 2:

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import msgspec
 
+from holdfast.act import open_files
 from holdfast.act.linux import close_others, die_with_parent, let_trace
 from holdfast.act.program_check import InterpreterError, check_program
 from holdfast.file_modes import users_umask
@@ -127,6 +128,7 @@ def _become(
         # Close these now, since this process may wait for long: a port that the supervisor releases for rank 0 is then
         # free.
         close_others((go_fd, status_fd, *keep))
+        open_files.restore()
         if check:
             what = f"working directory {cwd}"
             os.chdir(cwd)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 
-from holdfast.errors import HoldfastError
-from holdfast.file_modes import keep_private
+from holdfast.import_path import search_users_last
+
+search_users_last()
+
+from holdfast.errors import HoldfastError  # noqa: E402  # after the line above, which decides where it is found
+from holdfast.file_modes import keep_private  # noqa: E402  # for the same reason
 
 TYPE_CHECKING = (
     False  # importing `typing` takes longer than the rest of this module, and a run's guard needs none of it

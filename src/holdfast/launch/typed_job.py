@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile, RunPlace
 from holdfast.launch.torchrun_options import workers
-from holdfast.launch.worker_program import command_of, plain_name
+from holdfast.launch.worker_program import command_of, is_job_name, job_name, plain_name
 from holdfast.model.job_spec import NAME, JobSpec, RestartPolicy, Role, Timers
 from holdfast.settings.resolved_settings import SettingSource
 
@@ -26,7 +26,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
     """
     words = options.words
     name = settings.text("name")
-    if name is not None and not NAME.fullmatch(name):
+    if name is not None and not is_job_name(name):
         raise BadUsage(
             f"--name {name!r}: expected letters, digits, `.`, `_` or `-`, at most 63",
             hint="holdfast run --name my-job …",
@@ -44,7 +44,9 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         name_of_role = plain_name(role, "worker") if env else role
         count = workers(options)
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)
-        spec = JobSpec(name=plain_name(Path(words[0]).name.removesuffix(".py"), "job"), roles=roles)
+        script = Path(words[0]).absolute()
+        folder = job_name(script.parent.name, "job")  # for a script whose name has no letter
+        spec = JobSpec(name=job_name(script.name.removesuffix(".py"), folder), roles=roles)
         job = JobFile(spec, None, ())
     spec = job.spec
 
@@ -56,7 +58,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
     timers: Timers = spec.timers
     spec = replace(
         spec,
-        name=name or spec.name,
+        name=job_name(name, spec.name) if name else spec.name,
         restarts=replace(
             restarts,
             max_restarts=chosen("max-restarts", restarts.max_restarts),

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from holdfast.errors import BadUsage
+from holdfast.model.job_spec import NAME
 
 
 def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool) -> tuple[str, ...]:
@@ -54,6 +55,34 @@ def _nearest(script: Path) -> str:
         return ""
     found = difflib.get_close_matches(script.name, names, n=1)
     return str(script.parent / found[0]) if found else ""
+
+
+def is_job_name(text: str) -> bool:
+    """Return whether a user may give a job this name."""
+    if text.isascii():
+        return bool(NAME.fullmatch(text))
+    import unicodedata
+
+    return job_name(text, "") == unicodedata.normalize("NFC", text)
+
+
+#: The most characters, and bytes in UTF-8, of a job's name.
+MOST_CHARACTERS, MOST_BYTES = 63, 180
+
+
+def job_name(text: str, otherwise: str) -> str:
+    """Return a name for a job: letters, marks and digits of any alphabet stay, other characters become a hyphen."""
+    if text.isascii():
+        return plain_name(text, otherwise)
+    import unicodedata
+
+    # The name of a file may have its accents as characters of their own (macOS), a typed one has them with the letter.
+    composed = unicodedata.normalize("NFC", text)
+    kept = "".join(c if c in "._-" or unicodedata.category(c)[0] in "LMN" else " " for c in composed)
+    name = "-".join(kept.split()).strip("-._")[:MOST_CHARACTERS]
+    while len(name.encode()) > MOST_BYTES:
+        name = name[:-1]
+    return name or otherwise
 
 
 def plain_name(text: str, otherwise: str) -> str:

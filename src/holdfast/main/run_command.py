@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.act.guard import HandBack
+from holdfast.act.open_files import make_room
 from holdfast.bundle_detection import in_tree
 from holdfast.errors import BadUsage
 from holdfast.launch.interpreter import workers_python
@@ -203,12 +204,14 @@ _FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 8, 2
 
 
 def _room_for_files(workers: int, nodes: int) -> None:
-    """Raise BadUsage if the limit on open files is too low for this gang, before a rank fails because of it."""
-    allowed = os.sysconf("SC_OPEN_MAX")
+    """Raise the soft limit of open files as far as this gang needs. Raises BadUsage if the hard limit is too low for
+    that, before a rank fails because of it.
+    """
     needed = _FILES + _FILES_A_WORKER * workers + _FILES_A_NODE * nodes
-    if 0 <= allowed < needed:
+    allowed = make_room(needed)
+    if allowed < needed:
         raise BadUsage(
-            f"only {allowed} files may be open at a time here (ulimit -n); holdfast needs {needed} for {workers} "
+            f"only {allowed} files may be open at a time here (ulimit -Hn); holdfast needs {needed} for {workers} "
             f"{'worker' if workers == 1 else 'workers'}: {_FILES} of its own, and {_FILES_A_WORKER} for each"
             + (f", and {_FILES_A_NODE} for each of {nodes} nodes" if nodes else ""),
             hint=f"ulimit -n {max(needed, 4096)}  (LimitNOFILE= in a service, --ulimit nofile= of a container)",

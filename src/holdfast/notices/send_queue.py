@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import children
 from holdfast.act.linux import descendants
 from holdfast.act.termination import kill
+from holdfast.import_path import module_command
 from holdfast.reactor import DueCall, Reactor
 from holdfast.safe_text import one_line
 
@@ -20,7 +20,7 @@ _LAST_BYTES = 2048
 
 def ours(module: str, *words: str) -> tuple[str, ...]:
     """Return the command line of a module of holdfast."""
-    return (sys.executable, "-P", "-m", module, *words)
+    return module_command(module, *words)
 
 
 class SendQueue:

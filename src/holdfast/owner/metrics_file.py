@@ -7,12 +7,12 @@ end.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import children
+from holdfast.import_path import module_command
 
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
@@ -103,7 +103,7 @@ class MetricsFile:
         os.set_blocking(words, False)
         # The working directory is the user's. -P keeps its modules from replacing ours.
         paths = (str(self._home), str(self._path))
-        command = (sys.executable, "-P", "-m", "holdfast.metrics", *paths, str(self._unsaved_bytes()))
+        command = module_command("holdfast.metrics", *paths, str(self._unsaved_bytes()))
         try:
             self._child = children.start(command, output=writing)
         except OSError as error:

@@ -7,7 +7,6 @@ the helper, for a bounded time. Processes that the helper starts do not count as
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from holdfast.act.linux import descendants
 from holdfast.act.termination import kill
 from holdfast.decide.restart_budgets import restarted, spent_restarts
 from holdfast.explain.secret_filter import hide, without_secrets
+from holdfast.import_path import module_command
 from holdfast.model.codec import encode
 from holdfast.model.exit_report import Outcome
 from holdfast.model.notice_messages import Beginning, Notice, NoticeKind, NoticePlan
@@ -191,7 +191,7 @@ class Notices:
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
         # The working directory is the user's. -P keeps its modules from replacing ours.
-        command = (sys.executable, "-P", "-m", "holdfast.notices")
+        command = module_command("holdfast.notices")
         try:
             self._child = children.start(command, output=writing, errors=writing, given=reading)
         except OSError as error:

@@ -37,6 +37,10 @@ def find(survey: Survey, job: str) -> JobView:
     """
     if job == LAST and survey.jobs:
         return survey.jobs[0]
+    if not job.isascii():
+        import unicodedata
+
+        job = unicodedata.normalize("NFC", job)  # as names of jobs are
     for view in survey.jobs:
         if view.id == job:
             return view

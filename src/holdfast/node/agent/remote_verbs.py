@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import children
+from holdfast.import_path import module_command
 
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, Reactor
@@ -51,7 +51,7 @@ class VerbRunner:
         if len(self._waiting) >= MOST_WAITING:
             done(False, f"{MOST_WAITING} commands wait already on {os.uname().nodename}: try again")
             return
-        self._waiting.append(([sys.executable, "-P", "-m", "holdfast", *verb.value.split(), *words], done))
+        self._waiting.append(([*module_command("holdfast", *verb.value.split(), *words)], done))
         self._fill()
 
     def close(self) -> None:

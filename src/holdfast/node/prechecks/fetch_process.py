@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from holdfast import children
 from holdfast.catalogue.exit_rows import load
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError
+from holdfast.import_path import module_command
 from holdfast.launch.fetch_request import data_directory, order_of
 from holdfast.model.check_results import CheckLine
 from holdfast.model.codec import encode
@@ -78,7 +78,7 @@ class FetchRun:
         try:
             # The working directory is the user's. -P keeps its modules from replacing ours.
             self._child: children.Child | None = children.start(
-                (sys.executable, "-P", "-m", "holdfast.fetch"),
+                module_command("holdfast.fetch"),
                 output=writing,
                 errors=wrong,
                 given=asking,

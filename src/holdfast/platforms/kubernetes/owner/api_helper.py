@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.children import Child, start
+from holdfast.import_path import module_command
 from holdfast.platforms.kubernetes.objects.client_messages import (
     MOST_LINE_BYTES,
     TEMPORARY,
@@ -137,7 +137,7 @@ class ApiHelper:
         """Start the client process, and send it every open watch. After a failure try again later."""
         if self._again is not None or self._closed:
             return
-        command = [sys.executable, "-P", "-m", "holdfast.platforms.kubernetes.client"]
+        command = [*module_command("holdfast.platforms.kubernetes.client")]
         try:
             self._helper = _Helper(self.reactor, command, self._environment, self._on_message, self._ended)
         except OSError:
