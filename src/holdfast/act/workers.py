@@ -56,6 +56,10 @@ class Output(Protocol):
         ...
 
 
+#: Python's exit status after an exception that nothing caught.
+PYTHON_EXCEPTION = 1
+
+
 class Worker(msgspec.Struct):
     """One worker and its process."""
 
@@ -71,6 +75,8 @@ class Worker(msgspec.Struct):
     status_open: bool = True
     #: The time at which the host saw the worker dying, before the kernel reported its exit; None if it did not.
     dying_at: float | None = None
+    #: Seconds that it lived on after its program had ended with an exception, until holdfast ended it; else None.
+    unended_s: float | None = None
 
     @property
     def start_error(self) -> str:
@@ -86,6 +92,9 @@ class Worker(msgspec.Struct):
         so far."""
         exited = info is not None and info.si_code == os.CLD_EXITED
         status = info.si_status if info is not None else None
+        if self.unended_s is not None and not exited:
+            # The signal was holdfast's: the program had ended before, with Python's status for an exception.
+            exited, status = True, PYTHON_EXCEPTION
         rank = self.seat.rank
         return WorkerExit(
             role=self.seat.role,
@@ -101,6 +110,7 @@ class Worker(msgspec.Struct):
             ended_at=now if self.dying_at is None else self.dying_at,
             order=order,
             was_dying=self.dying_at is not None,
+            unended_s=self.unended_s,
             last_words=output.tail(rank, TRAVELLING_BYTES) if not exited or status else "",
             last_words_stream=output.tail_stream(rank),
         )

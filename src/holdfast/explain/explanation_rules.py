@@ -15,6 +15,7 @@ from holdfast.explain import (
     memory_kill_cause,
     openpai_rows,
     requested_stops,
+    sentences,
     system_cause,
     worker_cause,
 )
@@ -25,6 +26,7 @@ from holdfast.explain.log_reader import Reading
 from holdfast.explain.missing_in_collective import recorded
 from holdfast.explain.report_draft import ReportDraft
 from holdfast.explain.row_matcher import Matcher
+from holdfast.explain.unended_rank import unended
 from holdfast.explain.unformed_group import unmet, unreached
 from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest, StopSource
 from holdfast.model.exit_report import OtherRule, Trigger, WorkerExit
@@ -118,6 +120,18 @@ def memory_kill(case: ExplanationCase) -> ReportDraft | None:
     return memory_kill_cause.memory_killed(case.evidence, case.who, case.matcher)
 
 
+def exception_before_a_hang(case: ExplanationCase) -> ReportDraft | None:
+    """A rank that had printed its last exception before a hang was found, and whose process did not end."""
+    found = unended(case.readings, case.evidence)
+    if found is None:
+        return None
+    who, kept = found
+    draft = worker_cause.of_worker(who, case.readings, case.evidence, case.matcher)
+    if draft is not None:
+        draft.remark = draft.remark or kept
+    return draft
+
+
 def hang(case: ExplanationCase) -> ReportDraft | None:
     """A hang that was found before a worker died."""
     found = case.evidence.hang
@@ -133,7 +147,10 @@ def culprit_of_its_own(case: ExplanationCase) -> ReportDraft | None:
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
         return None
-    return worker_cause.of_worker(case.who, case.readings, case.evidence, case.matcher)
+    draft = worker_cause.of_worker(case.who, case.readings, case.evidence, case.matcher)
+    if draft is not None and culprit.exit is not None and (late_s := culprit.exit.unended_s) is not None:
+        draft.remark = draft.remark or f"its process did not end by itself for {sentences.seconds(late_s)}"
+    return draft
 
 
 def lost_store(case: ExplanationCase) -> ReportDraft | None:
@@ -192,6 +209,7 @@ BELIEFS: tuple[Rule, ...] = (
     all_finished,
     device_fault,
     memory_kill,
+    exception_before_a_hang,
     hang,
     culprit_of_its_own,
     lost_store,

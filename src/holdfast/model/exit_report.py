@@ -130,6 +130,8 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     limits: tuple[ProcessLimit, ...] = ()
     #: The CPU time of the worker and of the children that it had waited for.
     cpu_s: float | None = None
+    #: Seconds that its process lived on after its program had ended with an exception, until holdfast ended it.
+    unended_s: float | None = None
 
     @property
     def ok(self) -> bool:

@@ -29,6 +29,7 @@ from holdfast.node.prechecks.attempt_checks import AttemptChecks
 from holdfast.node.signal_handler import SignalHandler
 from holdfast.node.signal_pipe import Signals
 from holdfast.node.stop_files import StopFiles
+from holdfast.node.unended_ranks import UnendedRanks
 from holdfast.node.worker_context import kept_out, nurseries, setting_of, streams
 from holdfast.node.worker_output import WorkerOutput, watch_above
 from holdfast.observe.kernel_log import KernelLog
@@ -124,7 +125,15 @@ class NodeSide:
         self.listen = self._faults.listen
         #: The node's parts, in the order in which they are closed.
         self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during)
-        timed = (checks, self._faults, during, self._host, self._out.pump, saving)
+        unended = UnendedRanks(
+            self._out.pump,
+            lambda: self._host.workers.alive,
+            launch.spec.timers.leftover_s,
+            lambda: self.running,
+            reactor.now(),
+            say,
+        )
+        timed = (checks, self._faults, during, self._host, self._out.pump, saving, unended)
         for station in (*timed, disk_cleaner(part, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)
