@@ -169,5 +169,8 @@ def test_a_request_to_stop_ends_the_wait(holdfast: Holdfast) -> None:
     left = "setsid bash -c 'echo up >up; exec sleep 600' & until [ -e up ]; do sleep 0.05; done"
     process = holdfast.start("run", "--no-checks", "--leftover-wait", "1000", *BASH, left)
     wait_for(holdfast.dir / "up")
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "waiting" in line)
+    assert "waiting up to 16 min 40 s (--leftover-wait) for what rank 0 has left running: sleep 600 (pid " in line
     process.send_signal(signal.SIGTERM)
     holdfast.finish(process)

@@ -74,9 +74,11 @@ class Leftovers:
         """
         due = []
         for pid in pids:
-            if is_dying(pid):
-                continue
             found = self._found.get(pid)
+            if is_dying(pid):
+                if found is not None and found.signalled_at is None:
+                    del self._found[pid]  # it needs no signal, so nothing wakes for it
+                continue
             if found is None:
                 found = self._found[pid] = self._look(pid, now)
             if found.signalled_at is not None or now < self._due(found):
@@ -99,6 +101,24 @@ class Leftovers:
     def next_wake(self) -> float | None:
         """Return when the time of the next leftover is over; None if none waits."""
         return min((self._due(found) for found in self._found.values() if found.signalled_at is None), default=None)
+
+    @property
+    def wait_s(self) -> float:
+        """The seconds that leftovers may take."""
+        return self._wait_s or 0.0
+
+    def waits_since(self) -> float | None:
+        """Return since when the attempt's end waits for a leftover that is no filter; None if it waits for none."""
+        waits = [one.since for one in self._found.values() if one.signalled_at is None and self._counts(one)]
+        return min(waits, default=None)
+
+    def waiting(self, now: float) -> tuple[Leftover, ...]:
+        """Return the leftovers for which the attempt's end waits."""
+        return tuple(
+            Leftover(rank=one.rank, pid=pid, command=one.command, after_s=self._after_s(one, now))
+            for pid, one in self._found.items()
+            if one.signalled_at is None and self._counts(one)
+        )
 
     def forget(self, pids: Collection[int]) -> None:
         """Forget the leftovers that have ended by themselves. `pids`: those that have not ended."""

@@ -27,6 +27,17 @@ def left_running(leftovers: Sequence[Leftover]) -> Iterator[str]:
         yield f"killed what {len(rest)} more ranks had left running: {sum(map(len, rest))} processes"
 
 
+def waits_for(leftovers: Sequence[Leftover], wait_s: float) -> str:
+    """Return a sentence about leftovers that still have time."""
+    first = leftovers[0]
+    who = f"rank {first.rank}" if first.rank is not None else "a rank"
+    more = f" and {len(leftovers) - 1} more" if len(leftovers) > 1 else ""
+    return (
+        f"waiting up to {duration(wait_s)} (--leftover-wait) for what {who} has left running: "
+        f"{first.command} (pid {first.pid}){more}; Ctrl-C ends it"
+    )
+
+
 def with_left_running(report: ExitReport, leftovers: Sequence[Leftover]) -> ExitReport:
     """Return the report with the sentences about leftovers as its last evidence."""
     kind = EvidenceKind.COLLATERAL

@@ -22,6 +22,7 @@ from holdfast.node.checkpoint_watch import CheckpointPoller
 from holdfast.node.devices.device_faults import DeviceFaults, DeviceUse
 from holdfast.node.devices.run_fault_sources import WatchedJob
 from holdfast.node.evidence_collector import MachineLog
+from holdfast.node.leftover_notice import LeftoverNotice
 from holdfast.node.node_part import NodePart, OutputPlaces
 from holdfast.node.node_requests import AgentDriver, NodeParts, NodeRequests
 from holdfast.node.optional_parts import checks_during, disk_cleaner, rendezvous_store, sides_of, torch_timers
@@ -133,7 +134,8 @@ class NodeSide:
             reactor.now(),
             say,
         )
-        timed = (checks, self._faults, during, self._host, self._out.pump, saving, unended)
+        left = LeftoverNotice(self._host.leftovers, say)
+        timed = (checks, self._faults, during, self._host, self._out.pump, saving, unended, left)
         for station in (*timed, disk_cleaner(part, self._host, reactor.now(), say)):
             if station is not None:
                 reactor.deadlines(station.next_wake, station.tick)

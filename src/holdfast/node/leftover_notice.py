@@ -1,0 +1,34 @@
+"""Says for what the end of an attempt waits: processes that ended ranks have left running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.act.leftovers import Leftovers
+from holdfast.explain.left_running import waits_for
+
+#: Seconds after which the wait is no longer a matter of a filter's last lines.
+AFTER_S = 1.0
+
+
+class LeftoverNotice:
+    """Prints one line for an attempt. `say` prints a message."""
+
+    def __init__(self, leftovers: Leftovers, say: Callable[[str], None]) -> None:
+        self._leftovers = leftovers
+        self._say = say
+        self._told = False
+
+    def next_wake(self) -> float | None:
+        since = self._leftovers.waits_since()
+        if since is None:
+            self._told = False
+            return None
+        return None if self._told else since + AFTER_S
+
+    def tick(self, now: float) -> None:
+        self._told = True
+        from holdfast.explain.secret_filter import without_secrets  # imported late: few attempts leave a process
+
+        if waiting := self._leftovers.waiting(now):
+            self._say(waits_for(without_secrets(waiting), self._leftovers.wait_s))
