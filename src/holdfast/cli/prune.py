@@ -37,7 +37,7 @@ def command(
     """Throw old jobs away: their logs, their reports and what the journal knows of them.
 
     Limits that are not given are those of the settings (holdfast config). With JOB, just these jobs. A job that runs,
-    or that has evidence of a device that is kept_out, stays.
+    or that has evidence of a device that is HELD or ISOLATED, stays.
     """
     from holdfast.record.job_pruning import PruneResult, of_this_machine, prune
     from holdfast.settings.resolved_settings import resolve
