@@ -12,8 +12,9 @@ import pytest
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
+from holdfast.launch.jobfile.job_file_mistakes import Mistakes
 from holdfast.launch.jobfile.job_file_reader import load, parsed
-from holdfast.launch.jobfile.openpai_values import MANY
+from holdfast.launch.jobfile.openpai_values import MANY, script_of
 from holdfast.model.job_spec import Completion, Resources
 from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, OnFailure, Prerequisite, Ssh
 
@@ -88,6 +89,11 @@ extras:
 SMALL = "protocolVersion: 2\nname: x\ntype: job\ntaskRoles:\n  w:\n    instances: 3\n    commands: [python t.py]\n"
 
 
+def _script(*commands: str) -> str:
+    """The text that bash reads: each command runs if the one before succeeded."""
+    return "set -o errexit -o nounset -o pipefail\n" + "\ncase $? in 0) ;; *) exit ;; esac\n".join(commands)
+
+
 def _parsed(text: str) -> JobFile:
     return parsed(Path("job.yaml"), text.encode(), here=False)
 
@@ -105,14 +111,16 @@ def test_every_key_of_the_protocol() -> None:
     assert worker.command == (
         "bash",
         "-c",
-        (
-            "{\ngit clone https://Grace@example.org/grace/bench\n} && {\ncd script_bench # here\n} && {\n"
+        _script(
+            "git clone https://Grace@example.org/grace/bench",
+            "cd script_bench # here",
             "python train.py --data https://example.org/b.tgz --model <% $parameters.model %> "
-            "--index $PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX\n} && {\nhdfs dfs -cp out hdfs://10.0.0.1:9000/model\n}"
+            "--index $PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX",
+            "hdfs dfs -cp out hdfs://10.0.0.1:9000/model",
         ),
     )
     assert (server.count, server.completion) == (1, Completion(min_failed=None, min_succeeded=None))
-    assert server.command == ("bash", "-c", "sleep infinity")
+    assert server.command == ("bash", "-c", _script("sleep infinity"))
     assert job.secrets == {"registry": "hunter2hunter2", "token": "cGFzc3dvcmQ"}
     plan = spec.runtime
     assert plan.ssh == Ssh(keys=("ssh-ed25519 AAAA ada",))
@@ -125,10 +133,13 @@ def test_every_key_of_the_protocol() -> None:
         ),
     )
     assert plan.hooks == (
-        Hook(when=HookMoment.BEFORE, command=("bash", "-c", "{\napt-get update\n} && {\napt-get install -y git\n}")),
-        Hook(when=HookMoment.ENDED, command=("bash", "-c", "echo done")),
+        Hook(when=HookMoment.BEFORE, command=("bash", "-c", _script("apt-get update", "apt-get install -y git"))),
+        Hook(when=HookMoment.ENDED, command=("bash", "-c", _script("echo done"))),
         Hook(
-            when=HookMoment.FAILED, command=("bash", "-c", "./tell.sh"), roles=("worker",), on_failure=OnFailure.IGNORE
+            when=HookMoment.FAILED,
+            command=("bash", "-c", _script("./tell.sh")),
+            roles=("worker",),
+            on_failure=OnFailure.IGNORE,
         ),
     )
 
@@ -187,8 +198,18 @@ def test_a_prerequisite_with_commands_of_its_own_is_a_hook_of_its_roles() -> Non
         "{event: taskSucceeds, commands: [./put.sh]}]}\n"
     )
     assert _parsed(f"{text}{SMALL}    prerequisites: [d]\n").spec.runtime.hooks == (
-        Hook(when=HookMoment.BEFORE, command=("bash", "-c", "./get.sh"), roles=("w",), on_failure=OnFailure.IGNORE),
-        Hook(when=HookMoment.SUCCEEDED, command=("bash", "-c", "./put.sh"), roles=("w",), on_failure=OnFailure.IGNORE),
+        Hook(
+            when=HookMoment.BEFORE,
+            command=("bash", "-c", _script("./get.sh")),
+            roles=("w",),
+            on_failure=OnFailure.IGNORE,
+        ),
+        Hook(
+            when=HookMoment.SUCCEEDED,
+            command=("bash", "-c", _script("./put.sh")),
+            roles=("w",),
+            on_failure=OnFailure.IGNORE,
+        ),
     )
 
 
@@ -269,7 +290,7 @@ def test_every_key_of_the_first_protocol() -> None:
     assert (spec.name, spec.image, spec.virtual_cluster, spec.pai) == ("demo", "example/tensorflow", "default", True)
     assert spec.restarts.max_restarts == 2
     worker, server = spec.roles
-    assert worker.command == ("bash", "-c", "from x import y\nz")
+    assert worker.command == ("bash", "-c", _script("from x import y\nz"))
     assert (worker.count, worker.env, worker.ports) == (2, {"A": "1"}, {"http": 2})
     assert worker.resources == Resources(cpus=2, memory_bytes=4 << 30, devices=1)
     assert (worker.completion, server.completion) == (Completion(min_succeeded=1), Completion())
@@ -364,3 +385,35 @@ def test_a_job_file_of_holdfast_has_its_references_judged(tmp_path: Path) -> Non
         load(tmp_path / "job.yaml")
     assert "`roles.w.command`: there is no name in `parameters` 'rl'; expected one of: lr" in wrong.value.message
     assert "`plugins.hooks[0].command`: there is no name in `secrets` 'k'" in wrong.value.message
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("commands", "status", "words"),
+    [
+        (["python3 -c 'raise SystemExit(\"no dataset\")' 2>&1 | tee l"], 1, "no dataset"),
+        (['echo "to $OUTPUT_DRI"'], 1, "OUTPUT_DRI, which is not set"),
+        (["if true; then false; echo after; fi"], 1, ""),
+        (["cd nowhere && echo there"], 1, "nowhere"),
+        (["exit 7"], 7, ""),
+        (["sh -c 'exit 9' # and a note"], 9, ""),
+        (["set +e", "false; echo next"], 0, ""),
+        (["false || true", 'echo "${OUTPUT_DRI:-none}"', "if false; then echo; fi", "true &"], 0, ""),
+        (["cat <<E\n$PAI_TASK_INDEX | b\nE"], 0, ""),
+    ],
+)
+def test_commands_end_at_the_first_that_fails(tmp_path: Path, commands: list[str], status: int, words: str) -> None:
+    role = {"commands": [*commands, "echo THE END"], "completion": {"minFailedInstances": 1}}
+    job = {"protocolVersion": 2, "name": "x", "type": "job", "taskRoles": {"w": role}}
+    done = _run_openpai(tmp_path, json.dumps(job), "--exit-status", "user")
+    assert done.returncode == status, done.stderr
+    assert ("THE END" in done.stdout) == (status == 0)
+    assert words in " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.real
+def test_a_shell_without_pipefail_still_ends_at_a_failure(tmp_path: Path) -> None:
+    for text, expected in (("false; echo on", 1), ("true", 0), ('echo "$NOT_SET_HERE"', 2)):
+        script = script_of(Mistakes(Path("job.yaml")), "commands", [text, "echo end"], "sh")
+        done = subprocess.run(["dash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, "end" in done.stdout) == (expected, expected == 0), done.stderr

@@ -150,6 +150,7 @@ def _launch(
         + (_tried(notices, environment, refuse=many is None and joining is None) if notices is not None else ())
         + job.notes
         + ((python.note,) if python.note else ())
+        + (_hidden_failures(spec) if joining is None else ())
         + _unused_settings(where)
         + _stackless(spec),
         faults=FaultOptions(
@@ -289,6 +290,16 @@ def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tupl
     where = "here" if many else "on one machine"
     ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
     return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
+
+
+def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
+    """Warn about the first command whose pipe hides a worker's failure."""
+    commands = [role.command for role in spec.roles if not role.command[0].rpartition("/")[2].startswith("python")]
+    if not commands:
+        return ()
+    from holdfast.launch.pipeline_status import pipe_warning  # imported late: most commands are a script of Python
+
+    return tuple(filter(None, (pipe_warning(command, Path.cwd()) for command in commands)))[:1]
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:

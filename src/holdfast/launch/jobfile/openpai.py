@@ -22,8 +22,7 @@ from holdfast.launch.jobfile.openpai_values import (
     min_succeeded,
     ports_of,
     restarts_of,
-    script_of,
-    shell,
+    shell_command,
 )
 from holdfast.launch.jobfile.runtime_section import judge_references, parameters_of
 from holdfast.launch.jobfile.secret_values import secrets_of
@@ -300,7 +299,7 @@ def _role(
     return Role(
         name=name,
         count=role.instances,
-        command=(shell(here=here), "-c", script_of(found, f"{where}.commands", commands)),
+        command=shell_command(found, f"{where}.commands", commands, here=here),
         resources=Resources(
             memory_bytes=memory_of(found, f"{where}.resourcePerInstance.memoryMB", asked.memory_mb, here=here),
             cpus=cpus_of(asked.cpu),

@@ -19,8 +19,7 @@ from holdfast.launch.jobfile.openpai_values import (
     min_succeeded,
     ports_of,
     restarts_of,
-    script_of,
-    shell,
+    shell_command,
 )
 from holdfast.model.job_spec import NAME, Completion, JobSpec, Resources, Role
 from holdfast.model.runtime_plan import Prerequisite, RuntimePlan
@@ -122,7 +121,7 @@ def _role(found: Mistakes, where: str, said: Any, env: dict[str, str], here: boo
     return Role(
         name=role.name,
         count=role.task_number,
-        command=(shell(here=here), "-c", script_of(found, f"{where}.command", [role.command])),
+        command=shell_command(found, f"{where}.command", [role.command], here=here),
         env=env,
         resources=Resources(
             memory_bytes=memory_of(found, f"{where}.memoryMB", role.memory_mb, here=here),

@@ -16,6 +16,13 @@ MANY = 100_000
 #: The longest script of a role's commands in bytes: the kernel's limit for one argument is 131,072 (MAX_ARG_STRLEN).
 LONGEST = 120_000
 MOST_PORTS = 1_000
+#: How OpenPAI's runtime starts its shell. An old sh has no `pipefail`, and would end at the unknown option.
+STRICT = {
+    "bash": "set -o errexit -o nounset -o pipefail",
+    "sh": "set -o errexit -o nounset; if (set -o pipefail) 2>/dev/null; then set -o pipefail; fi",
+}
+#: Ends the script if the command before it failed: `errexit` passes over the first part of `a && b`.
+_IF_SUCCEEDED = "case $? in 0) ;; *) exit ;; esac"
 _MIB = 1 << 20
 _LABEL = Lazy(r"[A-Za-z0-9_][A-Za-z0-9_.~-]{0,62}")
 _STRANGE = Lazy(r"[^A-Za-z0-9._-]")
@@ -96,22 +103,23 @@ def image_of(found: Mistakes, where: str, image: str) -> str:
     return image
 
 
-def shell(*, here: bool) -> str:
-    """Return the shell for OpenPAI's commands: bash. `here`: this machine runs them, so sh if it has no bash."""
-    return "bash" if not here or shutil.which("bash") else "sh"
-
-
-def script_of(found: Mistakes, where: str, commands: Sequence[str]) -> str:
-    """Join commands with `&&` into one script, as OpenPAI does.
+def script_of(found: Mistakes, where: str, commands: Sequence[str], shell: str = "bash") -> str:
+    """Join commands into one script, which ends at the first one that fails, as in OpenPAI's runtime.
 
     Each command is on its own lines, so that a comment at its end does not hide the next one.
     """
     lines = [command.strip() for command in commands if command.strip()]
     if not lines:
         found.add(where, "expected at least one command, as in [python train.py]")
-    text = lines[0] if len(lines) == 1 else " && ".join(f"{{\n{line}\n}}" for line in lines)
+    text = f"{STRICT[shell]}\n" + f"\n{_IF_SUCCEEDED}\n".join(lines)
     if "\0" in text:
         found.add(where, "expected text without NUL characters")
     if len(text.encode(errors="surrogateescape")) > LONGEST:
         found.add(where, f"expected at most {LONGEST} bytes; put the commands into a script, and run that")
     return text
+
+
+def shell_command(found: Mistakes, where: str, commands: Sequence[str], *, here: bool) -> tuple[str, ...]:
+    """Return the command that runs a role's commands. `here`: this machine runs them, so sh if it has no bash."""
+    shell = "bash" if not here or shutil.which("bash") else "sh"
+    return shell, "-c", script_of(found, where, commands, shell)
