@@ -4,6 +4,7 @@ the status of the last one."""
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import assert_never
@@ -37,7 +38,7 @@ def pipe_warning(command: Sequence[str], cwd: Path) -> str:
 
     The text is behind `-c`, or in the script that the shell reads; `cwd` is the directory from which it starts.
     """
-    text, place = _shell_text(command, cwd)
+    text, place = shell_text(command, cwd)
     if "|" not in text or "pipefail" in text or "PIPESTATUS" in text or "pipefail" in command:
         return ""
     if (pair := hiding_pipe(text)) is None:
@@ -62,6 +63,25 @@ def hiding_pipe(text: str) -> tuple[str, str] | None:
         if first and last and first not in _SOURCES and first not in _QUESTIONS:
             return first if first not in _GROUP_ENDS else "the commands before it", last
     return None
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """Return the words of each command of a shell's text, as far as they can be split without a shell."""
+    text = re.sub(r"\\\n|(?<=\|)\s*\n", lambda found: " " * len(found[0]), text)
+    plain = _plain(text)
+    found: list[list[str]] = []
+    for pipeline in _PIPELINE.finditer(plain):
+        ends = [*(pipe.start() for pipe in _PIPE.finditer(plain, *pipeline.span())), pipeline.end()]
+        part = text[pipeline.start() : ends[0]].strip(" \t(){}")
+        try:
+            words = shlex.split(part)
+        except ValueError:
+            continue
+        words = words[: next((i for i, word in enumerate(words) if re.match(r"\d*[<>]", word)), None)]
+        while words and words[0] in (*_IN_FRONT, *_QUESTIONS):
+            words = words[1:]
+        found += [words] if words else []
+    return found
 
 
 def _plain(text: str) -> str:
@@ -95,7 +115,7 @@ def _program(text: str, plain: str, start: int, end: int) -> str:
     return ""
 
 
-def _shell_text(command: Sequence[str], cwd: Path) -> tuple[str, str]:
+def shell_text(command: Sequence[str], cwd: Path) -> tuple[str, str]:
     """Return the text that a shell reads, and what it is called in a sentence; empty if no shell runs."""
     for i, word in enumerate(command):
         if word.rpartition("/")[2] not in SHELLS:

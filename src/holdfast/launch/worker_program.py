@@ -29,6 +29,8 @@ def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool
     script = Path(words[0])
     if script.is_dir() and not (script / "__main__.py").exists():
         raise BadUsage(f"{script} is a directory without a __main__.py: expected a Python file", hint=f"ls {script}")
+    if _is_program(script):
+        _refuse_launcher(words)
     if not script.exists():
         near = _nearest(script)
         raise BadUsage(
@@ -44,6 +46,29 @@ def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool
             f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
         )
     return (*before, *words)
+
+
+def _is_program(script: Path) -> bool:
+    """Whether this is the name of a program, and no script of Python: nothing is there, or no text is in it."""
+    if script.suffix or not script.exists():
+        return not script.suffix
+    return script.is_file() and os.access(script, os.R_OK) and script.open("rb").read(4) == b"\x7fELF"
+
+
+def _refuse_launcher(words: tuple[str, ...]) -> None:
+    """Raise BadUsage if the words begin with Python or another launcher: holdfast takes its place."""
+    from holdfast.launch.other_launchers import line, other_command, typed_options  # imported late: a mistake
+
+    if (found := other_command(words)) is None:
+        return
+    typed = typed_options(words)
+    if found.launcher or "/" not in words[0]:
+        python = ()
+    else:
+        python = ("--python", words[0])
+    name = found.launcher or words[0]
+    why = "holdfast takes its place" if found.launcher else "holdfast starts the workers' Python itself"
+    raise BadUsage(f"leave {name} out: {why}", hint=line((*python, *found.words), typed))
 
 
 def _nearest(script: Path) -> str:

@@ -150,7 +150,7 @@ def _launch(
         + (_tried(notices, environment, refuse=many is None and joining is None) if notices is not None else ())
         + job.notes
         + ((python.note,) if python.note else ())
-        + (_hidden_failures(spec) if joining is None else ())
+        + (_nested_launcher(spec) + _hidden_failures(spec) if joining is None else ())
         + _unused_settings(where)
         + _stackless(spec),
         faults=FaultOptions(
@@ -290,6 +290,22 @@ def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tupl
     where = "here" if many else "on one machine"
     ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
     return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
+
+
+def _nested_launcher(spec: JobSpec) -> tuple[str, ...]:
+    """Warn if each of several workers starts another launcher."""
+    workers = spec.world_size * spec.nodes.most
+    commands = [role.command for role in spec.roles if role.count * spec.nodes.most > 1]
+    if not any(_may_launch(command) for command in commands):
+        return ()
+    from holdfast.launch.other_launchers import nested_warning  # imported late: most commands are a script of Python
+
+    return tuple(filter(None, (nested_warning(command, workers, Path.cwd()) for command in commands)))[:1]
+
+
+def _may_launch(command: tuple[str, ...]) -> bool:
+    """Whether the command is more than a script of Python, `python -u train.py`."""
+    return not command[0].rpartition("/")[2].startswith("python") or not "".join(command[2:3]).endswith(".py")
 
 
 def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
