@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast
-from holdfast.launch.other_launchers import line, nested_warning, other_command
+from holdfast.launch.nested_launchers import nested_warning
+from holdfast.settings.other_launchers import line, other_command
 
 SCRIPT = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
 
@@ -100,3 +101,76 @@ def test_a_run_warns_of_a_launcher_in_each_worker(holdfast: Holdfast) -> None:
     assert ran.status == 0 and ran.err.count("each of the 2 workers starts torchrun") == 1
     assert "try: holdfast run --nproc-per-node 3 p.py" in ran.err
     assert "starts torchrun" not in holdfast.run(torchrun, "p.py").err
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("words", "said", "instead"),
+    [
+        ("run --use_env train.py", "--use_env is an option of torch.distributed.launch", "run train.py"),
+        ("run --num_processes=4 train.py -n 1", "is an option of accelerate", "run --nproc-per-node 4 train.py -n 1"),
+        ("run --grace 2 --num_gpus 4 train.py", "an option of deepspeed", "run --grace 2 --nproc-per-node 4 train.py"),
+        ("run -np 4 train.py", "-np is an option of mpirun", "run --nproc-per-node 4 train.py"),
+        ("run -n 4 python train.py", "-n is an option of mpirun", "run --nproc-per-node 4 train.py"),
+        ("run --gpus 2 train.py", "--gpus is an option of srun", "run --nproc-per-node 2 train.py"),
+        ("run --include a:0 train.py", "--hosts A,B chooses machines", "run train.py"),
+        ("torchrun --nproc_per_node 2 train.py", "there is no verb `torchrun`", "run --nproc-per-node 2 train.py"),
+        ("launch --num_processes 2 train.py", "there is no verb `launch`", "run --nproc-per-node 2 train.py"),
+        ("accelerate launch train.py", "there is no verb `accelerate`", "run train.py"),
+        ("mpirun -np 2 python train.py", "there is no verb `mpirun`\n", "run --nproc-per-node 2 train.py"),
+        ("--nproc-per-node=2 train.py", "before the verb", "run --nproc-per-node 2 train.py"),
+        ("run train.sh 3", "train.sh is a shell script", "run --no-python bash train.sh 3"),
+        ("run start --x", "start is a shell script", "run --no-python bash start --x"),
+    ],
+)  # fmt: skip
+def test_words_of_others_are_answered_with_what_to_type(
+    holdfast: Holdfast, words: str, said: str, instead: str
+) -> None:
+    holdfast.script("print('trains')", "train.py")
+    holdfast.script("python train.py\n", "train.sh")
+    holdfast.script("#!/usr/bin/env bash\npython train.py\n", "start")
+    ran = holdfast(*words.split())
+    assert ran.status == 2 and said in ran.err and f"try: holdfast {instead}\n" in ran.err
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("nb.ipynb", '{"cells": []}', "try: jupyter nbconvert --to script nb.ipynb; holdfast run nb.py\n"),
+        ("train.sbatch", "#!/bin/bash\n#SBATCH -N 2\nsrun torchrun t.py\n", "try: sbatch train.sbatch\n"),
+        ("train.slurm", "#!/bin/bash -l\n#SBATCH -N 2\n", "try: sbatch train.slurm\n"),
+    ],
+)
+def test_a_file_that_is_no_script_is_called_by_its_kind(holdfast: Holdfast, name: str, text: str, said: str) -> None:
+    holdfast.script(text, name)
+    ran = holdfast.run(name)
+    assert ran.status == 2 and said in ran.err
+
+
+@pytest.mark.real
+def test_an_option_behind_the_script_is_named(holdfast: Holdfast) -> None:
+    parser = "import argparse; p = argparse.ArgumentParser(); p.add_argument('--lr'); print(p.parse_known_args())"
+    script = holdfast.script(parser, "train.py")
+    ran = holdfast.run("train.py", "--lr", "1", "--nproc_per_node", "4", "--x")
+    assert ran.status == 0
+    assert "put it before; try: holdfast run --no-checks --nproc_per_node 4 train.py --lr 1 --x\n" in ran.err
+    script.write_text(parser.replace("--lr", "--nproc-per-node"))
+    assert "put it before" not in holdfast.run("train.py", "--nproc-per-node", "4").err
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("declared", "words", "fix"),
+    [
+        ("'--lr'", ["--nnodes", "2"], "--nnodes stands behind the script"),
+        ("'--local_rank', required=True", [], "--local_rank is not passed: read the variable LOCAL_RANK"),
+        ("'--lr'", ["--local-rank=0"], "add the argument"),
+    ],
+)
+def test_a_report_names_the_launchers_part(holdfast: Holdfast, declared: str, words: list[str], fix: str) -> None:
+    holdfast.script(
+        f"import argparse; p = argparse.ArgumentParser(); p.add_argument({declared}); p.parse_args()", "t.py"
+    )
+    ran = holdfast.run("t.py", *words)
+    assert "InvalidArguments" in ran.err and fix in " ".join(ran.err.split())

@@ -98,6 +98,15 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
     return tuple(first if len(first) == 1 else begins)
 
 
+def takes_values() -> dict[str, bool]:
+    """Return for each form of an option whether it takes a value."""
+    found = {"--help": False, "-h": False}
+    for typed in (*TORCHRUN, *settings(), *ignored()):
+        found.update(dict.fromkeys(typed.forms, not typed.flag))
+        found.update({typed.off: False} if typed.off else {})
+    return found
+
+
 def read_run_options(args: Sequence[str]) -> RunOptions | None:
     """Parse the options as click would, but without click, whose import takes longer than the rest of a start.
 

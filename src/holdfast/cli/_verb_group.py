@@ -74,11 +74,47 @@ class _Verbs(click.Group):
 
             # torchrun has no verbs: a user who types a script instead of a verb wants to run it.
             script = name.endswith(".py")
-            near = [] if script else difflib.get_close_matches(name, VERBS, n=1)
+            line = "" if script else _run_line(args)
+            near = [] if script or line else difflib.get_close_matches(name, VERBS, n=1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
-            hint = f"holdfast run {name}" if script else "holdfast --help"
+            hint = f"holdfast run {name}" if script else line or "holdfast --help"
             raise click.UsageError(f"there is no verb `{name}`{meant}\n  try: {hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def _run_line(words: Sequence[str]) -> str:
+    """Return the `holdfast run` that stands for another launcher's words, `torchrun --nproc-per-node 2 train.py`."""
+    from holdfast.cli._run_options import takes_values
+    from holdfast.settings.other_launchers import line, other_command, translated
+
+    if words[:1] == ["launch"]:
+        words = ("accelerate", *words)
+    found = other_command(words)
+    if found is None and words[:1] != [] and words[0].startswith("-"):
+        return line(translated(words, takes_values()), ())
+    return line(found.words, ()) if found is not None else ""
+
+
+def _foreign(argv: Sequence[str]) -> str:
+    """Return a sentence, and the line to type, if the words have an option of another launcher; empty otherwise."""
+    from holdfast.cli._run_options import takes_values
+    from holdfast.settings.other_launchers import line, option_name, option_named, translated
+
+    ours = takes_values()
+    words = list(argv)[::-1]
+    while words and words[-1].startswith("-"):
+        word = words.pop()
+        name = option_name(word)
+        if name in ours:
+            if ours[name] and "=" not in word and words:
+                words.pop()
+        elif (found := option_named(word)) is not None:
+            meant = f"expected {found.ours}" if found.ours else found.instead
+            said = f"{word.partition('=')[0]} is an option of {found.owner}, and none of holdfast: {meant}"
+            return f"{said}\n  try: {line(translated(argv, ours), ())}"
+        else:
+            return ""
+    return ""
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -99,7 +135,9 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
     except click.NoSuchOption as error:
         if error.ctx is not None and error.ctx.parent is None:
             said = f"there is no option `{error.option_name}` before the verb; torchrun's stand behind `run`"
-            say(f"{said}\n  try: holdfast run {error.option_name} …")
+            say(f"{said}\n  try: {_run_line(argv)}")
+        elif argv[:1] == ["run"] and (foreign := _foreign(argv[1:])):
+            say(foreign)
         else:
             path = error.ctx.command_path if error.ctx is not None else "holdfast"
             say(f"{error.format_message()}\n  try: {path} --help")

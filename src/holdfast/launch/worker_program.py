@@ -37,15 +37,47 @@ def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool
             f"there is no script {script} in {Path.cwd()}" + (f"; did you mean {near}?" if near else ""),
             hint=f"holdfast run {near}" if near else "ls *.py; holdfast run --no-python COMMAND for what is not Python",
         )
-    if script.suffix in (".yaml", ".yml"):
-        raise BadUsage(
-            f"{script} is no Python script; a job file is given with --job", hint=f"holdfast run --job {script}"
-        )
+    if script.suffix != ".py" and script.is_file():
+        _refuse_other_language(script, words)
     if not os.access(script, os.R_OK):
         raise BadUsage(
             f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
         )
     return (*before, *words)
+
+
+def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
+    """Raise BadUsage for a script of a shell, a notebook, a batch script or a job file."""
+    try:
+        with script.open("rb") as file:
+            begins = file.read(4096).decode(errors="replace")
+    except OSError:
+        return
+    first_line = begins.partition("\n")[0]
+    shell = first_line.startswith("#!") and any(word.endswith("sh") for word in first_line.split())
+    if script.suffix in (".yaml", ".yml"):
+        raise BadUsage(
+            f"{script} is no Python script; a job file is given with --job", hint=f"holdfast run --job {script}"
+        )
+    if shell and "\n#SBATCH " in begins:
+        raise BadUsage(
+            f"{script} is a batch script of Slurm: sbatch reads it, and `holdfast run` stands in it in the place of "
+            "torchrun",
+            hint=f"sbatch {script}",
+        )
+    if shell or script.suffix in (".sh", ".bash"):
+        from holdfast.settings.other_launchers import line, typed_options  # imported late: a mistake
+
+        typed = typed_options(words)
+        raise BadUsage(
+            f"{script} is a shell script, and holdfast run starts a Python script: expected --no-python in front of it",
+            hint=line(("--no-python", "bash", *words), typed),
+        )
+    if script.suffix == ".ipynb" or begins.lstrip()[:1] == "{":
+        raise BadUsage(
+            f"{script} is a notebook, and no Python script: expected a script made of it",
+            hint=f"jupyter nbconvert --to script {script}; holdfast run {script.with_suffix('.py')}",
+        )
 
 
 def _is_program(script: Path) -> bool:
@@ -57,7 +89,7 @@ def _is_program(script: Path) -> bool:
 
 def _refuse_launcher(words: tuple[str, ...]) -> None:
     """Raise BadUsage if the words begin with Python or another launcher: holdfast takes its place."""
-    from holdfast.launch.other_launchers import line, other_command, typed_options  # imported late: a mistake
+    from holdfast.settings.other_launchers import line, other_command, typed_options  # imported late: a mistake
 
     if (found := other_command(words)) is None:
         return

@@ -148,6 +148,7 @@ def _launch(
         stdin=_stdin(settings, here * spec.nodes.most),
         notes=_notes(options, staying, many)
         + (_tried(notices, environment, refuse=many is None and joining is None) if notices is not None else ())
+        + _behind_the_script(options)
         + job.notes
         + ((python.note,) if python.note else ())
         + (_nested_launcher(spec) + _hidden_failures(spec) if joining is None else ())
@@ -292,13 +293,23 @@ def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tupl
     return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
 
 
+def _behind_the_script(options: RunOptions) -> tuple[str, ...]:
+    """Warn if an option of holdfast stands behind the script, which gets it then."""
+    words = options.words
+    if options.module or options.no_python or not any(word.startswith("--") for word in words[1:]):
+        return ()
+    from holdfast.launch.nested_launchers import behind_the_script  # imported late: few scripts get options
+
+    return tuple(filter(None, (behind_the_script(words, Path(words[0])),)))
+
+
 def _nested_launcher(spec: JobSpec) -> tuple[str, ...]:
     """Warn if each of several workers starts another launcher."""
     workers = spec.world_size * spec.nodes.most
     commands = [role.command for role in spec.roles if role.count * spec.nodes.most > 1]
     if not any(_may_launch(command) for command in commands):
         return ()
-    from holdfast.launch.other_launchers import nested_warning  # imported late: most commands are a script of Python
+    from holdfast.launch.nested_launchers import nested_warning  # imported late: most commands are a script of Python
 
     return tuple(filter(None, (nested_warning(command, workers, Path.cwd()) for command in commands)))[:1]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -100,10 +98,10 @@ OPTIONS: dict[str, OtherOption] = {
     "--kill-on-bad-exit": OtherOption(_S, instead="no option is needed: a failed worker ends the attempt"),
 }
 #: torchrun's options that take no value.
-_FLAGS = frozenset({"--standalone", "--no-python", "-m", "--module", "--run-path", "--virtual-local-rank"})
+FLAGS = frozenset({"--standalone", "--no-python", "-m", "--module", "--run-path", "--virtual-local-rank"})
 #: Options that make one job of several launchers, one on each machine.
 _OVER_MACHINES = ("--nnodes", "--num-machines", "--num-nodes", "--hostfile", "-H", "--config-file", "--master-addr")
-_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
+PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 
 
 class OtherCommand(NamedTuple):
@@ -118,7 +116,7 @@ class OtherCommand(NamedTuple):
 
 def option_named(word: str) -> OtherOption | None:
     """Return the other launcher's option that a word (`--num_processes=4`) names."""
-    return OPTIONS.get(_name(word))
+    return OPTIONS.get(option_name(word))
 
 
 def translated(words: Sequence[str], values: Mapping[str, bool] | None = None) -> tuple[str, ...]:
@@ -137,11 +135,11 @@ def _translated(words: Sequence[str], values: Mapping[str, bool] | None = None) 
     rest = list(words)[::-1]
     while rest and rest[-1].startswith("-") and rest[-1] != "--":
         word = rest.pop()
-        name, other = _name(word), option_named(word)
+        name, other = option_name(word), option_named(word)
         if values is not None and name in values:
             other, flag = None, not values[name]
         else:
-            flag = other.flag if other else name in _FLAGS
+            flag = other.flag if other else name in FLAGS
         text = word.partition("=")[2] if "=" in word else None
         if text is None and not flag and len(rest) > 1:
             text = rest.pop()
@@ -155,14 +153,14 @@ def _translated(words: Sequence[str], values: Mapping[str, bool] | None = None) 
         else:
             ours[name] = text
     nodes, workers = ours.get("--nnodes", ""), ours.get("--nproc-per-node", "")
-    if "--num-processes" in map(_name, words) and nodes.isdigit() and workers.isdigit() and int(nodes) > 1:
+    if "--num-processes" in map(option_name, words) and nodes.isdigit() and workers.isdigit() and int(nodes) > 1:
         ours["--nproc-per-node"] = str(int(workers) // int(nodes))  # accelerate counts the workers of all machines
     if nodes == "1":
         del ours["--nnodes"]
     return [*(word for pair in ours.items() for word in pair), *flags], tuple(rest[::-1])
 
 
-def _name(word: str) -> str:
+def option_name(word: str) -> str:
     name = word.partition("=")[0]
     return "--" + name[2:].replace("_", "-") if name.startswith("--") else name
 
@@ -172,7 +170,7 @@ def other_command(words: Sequence[str]) -> OtherCommand | None:
     if not words:
         return None
     program, rest = words[0].rpartition("/")[2], tuple(words[1:])
-    if _PYTHON.fullmatch(program):
+    if PYTHON.fullmatch(program):
         while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
             rest = rest[2:] if rest[0] in ("-X", "-W") else rest[1:]
         if rest[:1] == ("-m",) and rest[1:2] and rest[1] in MODULES:
@@ -198,7 +196,7 @@ def other_command(words: Sequence[str]) -> OtherCommand | None:
 
 def _joins(words: Sequence[str], i: int) -> bool:
     name, _, text = words[i].partition("=")
-    if _name(name) not in _OVER_MACHINES:
+    if option_name(name) not in _OVER_MACHINES:
         return False
     value = text or (words[i + 1] if i + 1 < len(words) else "")
     return value not in ("1", "1:1", "localhost", "127.0.0.1")
@@ -206,14 +204,16 @@ def _joins(words: Sequence[str], i: int) -> bool:
 
 def line(words: Sequence[str], typed: Sequence[str]) -> str:
     """Return the command line that stands for `words`, which were typed behind the options `typed`."""
-    names = {_name(word) for word in typed if word.startswith("-")}
+    names = {option_name(word) for word in typed if word.startswith("-")}
     kept: list[str] = []
     rest = list(words)[::-1]
     while rest and rest[-1].startswith("-") and rest[-1] != "--":
         pair = [rest.pop()]
-        if _name(pair[0]) not in _FLAGS and "=" not in pair[0] and rest:
+        if option_name(pair[0]) not in FLAGS and "=" not in pair[0] and rest:
             pair.append(rest.pop())
-        kept += [] if _name(pair[0]) in names else pair
+        kept += [] if option_name(pair[0]) in names else pair
+    if (inner := other_command(rest[::-1])) is not None:
+        rest = [*inner.words[::-1]]
     return shlex.join(("holdfast", "run", *typed, *kept, *rest[::-1]))
 
 
@@ -223,32 +223,3 @@ def typed_options(words: Sequence[str]) -> list[str]:
     if args[:1] != ["run"] or (words and args[-len(words) :] != list(words)):
         return []
     return [word for word in args[1 : len(args) - len(words)] if word != "--no-python"]
-
-
-def launchers_in(command: Sequence[str], cwd: Path) -> Iterator[OtherCommand]:
-    """Yield the launchers that a worker's command starts: it is one, or a shell's text has one."""
-    from holdfast.launch.pipeline_status import commands_of, shell_text
-
-    text, _ = shell_text(command, cwd)
-    for words in commands_of(text) if text else [list(command)]:
-        while words and (re.match(r"\w+=", words[0]) or words[0] in ("env", "exec", "nohup", "time")):
-            words = words[1:]
-        found = other_command(words)
-        if found is None and len(words) > 2 and _PYTHON.fullmatch(words[0].rpartition("/")[2]):
-            found = other_command([word for word in words[1:] if word != "-u"])
-        if found is not None and not found.launcher:
-            found = other_command(found.words)  # `python /venv/bin/torchrun`
-        if found is not None and found.launcher:
-            yield found
-
-
-def nested_warning(command: Sequence[str], workers: int, cwd: Path) -> str:
-    """Return a sentence if each of several workers starts a launcher that trains by itself; empty otherwise."""
-    found = next((one for one in launchers_in(command, cwd) if not one.joins), None)
-    if workers < 2 or found is None or "HOLDFAST_ATTEMPT" in os.environ:
-        return ""
-    instead = f"; try: {line(found.words, ())}" if found.words else ""
-    return (
-        f"each of the {workers} workers starts {found.launcher}, which begins a job of its own: {workers} jobs run "
-        f"side by side. holdfast takes the place of {found.launcher}{instead}"
-    )

@@ -1,0 +1,73 @@
+"""Finds a launcher below the launcher, and options of the launcher behind the script: both run, and do not what was
+meant."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from holdfast.launch.pipeline_status import commands_of, shell_text
+from holdfast.settings.other_launchers import (
+    FLAGS,
+    PYTHON,
+    OtherCommand,
+    line,
+    option_name,
+    other_command,
+    typed_options,
+)
+
+#: Options of holdfast and of torchrun that few scripts have.
+_OURS_ONLY = frozenset({
+    "--nproc-per-node", "--nnodes", "--node-rank", "--rdzv-endpoint", "--rdzv-backend", "--rdzv-id", "--rdzv-conf",
+    "--standalone", "--max-restarts", "--no-python", "--no-checks", "--hang-timeout",
+})  # fmt: skip
+
+
+def behind_the_script(words: Sequence[str], script: Path) -> str:
+    """Return a sentence if an option of ours stands behind a script that does not know it; empty otherwise."""
+    at = next((i for i, word in enumerate(words) if i and option_name(word) in _OURS_ONLY), 0)
+    if not at:
+        return ""
+    name = option_name(words[at])
+    try:
+        text = script.read_text(errors="replace").replace("-", "_")
+    except OSError:
+        return ""
+    if name[2:].replace("-", "_") in text:
+        return ""
+    pair = words[at : at + 1 + (name not in (*FLAGS, "--no-checks") and "=" not in words[at])]
+    rest = (*words[:at], *words[at + len(pair) :])
+    return (
+        f"{words[at]} stands behind {words[0]}, so the script gets it, and not holdfast: put it before; try: "
+        f"{line((*pair, *rest), typed_options(words))}"
+    )
+
+
+def launchers_in(command: Sequence[str], cwd: Path) -> Iterator[OtherCommand]:
+    """Yield the launchers that a worker's command starts: it is one, or a shell's text has one."""
+    text, _ = shell_text(command, cwd)
+    for words in commands_of(text) if text else [list(command)]:
+        while words and (re.match(r"\w+=", words[0]) or words[0] in ("env", "exec", "nohup", "time")):
+            words = words[1:]
+        found = other_command(words)
+        if found is None and len(words) > 2 and PYTHON.fullmatch(words[0].rpartition("/")[2]):
+            found = other_command([word for word in words[1:] if word != "-u"])
+        if found is not None and not found.launcher:
+            found = other_command(found.words)  # `python /venv/bin/torchrun`
+        if found is not None and found.launcher:
+            yield found
+
+
+def nested_warning(command: Sequence[str], workers: int, cwd: Path) -> str:
+    """Return a sentence if each of several workers starts a launcher that trains by itself; empty otherwise."""
+    found = next((one for one in launchers_in(command, cwd) if not one.joins), None)
+    if workers < 2 or found is None or "HOLDFAST_ATTEMPT" in os.environ:
+        return ""
+    instead = f"; try: {line(found.words, ())}" if found.words else ""
+    return (
+        f"each of the {workers} workers starts {found.launcher}, which begins a job of its own: {workers} jobs run "
+        f"side by side. holdfast takes the place of {found.launcher}{instead}"
+    )
