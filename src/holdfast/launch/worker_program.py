@@ -7,7 +7,10 @@ import re
 from pathlib import Path
 
 from holdfast.errors import BadUsage
+from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import NAME
+
+_BATCH = Lazy(r"(?m)^#(?:SBATCH|PBS|BSUB) ")
 
 
 def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool) -> tuple[str, ...]:
@@ -55,15 +58,12 @@ def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
         return
     first_line = begins.partition("\n")[0]
     shell = first_line.startswith("#!") and any(word.endswith("sh") for word in first_line.split())
-    if script.suffix in (".yaml", ".yml"):
+    if script.suffix in (".yaml", ".yml") or (shell and _BATCH.search(begins)):
+        from holdfast.launch.jobfile.foreign_files import refuse_foreign  # imported late: a mistake
+
+        refuse_foreign(script, begins.encode())
         raise BadUsage(
             f"{script} is no Python script; a job file is given with --job", hint=f"holdfast run --job {script}"
-        )
-    if shell and "\n#SBATCH " in begins:
-        raise BadUsage(
-            f"{script} is a batch script of Slurm: sbatch reads it, and `holdfast run` stands in it in the place of "
-            "torchrun",
-            hint=f"sbatch {script}",
         )
     if shell or script.suffix in (".sh", ".bash"):
         from holdfast.settings.other_launchers import line, typed_options  # imported late: a mistake

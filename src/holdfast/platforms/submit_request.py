@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadUsage
+from holdfast.launch.jobfile.foreign_files import refuse_foreign
 from holdfast.launch.jobfile.job_file_mistakes import malformed
 from holdfast.launch.name_validation import check_names
 from holdfast.platforms.platform import PlatformAccess
@@ -62,6 +63,7 @@ def submit_platforms() -> tuple[PlatformAccess, ...]:
 
 def platform_meant(request: SubmitRequest, text: bytes) -> PlatformAccess:
     """Return the platform that the options or the file's sections choose. Raises `BadUsage`."""
+    refuse_foreign(request.path, text)
     found = access_to(_name_meant(request, text))
     assert found is not None, "its name was looked up"
     return found

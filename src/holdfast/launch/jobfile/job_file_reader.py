@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile import openpai, openpai_v1
+from holdfast.launch.jobfile.foreign_files import refuse_foreign
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.jobfile.job_file_keys import ALIASES, CompletionKeys, JobKeys, ResourceKeys, RestartKeys, RoleKeys
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of, malformed, wrong
@@ -57,7 +58,10 @@ def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, ru
     try:
         data = yaml_value(text)
     except Malformed as error:
+        refuse_foreign(path, text)
         raise malformed(path, error) from None
+    if not isinstance(data, dict) or not ("roles" in data or "taskRoles" in data):
+        refuse_foreign(path, text)
     if not isinstance(data, dict):
         raise wrong(path, "", f"expected a mapping such as `name: x` and `{EXAMPLE}`, got {kind_of(data)}")
     found = Mistakes(path)
