@@ -1,4 +1,5 @@
 """Files of other tools in the place of a job file are called by their kind, with the line to type."""
+# ruff: noqa: E501 - a case stays on its line
 
 from __future__ import annotations
 

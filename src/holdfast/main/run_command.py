@@ -74,7 +74,8 @@ def start(
     settings = resolve(options.settings(), os.environ, where)
     if settings.flag("utc"):
         use_utc()
-    launch = _launch(options, settings, where, render, joining, guard_fd)
+    options, notes = _with_accelerate(options, settings) if joining is None else (options, ())
+    launch = _launch(options, settings, where, render, joining, guard_fd, notes)
     if launch.nodes is not None:
         if guard_fd is not None and guard_fd >= 0:
             raise HandBack  # the guard itself runs this node's part of a job over many nodes
@@ -84,6 +85,31 @@ def start(
     return under_guard(lambda fd: run(launch, fd))
 
 
+def _with_accelerate(options: RunOptions, settings: Settings) -> tuple[RunOptions, tuple[str, ...]]:
+    """Return the options with those of accelerate's config, and a note; its variables go into this process's
+    environment, as in `accelerate launch`, and from there to the workers of all machines.
+    """
+    from holdfast.settings.resolved_settings import SettingSource
+
+    file = settings.text("accelerate-config")
+    if not file or (
+        (options.job or options.command_from) and settings.source("accelerate-config") is not SettingSource.OPTION
+    ):
+        return options, ()
+    if options.job or options.command_from:
+        raise BadUsage(
+            f"--accelerate-config {file} with --{'job' if options.job else 'command-from'}: expected a script",
+            hint=f"holdfast run --accelerate-config {file} train.py",
+        )
+    from holdfast.launch.accelerate_config import accelerate_config  # imported late: few runs have one
+    from holdfast.platforms.platform_registry import platform_around
+
+    config = accelerate_config(Path(file), settings.origin("accelerate-config"))
+    os.environ.update(config.environment)
+    listed = settings.value("hosts") or settings.text("hostfile") or platform_around(os.environ) is not None
+    return config.filled(options, machines=not listed), (config.note,)
+
+
 def _launch(
     options: RunOptions,
     settings: Settings,
@@ -91,6 +117,7 @@ def _launch(
     render: Render,
     joining: AgentJoin | None,
     guard_fd: int | None,
+    notes: tuple[str, ...],
 ) -> Any:
     """Build the launch. Every mistake is found here, before anything starts."""
     python = workers_python(options, settings, warm=bool(settings.flag("warm")))
@@ -146,7 +173,8 @@ def _launch(
         if python.own and in_tree(sys.prefix)
         else None,
         stdin=_stdin(settings, here * spec.nodes.most),
-        notes=_notes(options, staying, many)
+        notes=notes
+        + _notes(options, staying, many)
         + (_tried(notices, environment, refuse=many is None and joining is None) if notices is not None else ())
         + _behind_the_script(options)
         + job.notes
