@@ -85,3 +85,19 @@ def test_a_node_that_cannot_read_what_the_owner_names_leaves_with_the_reason(pai
     assert f"{rules}: no such file" in b.err
     assert a.status != 0
     assert f"it cannot use the settings of the job: {rules}: no such file" in a.err
+
+
+@pytest.mark.parametrize(
+    ("rank", "ends", "status"),
+    [(0, "sys.exit(93)", 93), (1, "sys.exit(93)", 93), (1, "os.kill(os.getpid(), 9)", 137)],
+)
+def test_the_users_status_is_that_of_every_node(pair: Pair, rank: int, ends: str, status: int) -> None:
+    rest = f"wait_for('go')\nif rank == '{rank}': {ends}\ntime.sleep(600)\n"
+    pair.start(rest, "--max-restarts", "0", "--exit-status", "user")
+    pair.go()
+    assert [ran.status for ran in pair.finish()] == [status, status]
+
+
+def test_a_success_is_zero_on_every_node(pair: Pair) -> None:
+    pair.start("", "--max-restarts", "0", "--exit-status", "user")
+    assert [ran.status for ran in pair.finish()] == [0, 0]

@@ -27,6 +27,7 @@ from holdfast.model.actions import RecordAttempt
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.gang_protocol import Report
 from holdfast.model.phrases import Phrase
+from holdfast.node.exit_status import status_of
 from holdfast.node.report_writer import ReportWriter
 from holdfast.node.signal_handler import SignalHandler
 from holdfast.node.signal_pipe import Signals
@@ -197,7 +198,7 @@ class _OwnerProcess:
         )
 
     def carry(self) -> int:
-        """Run until the job's report is final and its nodes have it; return the job's final code."""
+        """Run until the job's report is final and its nodes have it; return the exit status."""
         try:
             now = self._reactor.now()
             self._begin(now)
@@ -222,7 +223,7 @@ class _OwnerProcess:
         finally:
             self._listener.close()
             self._side.close()
-        return exit_status(report.report.code, self._launch.environment)
+        return exit_status(status_of(report.report, self._launch.users_status), self._launch.environment)
 
     def _begin(self, now: float) -> None:
         before = self._birth.number > 1 or self._place.resumed
