@@ -101,3 +101,14 @@ def test_the_users_status_is_that_of_every_node(pair: Pair, rank: int, ends: str
 def test_a_success_is_zero_on_every_node(pair: Pair) -> None:
     pair.start("", "--max-restarts", "0", "--exit-status", "user")
     assert [ran.status for ran in pair.finish()] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "labels"), [("7:", "8:", {"[7-0] ", "[8-1] "}), ("a", "b", {"[a-0] ", "[b-1] "})]
+)
+def test_a_line_has_the_role_of_its_own_node(pair: Pair, first: str, second: str, labels: set[str]) -> None:
+    said = "print('hello from ' + os.environ['ROLE_NAME'])\n"
+    pair.start_a(said, "--role", first)
+    pair.start_b(said, "--role", second)
+    lines = {line for ran in pair.finish() for line in ran.out.splitlines() if "hello" in line}
+    assert lines == {f"{label}hello from {role}" for label, role in zip(sorted(labels), (first, second), strict=True)}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.launch.jobfile.job_file import RunPlace
 from holdfast.launch.torchrun_options import alone, node_range
 from holdfast.launch.typed_job import typed_job
-from holdfast.platforms.platform import LaunchRequest
+from holdfast.platforms.platform import LaunchRequest, OneMachineJob
 from holdfast.platforms.platform_registry import platform_around, platforms_to_start_with, runs_images
 from holdfast.settings.resolved_settings import Settings, SettingSource
 
@@ -57,7 +57,10 @@ def over_machines(
     nodes = node_range(options)
     request = LaunchRequest(options, settings, job_of, nodes, home, guard_fd)
     for platform in platforms_to_start_with(os.environ, settings):
-        if (over := platform.launch(request)) is not None:
+        over = platform.launch(request)
+        if isinstance(over, OneMachineJob):
+            return over.job, None, over.note
+        if over is not None:
             return over.job, over, ""
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not SettingSource.OPTION:

@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.act.guard import WORD
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.worker_output_options import shown
+from holdfast.launch.worker_program import plain_name
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.job_spec import Seat
@@ -79,7 +80,10 @@ class WorkerOutput:
         environment = self._launch.environment
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
-        return line_prefix(seat.role, seat.rank, seat.local_rank, environment, self._fields(seat, directory))
+        fields = self._fields(seat, directory)
+        # A role of another name on this node (`--role` differs) names this node's lines.
+        label = plain_name(fields.get("role_name", ""), seat.role)
+        return line_prefix(label, seat.rank, seat.local_rank, environment, fields)
 
     def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
         """Return the values of the other fields that a prefix template may contain."""

@@ -59,6 +59,14 @@ class LaunchRequest(msgspec.Struct, frozen=True):
         return self.guard_fd is None or self.guard_fd >= 0
 
 
+class OneMachineJob(msgspec.Struct, frozen=True):
+    """A job that the platform's words place on this machine alone."""
+
+    job: JobFile
+    #: Why it runs here, for the user.
+    note: str
+
+
 class EndOfRun(msgspec.Struct, frozen=True):
     """How the previous run of a restarted job ended."""
 
@@ -158,8 +166,10 @@ class Platform(PlatformAccess):
 
     # ------------------------------------------------------------------------------------------------ starting agents
 
-    def launch(self, request: LaunchRequest) -> MultiNodeJob | None:
+    def launch(self, request: LaunchRequest) -> MultiNodeJob | OneMachineJob | None:
         """Return the job over the platform's nodes, with the owner's host and the agents' starter. Raises `BadUsage`.
+
+        OneMachineJob: the user's list of machines has this one alone.
 
         None: the job stays on this machine, or it is started in another way.
         """

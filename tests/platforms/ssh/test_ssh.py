@@ -165,7 +165,7 @@ def test_a_host_that_cannot_be_reached_ends_the_run_before_anything_starts(sshd:
     ("words", "message"),
     [
         (["--hosts", "a,a"], "entry 2: the host a is there twice"),
-        (["--hosts", "a"], "the list names one host, a: expected two or more"),
+        (["--hosts", "a", "--nnodes", "2"], "--nnodes 2 with 1 host: expected as many hosts as nodes"),
         (["--hosts", "a,b", "--nnodes", "3"], "--nnodes 3 with 2 hosts: expected as many hosts as nodes"),
         (["--hosts", "a,b", "--spares", "2"], "one node and --spares 2 with 2 hosts"),
         (["--hosts", "a,b", "--hostfile", "f"], "--hosts and --hostfile: expected one list of hosts"),

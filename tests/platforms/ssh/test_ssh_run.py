@@ -253,3 +253,32 @@ def test_an_owner_or_a_starter_that_is_killed_ends_no_attempt(sshd: Sshd, holdfa
     assert ran.status == 0, ran.err
     assert "attempt 2" not in ran.err
     assert ("is not shown any more" in ran.err) == (name == "holdfast-start")
+
+
+def test_one_host_elsewhere_runs_the_job_over_ssh(sshd: Sshd, holdfast: Holdfast) -> None:
+    (holdfast.dir / "hosts.txt").write_text("node1 slots=2\n")
+    ran = end(holdfast, start(holdfast, sshd, "--hostfile", "hosts.txt", holdfast.script(TELLS)))
+    assert ran.status == 0, ran.err
+    told = [json.loads((holdfast.dir / f"told-{rank}").read_text()) for rank in range(2)]
+    assert {(t["WORLD_SIZE"], t["GROUP_WORLD_SIZE"], t["LOCAL_WORLD_SIZE"]) for t in told} == {("2", "1", "2")}
+    assert ran.err.count("SUCCEEDED") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "workers"),
+    [
+        (["--hostfile", "hosts.txt"], 2),
+        (["--hostfile", "hosts.txt", "--nproc-per-node", "3", "--nnodes", "1"], 2),
+        (["--hosts", "localhost"], 1),
+        (["--hosts", os.uname().nodename, "--nproc-per-node", "3"], 3),
+        (["--hosts", "127.0.0.1:2", "--max-restarts", "1"], 2),
+    ],
+)
+def test_a_list_of_this_machine_alone_is_one_machine(holdfast: Holdfast, words: list[str], workers: int) -> None:
+    (holdfast.dir / "hosts.txt").write_text("# one\n\nlocalhost slots=2\n")
+    ran = holdfast.run("--ssh", "/bin/false", *words, holdfast.script(TELLS))
+    assert ran.status == 0, ran.err
+    assert "names this machine alone" in ran.err
+    assert json.loads((holdfast.dir / "told-0").read_text())["WORLD_SIZE"] == str(workers)
+    refused = holdfast.run(*words, "--nnodes", "2", "job.py")
+    assert refused.status == 2 and "with 1 host: expected as many hosts" in refused.err

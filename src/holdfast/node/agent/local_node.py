@@ -73,4 +73,6 @@ def without_effect(launch: LaunchSpec, welcome: Welcome) -> str:
 
 def _role_here(role: Role, own: dict[str, Role], spec: JobSpec) -> Role:
     mine = own.get(role.name) or (spec.roles[0] if len(spec.roles) == 1 else role)
-    return replace(role, command=mine.command, env=mine.env)
+    # The owner's name of the role stays in names of directories and in reports; the workers see this node's own.
+    own_name = {} if mine.name == role.name else {"ROLE_NAME": mine.name}
+    return replace(role, command=mine.command, env=own_name | mine.env)

@@ -33,7 +33,7 @@ from holdfast.launch.multi_node import (
 )
 from holdfast.launch.torchrun_options import named
 from holdfast.model.job_spec import PlatformJob
-from holdfast.platforms.platform import LaunchRequest, Platform
+from holdfast.platforms.platform import LaunchRequest, OneMachineJob, Platform
 from holdfast.platforms.ssh.host_lists import ListedHost, hostfile, hosts_of
 from holdfast.platforms.ssh.ssh_command import environment_for, environment_there, ssh_words
 from holdfast.platforms.ssh.ssh_starter import HostOrder, SshStarter, look_at
@@ -109,6 +109,23 @@ def _known_addresses(host: str) -> tuple[str, ...]:
         return ()  # ssh may know the name
 
 
+def alone_here(request: LaunchRequest, listed: Sequence[ListedHost]) -> OneMachineJob | None:
+    """Return the job on this machine, with the workers of its slots, if the list names this machine alone.
+
+    A script that writes its list for N hosts works for one host too.
+    """
+    options, settings = request.options, request.settings
+    if len(listed) != 1 or place_here(listed) is None:
+        return None
+    nodes_on(options, request.nodes, settings.count("spares") or 0, 1)
+    job, [host] = request.job_of(False), listed
+    if host.slots is not None and not options.job:
+        roles = tuple(replace(role, count=host.slots) for role in job.spec.roles)
+        job = replace(job, spec=replace(job.spec, roles=roles))
+    which = "hosts" if settings.source("hosts") > settings.source("hostfile") else "hostfile"
+    return OneMachineJob(job=job, note=f"{settings.origin(which)} names this machine alone, {host.host}: it runs here")
+
+
 def over_hosts(
     options: RunOptions,
     settings: Settings,
@@ -127,11 +144,8 @@ def over_hosts(
     range_ = nodes_on(options, nodes, settings.count("spares") or 0, len(listed))
     plan = plan_of(settings, conf, range_, spares=len(listed) - range_[1])
     own = place_here(listed)
-    if not plan.many:
-        raise BadUsage(
-            f"the list names one host, {listed[0].host}: expected two or more; on one host, type the command there",
-            hint="holdfast run train.py" if own is not None else f"ssh -t {listed[0].host} holdfast run train.py",
-        )
+    if own is None:
+        plan = replace(plan, apart=True)
     if own is None:
         slots = 1  # unused: this machine has no worker, and may have no accelerator to count
     else:
@@ -208,7 +222,7 @@ class SshPlatform(Platform):
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
         return None
 
-    def launch(self, request: LaunchRequest) -> MultiNodeJob | None:
+    def launch(self, request: LaunchRequest) -> MultiNodeJob | OneMachineJob | None:
         options, settings = request.options, request.settings
         if options.standalone:
             which = "hosts" if settings.value("hosts") else "hostfile"
@@ -217,12 +231,15 @@ class SshPlatform(Platform):
                 "expected one of the two",
                 hint="holdfast run --hosts A,B train.py",
             )
+        listed = listed_hosts(settings)
+        if (alone := alone_here(request, listed)) is not None:
+            return alone
         readable_again(options)
         return over_hosts(
             options,
             settings,
             request.job_of(True),
-            listed_hosts(settings),
+            listed,
             request.nodes,
             look=request.look,
             guard_fd=request.guard_fd,
