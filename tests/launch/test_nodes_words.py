@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.cli._run_options import read_run_options
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
-from holdfast.launch.multi_node import MultiNodeJob, over_nodes, port_range, rendezvous_conf, shown
+from holdfast.launch.multi_node import MultiNodeJob, endpoint, over_nodes, port_range, rendezvous_conf, shown
 from holdfast.launch.owner_placement import OwnerPlacement, part
 from holdfast.launch.torchrun_options import node_range, with_variables
 from holdfast.model.job_spec import JobSpec, NodePlan, Role
@@ -216,3 +216,12 @@ def test_the_key_of_the_state_directory_is_made_once_and_kept(home: Path) -> Non
     assert first.key_from == str(home / "key")
     assert first.key.hex() not in repr(first)
     assert (home / "key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "options",
+    [RunOptions(nnodes="2", rdzv_endpoint="[fe80::1%eth0]:29500"), RunOptions(nnodes="2", master_addr="fe80::1%2")],
+)
+def test_an_address_with_a_zone_is_refused(options: RunOptions) -> None:
+    with pytest.raises(BadUsage, match="means another machine on each node: expected an address that all nodes reach"):
+        endpoint(options, "static")

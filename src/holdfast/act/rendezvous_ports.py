@@ -25,6 +25,18 @@ class Holder(Protocol):
     def hold(self, attempt: int, port: int) -> int | None: ...
 
 
+def own_loopback() -> str:
+    """Return 127.0.0.1, or ::1 on a machine that has IPv6 alone."""
+    for family, address in ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1")):
+        try:
+            with closing(_socket.socket(family)) as probe:
+                probe.bind((address, 0))
+        except OSError:
+            continue
+        return address
+    return "127.0.0.1"
+
+
 class RendezvousPorts:
     """Chooses a new port for each attempt: an old port may still be in use, or an old process may still
     connect to it."""
@@ -60,8 +72,9 @@ class RendezvousPorts:
         if port is None:
             port = self._first if attempt == 1 else None
         while port is None or port in self._taken.values():
-            with closing(_socket.socket()) as probe:
-                probe.bind(("127.0.0.1", 0))
+            loopback = own_loopback()
+            with closing(_socket.socket(_socket.AF_INET6 if ":" in loopback else _socket.AF_INET)) as probe:
+                probe.bind((loopback, 0))
                 port = probe.getsockname()[1]
         return port
 

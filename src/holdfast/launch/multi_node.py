@@ -188,6 +188,12 @@ def endpoint(options: RunOptions, backend: str) -> tuple[str, int]:
             "and its port",
             hint=f"holdfast run --nnodes {options.nnodes} --rdzv-endpoint NODE:{own} …",
         )
+    if "%" in host:
+        raise BadUsage(
+            f"{host}: an address with a zone (%{host.partition('%')[2]}) means another machine on each node: expected "
+            "an address that all nodes reach",
+            hint="ip -brief address  (an address that does not begin with fe80)",
+        )
     if ":" in host and plain(host).count(":") < 2:
         raise BadUsage(
             f"{named(options, 'rdzv_endpoint')}: expected HOST:PORT; IPv6 is written [fd00::1]:{own}", hint=_HINT

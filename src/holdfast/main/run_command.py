@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.act.guard import HandBack
 from holdfast.act.open_files import make_room
+from holdfast.act.rendezvous_ports import own_loopback
 from holdfast.bundle_detection import in_tree
 from holdfast.errors import BadUsage
 from holdfast.launch.interpreter import workers_python
@@ -164,7 +165,7 @@ def _launch(
         verbose=bool(settings.flag("verbose")),
         as_events=bool(settings.flag("events")),
         run_id=options.rdzv_id or "",
-        master_addr=addr or "127.0.0.1",
+        master_addr=addr or own_loopback(),
         master_port=number(options, "master_port", port, 1, 65535),
         virtual_local_rank=options.virtual_local_rank,
         python=python.path,

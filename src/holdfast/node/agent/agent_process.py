@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.act.console import open_consoles
+from holdfast.act.rendezvous_ports import own_loopback
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
 from holdfast.model import events as ev
@@ -68,7 +69,7 @@ def serve(
     """
     gc.enable()
     # An owner on this node listens on every address; loopback needs no name resolution.
-    host = order.host if owners_place is None else "127.0.0.1"
+    host = order.host if owners_place is None else own_loopback()
     agent = _AgentProcess(launch, order, clock, birth, AgentIdentity(agent_id, boot, memory_kill), owners_place)
     try:
         return agent.carry(host, port)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
+from holdfast.act.rendezvous_ports import own_loopback
 from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import NodesOrder
 
@@ -59,17 +60,18 @@ def _cannot(port: int, error: OSError) -> BadUsage:
 def listen(port: int, *, only_here: bool = False) -> socket.socket:
     """Open a socket that listens on every address of this machine, IPv4 and IPv6. Raises OSError.
 
-    `only_here`: listen on 127.0.0.1, which no other machine reaches.
+    `only_here`: listen on 127.0.0.1, or ::1 without IPv4, which no other machine reaches.
     """
+    here = own_loopback() if only_here else ""
     try:
-        listener = socket.socket(socket.AF_INET if only_here else socket.AF_INET6, socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_INET if "." in here else socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # the kernel has no IPv6
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if listener.family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind(("127.0.0.1" if only_here else "", port))
+        listener.bind((here, port))
         listener.listen(_WAITING)
     except OSError:
         listener.close()
