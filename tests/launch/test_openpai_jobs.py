@@ -320,19 +320,27 @@ taskRoles:
     dockerImage: i
     commands:
       - "export TOLD=$PAI_TASK_ROLE_helper_HOST_LIST # the next command has it"
-      - echo "$PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX <% $parameters.word %> $TOLD" '<% $secrets.token %>' > out.$RANK
-      - tr '\\0' ' ' < /proc/$$/cmdline > words.$RANK
+      - exec > $OUT/o.$RANK
+      - echo "$PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX <% $parameters.word %> $TOLD" '<% $secrets.token %>'
+      - tr '\\0' ' ' < /proc/$$/cmdline > $OUT/words.$RANK
   helper:
     commands: [sleep 60]
     completion: {minSucceededInstances: -1}
 """
 
 
+def _kept(tmp_path: Path) -> list[Path]:
+    """The files of the record; links lead to the user's own."""
+    found = (tmp_path / "home").rglob("*")
+    return [path for path in found if path.is_file() and not path.is_symlink()]
+
+
 def _run_openpai(tmp_path: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "job.yaml").write_text(text)
     return subprocess.run(
         [sys.executable, "-m", "holdfast", "run", "--no-checks", *words, "--job", "job.yaml"], cwd=tmp_path,
-        env={**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path / "home"), "OUT": str(tmp_path)},
+        capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
 
@@ -343,9 +351,9 @@ def test_a_job_of_openpai_runs_on_one_machine(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "image example/i: no container is started here" in done.stderr
     for index in range(2):
-        assert (tmp_path / f"out.{index}").read_text() == f"{index} 0.10 127.0.0.1 s3cr3t-t0ken\n"
+        assert (tmp_path / f"o.{index}").read_text() == f"{index} 0.10 127.0.0.1 s3cr3t-t0ken\n"
         assert "s3cr3t" not in (tmp_path / f"words.{index}").read_text()
-    kept = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
+    kept = b"".join(path.read_bytes() for path in _kept(tmp_path))
     assert b"s3cr3t" not in kept
 
 
@@ -355,8 +363,7 @@ def test_a_secret_that_a_worker_prints_is_not_in_its_report(tmp_path: Path) -> N
         tmp_path, OPENPAI_JOB.replace("- tr", "- echo got <% $secrets.token %> >&2; exit 3 #"), "--verbose"
     )
     assert done.returncode != 0 and "got ***" in done.stderr
-    home = tmp_path / "home"
-    kept = [path for path in home.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
+    kept = [path for path in _kept(tmp_path) if b"s3cr3t" in path.read_bytes()]
     assert {path.name for path in kept} <= {"stderr.log"}
 
 
@@ -417,3 +424,43 @@ def test_a_shell_without_pipefail_still_ends_at_a_failure(tmp_path: Path) -> Non
         script = script_of(Mistakes(Path("job.yaml")), "commands", [text, "echo end"], "sh")
         done = subprocess.run(["dash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, "end" in done.stdout) == (expected, expected == 0), done.stderr
+
+
+TWO_TASKS = """\
+protocolVersion: 2
+name: two_tasks
+type: job
+jobRetryCount: 1
+taskRoles:
+  worker:
+    instances: 2
+    commands:
+      - mkdir work
+      - cd work
+      - 'test "$PWD" = "$PAI_WORK_DIR/work"'
+      - echo "$PAI_TASK_INDEX" > index
+      - touch "$OUT/up-$RANK.$HOLDFAST_ATTEMPT"
+      - while test "$(ls $OUT/*.$HOLDFAST_ATTEMPT | wc -l)" -lt 2; do sleep 0.1; done
+      - test "$(cat index)" = "$PAI_TASK_INDEX"
+      - cat ../code.txt
+      - test "$HOLDFAST_ATTEMPT" = 2
+"""
+
+
+@pytest.mark.real
+def test_each_task_on_a_machine_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "code.txt").write_text("the code\n")
+    done = _run_openpai(tmp_path, TWO_TASKS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("each task here starts in a directory of its own") == 1
+    assert not (tmp_path / "work").exists()
+    works = sorted(path.relative_to(tmp_path) for path in (tmp_path / "home").rglob("attempt-2/*/work/work/index"))
+    assert [path.parts[-4] for path in works] == ["worker-0", "worker-1"]
+
+
+@pytest.mark.real
+def test_a_task_alone_on_its_machine_starts_where_the_job_does(tmp_path: Path) -> None:
+    job = TWO_TASKS.replace("instances: 2", "instances: 1").partition("      - 'test")[0]
+    done = _run_openpai(tmp_path, job)
+    assert done.returncode == 0 and "directory of its own" not in done.stderr
+    assert (tmp_path / "work").is_dir()

@@ -40,7 +40,7 @@ class PeerEnvironment:
         runtime = self._spec.runtime
         self._beside = [word for daemon in runtime.daemons for word in daemon.command]
         self._beside += [word for hook in runtime.hooks for word in hook.command]
-        self._user, self._cwd = _user(), str(setting.cwd)
+        self._user, self._cwd_of = _user(), setting.cwd_of
         path = setting.logs / f"attempt-{attempt}" / FILE
         try:
             replace_file(path, openpai_variables.file_text(self._names).encode())
@@ -86,7 +86,12 @@ class PeerEnvironment:
         """Return the worker's environment with its peers' addresses; variables that its role sets are not changed."""
         role = next(role for role in self._spec.roles if role.name == seat.role)
         said = openpai_variables.variables(
-            self._spec, seat, self._names, user=self._user, attempt=self.attempt, cwd=self._cwd
+            self._spec,
+            seat,
+            self._names,
+            user=self._user,
+            attempt=self.attempt,
+            cwd=str(self._cwd_of(self.attempt, seat, env)),
         )
         said |= (
             openpai_variables.named_in(self._names, (*role.command, role.script, *role.env.values(), *self._beside))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,19 @@ from holdfast.model.process_messages import StartWorker
 
 if TYPE_CHECKING:
     from holdfast.act.command_expansion import RoleExpansion
+
+#: The name of a task's own directory, inside the directory of its worker.
+WORK = "work"
+#: At most this many names of the job's directory are linked into a task's.
+MOST_LINKS = 10_000
+
+
+def lay_out(work: Path, job: Path) -> None:
+    """Make a task's directory, with links to what lies in the job's. Raises OSError."""
+    work.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for path in itertools.islice(job.iterdir(), MOST_LINKS):
+        with contextlib.suppress(FileExistsError):
+            (work / path.name).symlink_to(path)
 
 
 class WorkerConfig(msgspec.Struct, frozen=True):
@@ -55,6 +70,12 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         except OSError:
             pass  # the disk is full or read-only: the output pump reports it, and the worker runs without its files
         return directory
+
+    def cwd_of(self, attempt: int, seat: Seat, env: Mapping[str, str]) -> Path:
+        """Return the directory in which a worker starts. `env`: the worker's environment."""
+        if self.spec.task_directories and env["LOCAL_WORLD_SIZE"] != "1":
+            return self.directory(attempt, seat) / WORK
+        return self.cwd
 
     def environment_of(self, order: StartWorker, directory: Path, meeting: Meeting) -> dict[str, str]:
         """Return a worker's environment. `meeting`: the rendezvous address of its attempt."""

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.act.spawn import Spawned, spawn
-from holdfast.act.worker_config import WorkerConfig
+from holdfast.act.worker_config import WorkerConfig, lay_out
 from holdfast.model.cpu_lists import cpus_of
 from holdfast.model.job_spec import Seat
 from holdfast.model.process_messages import StartWorker
@@ -64,6 +64,8 @@ def ticket_of(
     seat = order.seat
     role = setting.role_of(seat)
     command = setting.command_for(seat, env, directory)
+    if (cwd := setting.cwd_of(order.attempt, seat, env)) != setting.cwd:
+        lay_out(cwd, setting.cwd)
     memory = role.resources.memory_bytes if setting.spec.binds else None
     pipes: list[int] = []
     try:
@@ -80,7 +82,7 @@ def ticket_of(
         command=command,
         written=role.command,
         env=env,
-        cwd=setting.cwd,
+        cwd=cwd,
         stdin_fd=setting.streams.stdin(seat.rank),
         out=(pipes[0], pipes[1]),
         err=(pipes[2], pipes[3]),

@@ -181,6 +181,7 @@ def _launch(
         + job.notes
         + ((python.note,) if python.note else ())
         + (_nested_launcher(spec) + _hidden_failures(spec) if joining is None else ())
+        + _task_directories(spec, here)
         + _unused_settings(where)
         + _stackless(spec),
         faults=FaultOptions(
@@ -356,6 +357,14 @@ def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
     from holdfast.launch.pipeline_status import pipe_warning  # imported late: most commands are a script of Python
 
     return tuple(filter(None, (pipe_warning(command, Path.cwd()) for command in commands)))[:1]
+
+
+def _task_directories(spec: JobSpec, here: int) -> tuple[str, ...]:
+    """Say where tasks that share this machine start, if each has a directory of its own."""
+    if not spec.task_directories or here < 2:
+        return ()
+    where = "PAI_WORK_DIR: attempt-N/ROLE-RANK/work beside its logs"
+    return (f"each task here starts in a directory of its own, as in OpenPAI ({where}), with links to the files here",)
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:

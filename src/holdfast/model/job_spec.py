@@ -213,6 +213,8 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     binds: bool = True
     #: Whether workers get OpenPAI's variables with their peers' addresses; None: only if the job uses them.
     pai: bool | None = None
+    #: Whether workers that share a machine start in a directory of their own each, as in containers.
+    task_directories: bool = False
 
     @property
     def world_size(self) -> int:

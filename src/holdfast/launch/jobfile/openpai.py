@@ -172,6 +172,7 @@ def job_of(
         runtime=msgspec.structs.replace(plan, hooks=(*plan.hooks, *hooks)),
         binds=binds,
         pai=True,
+        task_directories=True,
     )
     secrets = secrets_of(found, keys.secrets, here=fetches) if keys.secrets else {}
     judge_references(found, spec, keys.secrets or (), {"roles": "taskRoles", "command": "commands"})

@@ -96,6 +96,7 @@ def job_of(found: Mistakes, data: Mapping[Any, Any], *, here: bool, binds: bool)
         runtime=RuntimePlan(prerequisites=wanted),
         binds=binds,
         pai=True,
+        task_directories=True,
     )
     return JobFile(spec, None, (), notes=tuple(dict.fromkeys(notes)))
 
