@@ -158,6 +158,15 @@ def test_a_line_begins_as_the_template_says(holdfast: Holdfast) -> None:
     script = holdfast.script("print('hello')")
     ran = holdfast.run("--role", "trainer", script, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=template)
     assert ran.out == "[trainer-0:0]:hello\n"
+    words = ("--log_line_prefix_template", "${local_rank}> ", script)
+    assert holdfast.run(*words, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=template).out == "0> hello\n"
+    assert holdfast.run(script, PET_LOG_LINE_PREFIX_TEMPLATE="$$ ").out == "$ hello\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_option_for_completion_prints_it(holdfast: Holdfast, shell: str) -> None:
+    ran = holdfast("run", "--print-completion", shell)
+    assert (ran.status, ran.out) == (0, holdfast("completion", shell).out) and "_HOLDFAST_COMPLETE" in ran.out
 
 
 # ---------------------------------------------------------------------------------------------- what ends what

@@ -50,6 +50,7 @@ TORCHRUN: tuple[RunOption, ...] = (
     RunOption("local_addr", ("--local-addr",), metavar="ADDR", help="Where the other nodes reach this one. On one machine: as --master-addr, which wins."),
     RunOption("virtual_local_rank", ("--virtual-local-rank",), flag=True, unset=False, help="LOCAL_RANK is 0 in every worker, and each sees its own device only."),
     RunOption("local_ranks_filter", ("--local-ranks-filter",), metavar="R,R", help="Show the output of these local ranks only."),
+    RunOption("log_line_prefix_template", ("--log-line-prefix-template",), metavar="TEMPLATE", help="What each line begins with: ${role_name}, ${rank}, ${local_rank} are filled in.  [[worker-0] ]"),
     RunOption("module", ("-m", "--module"), flag=True, unset=False, help="SCRIPT is a module, as in `python -m`."),
     RunOption("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
     RunOption("run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."),

@@ -17,11 +17,19 @@ WHERE = {
 }
 
 
+SHELLS = sorted(WHERE)
+
+
 @click.command(epilog="\b\n" + "\n".join(WHERE.values()))
-@click.argument("shell", type=click.Choice(sorted(WHERE)))
+@click.argument("shell", type=click.Choice(SHELLS))
 @pipeable
 def command(shell: str) -> None:
     """Print what SHELL needs to complete verbs, options, jobs, checks and failure classes."""
+    print_completion(shell)
+
+
+def print_completion(shell: str) -> None:
+    """Print the script for this shell."""
     from click.shell_completion import get_completion_class
 
     from holdfast.cli._completion_values import VARIABLE

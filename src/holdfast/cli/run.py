@@ -10,6 +10,7 @@ import click
 from holdfast.cli._completion_values import checks
 from holdfast.cli._run_options import ALSO, TORCHRUN, ignored, over_nodes, render, whole
 from holdfast.cli._shared_options import setting_options
+from holdfast.cli.completion import SHELLS, print_completion
 from holdfast.main.run_command import start
 from holdfast.settings.run_options import IGNORED, RunOptions
 
@@ -85,8 +86,25 @@ def _options() -> list[click.Parameter]:
     unused = [
         click.Option([typed.param, *typed.forms], is_flag=typed.flag, default=None, hidden=True) for typed in ignored()
     ]
+    unused.append(
+        click.Option(
+            ["--print-completion"],
+            type=click.Choice(SHELLS),
+            expose_value=False,
+            is_eager=True,
+            hidden=True,
+            callback=_print_completion,
+        )
+    )
     words = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
     return [*torchrun, *ours, *unused, words]
+
+
+def _print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
+    """Print the completion as `holdfast completion` does, for torchrun's option."""
+    if shell is not None:
+        print_completion(shell)
+        context.exit()
 
 
 def _main(**typed: Any) -> None:

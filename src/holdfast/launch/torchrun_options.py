@@ -20,6 +20,7 @@ VALUES = (
     "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "monitor_interval",
     "start_method", "event_log_handler", "role", "local_ranks_filter", "duplicate_stdout_filters",
     "duplicate_stderr_filters", "node_rank", "master_addr", "master_port", "local_addr", "signals_to_handle",
+    "log_line_prefix_template",
 )  # fmt: skip
 FLAGS = ("standalone", "module", "no_python", "run_path", "virtual_local_rank")
 #: Options that a job file sets itself: environment variables do not change them.

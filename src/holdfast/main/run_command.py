@@ -41,6 +41,7 @@ from holdfast.node.devices.visible_devices import must_fit
 from holdfast.node.exit_status import TERMINATION_LOG
 from holdfast.node.job_settings import with_job_settings
 from holdfast.node.outer_process import outer_of
+from holdfast.observe.output_pump import TEMPLATE_VARIABLE
 from holdfast.observe.python_stacks import find_py_spy
 from holdfast.record.local_time import use_utc
 from holdfast.record.state_directory import home_of
@@ -76,6 +77,8 @@ def start(
     if settings.flag("utc"):
         use_utc()
     options, notes = _with_accelerate(options, settings) if joining is None else (options, ())
+    if options.log_line_prefix_template is not None:
+        os.environ[TEMPLATE_VARIABLE] = options.log_line_prefix_template  # for the agents of other nodes too
     launch = _launch(options, settings, where, render, joining, guard_fd, notes)
     if launch.nodes is not None:
         if guard_fd is not None and guard_fd >= 0:

@@ -61,6 +61,8 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     virtual_local_rank: bool = False
     #: The local ranks whose output is shown, separated by commas.
     local_ranks_filter: str | None = None
+    #: The template of each line's prefix, with ${role_name}, ${rank} and ${local_rank}.
+    log_line_prefix_template: str | None = None
     #: The script is the name of a Python module.
     module: bool = False
     #: The script is a command that is run without Python.
