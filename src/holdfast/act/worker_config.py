@@ -54,6 +54,10 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     virtual_local_rank: bool = False
     #: The names of this machine's devices, in their order.
     devices: tuple[str, ...] = ()
+    #: The words in front of an image's address that run a worker in it; () if no image runs.
+    image_words: tuple[str, ...] = ()
+    #: Role → the address of its image.
+    images: Mapping[str, str] = {}
     streams: Streams = msgspec.field(default_factory=Streams)
     #: Returns the job as JSON for its workers, without secrets.
     config: Callable[[], bytes] = bytes

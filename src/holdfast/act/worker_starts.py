@@ -64,6 +64,8 @@ def ticket_of(
     seat = order.seat
     role = setting.role_of(seat)
     command = setting.command_for(seat, env, directory)
+    if setting.image_words and (image := setting.images.get(role.name)):
+        command = (*setting.image_words, image, *command)
     if (cwd := setting.cwd_of(order.attempt, seat, env)) != setting.cwd:
         lay_out(cwd, setting.cwd)
     memory = role.resources.memory_bytes if setting.spec.binds else None

@@ -35,7 +35,7 @@ def _params() -> list[click.Parameter]:
         elif option.metavar:
             values.append(click.Option([name, *option.forms], metavar=option.metavar, help=option.help))
         else:
-            flags.append(click.Option([name, *option.forms], default=None, help=option.help))
+            flags.append(click.Option([name, *option.forms], is_flag=True, default=None, help=option.help))
     return [
         click.Argument(["job"], metavar="JOB.yaml"),
         click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS OF RUN]"),

@@ -51,15 +51,15 @@ def described_job(options: RunOptions, settings: Settings, over_many: bool, plac
             hint=f"holdfast run --job {options.job}",
         )
     job = load(Path(options.job), binds=bool(settings.flag("bind")), runs=not place.hosts_only)
-    return replace(job, notes=(*job.notes, *_not_given(job.spec, place)))
+    return replace(job, notes=(*job.notes, *_not_given(job.spec, place, settings.text("image-runtime") or "none")))
 
 
-def _not_given(spec: JobSpec, place: RunPlace) -> Iterator[str]:
+def _not_given(spec: JobSpec, place: RunPlace, runtime: str) -> Iterator[str]:
     """Yield a note for each key of a job file that needs a container platform."""
     if place.images:
         return
     images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))
-    if images:
+    if images and runtime == "none":
         yield f"image {', '.join(images)}: no container is started here: workers run under this machine's software"
     if spec.virtual_cluster and not place.charged:
         yield f"virtualCluster {spec.virtual_cluster}: a run without a platform is charged to none"

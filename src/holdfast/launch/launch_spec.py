@@ -217,6 +217,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     stdin: int | None = 0
     #: The settings by which devices are watched.
     faults: FaultOptions = FaultOptions()
+    #: The words in front of an image's address that run a worker in it; () if no image runs.
+    image_words: tuple[str, ...] = ()
     #: Notes to print at the start, about options that are ignored.
     notes: tuple[str, ...] = ()
     #: The options for warm starts; None if every worker starts cold.

@@ -144,6 +144,12 @@ def _launch(
     _room_for_files(here, spec.nodes.most + spec.nodes.spares if many is not None and many.order.hosts else 0)
     if not python.own:
         environment = with_our_part(environment)
+    words_before_image: tuple[str, ...] = ()
+    if options.job and (runtime := settings.text("image-runtime") or "none") != "none":
+        from holdfast.launch.image_runtime import image_words  # imported late: few jobs have an image here
+
+        origin = settings.origin("image-runtime")
+        words_before_image = image_words(runtime, origin, spec, environment, Path.cwd(), where)
     if options.job or options.command_from:
         environment.setdefault("PYTHONUNBUFFERED", "1")
     # Every stream is teed unless it is redirected; as in torchrun, the user's own `--tee` wins over a redirect.
@@ -176,6 +182,7 @@ def _launch(
         image_python=partial(workers_python, options, settings, warm=True)
         if python.own and in_tree(sys.prefix)
         else None,
+        image_words=words_before_image,
         stdin=_stdin(settings, here * spec.nodes.most),
         notes=notes
         + _notes(options, staying, many)

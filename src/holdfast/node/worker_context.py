@@ -65,9 +65,18 @@ def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerC
         far=launch.nodes is not None,
         virtual_local_rank=launch.virtual_local_rank,
         devices=devices_here(launch.environment),
+        image_words=launch.image_words,
+        images=_images(launch) if launch.image_words else {},
         streams=streams,
         config=lambda: _config(launch),
     )
+
+
+def _images(launch: LaunchSpec) -> dict[str, str]:
+    from holdfast.launch.image_runtime import image_address  # imported late: few jobs have an image here
+
+    spec = launch.spec
+    return {role.name: image_address(image) for role in spec.roles if (image := role.image or spec.image)}
 
 
 def _config(launch: LaunchSpec) -> bytes:

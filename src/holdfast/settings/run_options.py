@@ -138,6 +138,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     tee: str | None = None
     redirects: str | None = None
     python: str | None = None
+    image_runtime: str | None = None
     accelerate_config: str | None = None
     stdin: str | None = None
     log_dir: str | None = None

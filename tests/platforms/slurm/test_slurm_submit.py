@@ -324,9 +324,17 @@ def test_a_virtual_cluster_is_a_partition_unless_the_section_says_another(tmp_pa
     assert "#SBATCH --partition=gpu\n" in prepare(request, resolve({}, {}, tmp_path), text, cwd=tmp_path).script
 
 
-def test_an_image_is_refused_with_what_runs_it_under_slurm(tmp_path: Path) -> None:
-    with pytest.raises(BadUsage, match=r"image train:1: Slurm runs no image by itself.*\[apptainer, exec"):
-        _prepared(tmp_path, "image: train:1")
+def test_an_image_runs_by_what_the_nodes_have_or_not_at_all(tmp_path: Path) -> None:
+    assert " --image-runtime auto\n" in _prepared(tmp_path, "image: train:1")
+    assert "image-runtime" not in _prepared(tmp_path, "")
+    text = f"{JOB}image: train:1\n"
+    done = _submit(tmp_path, "--platform", "slurm", "--dry-run", "job.yaml", text=text)
+    assert "image train:1: apptainer or singularity on the nodes runs it; --no-image runs without" in done.stderr
+    done = _submit(tmp_path, "--platform", "slurm", "--no-image", "--dry-run", "job.yaml", text=text)
+    assert done.returncode == 0 and done.stdout.endswith(" --image-runtime none\n")
+    assert "image train:1: left out: workers run under the nodes' software" in done.stderr
+    done = _submit(tmp_path, "--dry-run", "job.yaml", text=f"{text}slurm: {{no-image: true}}\n")
+    assert done.returncode == 0 and done.stdout.endswith(" --image-runtime none\n")
 
 
 # --------------------------------------------------------------------------------------------------- the command line

@@ -38,6 +38,7 @@ SUBMIT_OPTIONS = (
     SubmitOption("requeue", ("--requeue/--no-requeue",), "", "Whether Slurm may start it again.  [yes]"),
     SubmitOption("requeue-at-limit", ("--requeue-at-limit/--no-requeue-at-limit",), "",
                  "At the time limit: save, and have Slurm start the job again.  [no]"),
+    SubmitOption("no-image", ("--no-image",), "", "Workers run without the job's image, under the nodes' software."),
     SubmitOption("sbatch", ("--sbatch",), "NAME[=VALUE]", "Any other option of sbatch; repeated.", further=True),
 )
 # fmt: on

@@ -11,9 +11,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage, HoldfastError
+from holdfast.launch.image_runtime import images_of
 from holdfast.launch.jobfile.job_file_mistakes import malformed
 from holdfast.launch.jobfile.job_file_reader import parsed
-from holdfast.model.job_spec import JobSpec, PlatformJob
+from holdfast.model.job_spec import PlatformJob
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.blocking_query import query, run_to_end, trouble_of
 from holdfast.platforms.slurm.job_identity import NAME as SLURM
@@ -69,11 +70,11 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
         key: SlurmValue(value=each.value, origin=each.option, hint="holdfast submit --help")
         for key, each in request.options.items()
     }
-    _no_image(path, job.spec, hint)
     vc = job.spec.virtual_cluster
     charged = {"partition": SlurmValue(value=vc, origin=f"job file {path}: `virtualCluster`", hint=hint)} if vc else {}
     asked = slurm_options([typed, file, charged, *_defaults(request.home)])
     name = str(settings.value("name")) if settings.source("name") is SettingSource.OPTION else job.spec.name
+    images = images_of(job.spec)
     spares = _spares(asked, settings)
     order = SbatchScriptSpec(
         name=name,
@@ -83,7 +84,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
         job_file=str(job_file_place(request.home, job.spec.name, text)),
         source=_harmless(path),
         python=asked.text("python") or sys.executable,
-        words=request.run_words,
+        words=(*(("--image-runtime", "none" if asked.no_image else "auto") if images else ()), *request.run_words),
         version=__version__,
     )
     data = yaml_value(text)  # the file was parsed above, so it is a mapping
@@ -95,6 +96,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
     _must_be_there(asked, "report", start)
     most, workers = asked.nodes[1], job.spec.world_size
     notes = [_doubt(asked, key) for key, _ in asked.further if nearest(key)]
+    notes.append(_image_note(path, images, not asked.no_image))
     if most > workers:
         notes.append(
             f"the {workers} {'worker' if workers == 1 else 'workers'} of {path} cannot use {most} nodes: `count` of a "
@@ -103,16 +105,12 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
     return PreparedScript(order=order, script=made, text=text, home=request.home, notes=tuple(filter(None, notes)))
 
 
-def _no_image(path: Path, spec: JobSpec, hint: str) -> None:
-    """Refuse jobs with an image. Slurm starts no containers by itself, and a run without the image would be worse."""
-    image = next(filter(None, (spec.image, *(role.image for role in spec.roles))), "")
-    if image:
-        raise BadUsage(
-            f"job file {path}: image {image}: Slurm runs no image by itself, and holdfast's steps ask for none: "
-            f"expected a command that starts it, as in [apptainer, exec, --nv, docker://{image}, python, train.py], or "
-            "a batch script with `srun --container-image` (pyxis), and no `image` in the job file",
-            hint=hint,
-        )
+def _image_note(path: Path, images: list[str], runs: bool) -> str:
+    """Return a sentence about the job's images: Slurm starts no containers by itself. Empty if it has none."""
+    if not images:
+        return ""
+    how = "apptainer or singularity on the nodes runs it" if runs else "left out: workers run under the nodes' software"
+    return f"job file {path}: image {', '.join(images)}: {how}" + ("; --no-image runs without" if runs else "")
 
 
 def _defaults(home: Path) -> list[dict[str, SlurmValue]]:

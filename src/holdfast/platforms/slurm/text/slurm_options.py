@@ -57,6 +57,7 @@ OWN: tuple[SlurmKey, ...] = (
     SlurmKey(key="signal", what="a signal before the time limit, in Slurm's words: `B:USR1@120`; drain notices need none", expected="SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS", pattern=r"([RB]{1,2}:)?(SIG)?[A-Z0-9]+(@[0-9]+)?", sbatch="signal"),
     SlurmKey(key="requeue", what="whether Slurm may start the job again, after the loss of a node or a preemption; true unless given", expected="true or false"),
     SlurmKey(key="requeue-at-limit", what="at the time limit the workers save, and Slurm starts the job again: `--requeue-at-limit` of run", expected="true or false"),
+    SlurmKey(key="no-image", what="true: workers run under the nodes' software, and not in the job's image by apptainer or singularity", expected="true or false"),
     SlurmKey(key="comment", what="a comment", expected="a text", sbatch="comment"),
     SlurmKey(key="constraint", what="features that the nodes must have", expected="names of features", sbatch="constraint"),
     SlurmKey(key="exclude", what="nodes that are not wanted: `n[1-3],n7`", expected="names of nodes", sbatch="exclude"),
@@ -116,6 +117,8 @@ class SlurmOptions(Noun, frozen=True, kw_only=True):
     requeue: bool = True
     #: Whether to requeue the job at its time limit; None: not set.
     at_limit: bool | None = None
+    #: Whether workers run under the nodes' software although the job has an image.
+    no_image: bool = False
     #: Values of holdfast's other keys, by key.
     texts: dict[str, str] = {}
     setup: tuple[str, ...] = ()
@@ -153,6 +156,7 @@ def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
         spares=int(_text(BY_KEY["spares"], spares)) if spares is not None else None,
         requeue=_flag(found["requeue"]) if "requeue" in found else True,
         at_limit=_flag(found["requeue-at-limit"]) if "requeue-at-limit" in found else None,
+        no_image=_flag(found["no-image"]) if "no-image" in found else False,
         texts=texts,
         setup=_lines(found["setup"]) if "setup" in found else (),
         further=tuple(_further(key, given) for key, given in found.items() if key not in BY_KEY and _is_there(given)),
@@ -161,7 +165,7 @@ def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
 
 
 #: Own keys whose value is not plain text.
-_JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "setup")
+_JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "no-image", "setup")
 
 
 def nearest(word: str) -> str:
