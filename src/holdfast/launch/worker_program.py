@@ -94,10 +94,7 @@ def _refuse_launcher(words: tuple[str, ...]) -> None:
     if (found := other_command(words)) is None:
         return
     typed = typed_options(words)
-    if found.launcher or "/" not in words[0]:
-        python = ()
-    else:
-        python = ("--python", words[0])
+    python = ("--python", words[0]) if not found.launcher and "/" in words[0] else ()
     name = found.launcher or words[0]
     why = "holdfast takes its place" if found.launcher else "holdfast starts the workers' Python itself"
     raise BadUsage(f"leave {name} out: {why}", hint=line((*python, *found.words), typed))

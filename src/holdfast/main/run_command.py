@@ -144,6 +144,7 @@ def _launch(
     _room_for_files(here, spec.nodes.most + spec.nodes.spares if many is not None and many.order.hosts else 0)
     if not python.own:
         environment = with_our_part(environment)
+    gloo_note = _gloo_interface(environment, many) if many is not None else ()
     words_before_image: tuple[str, ...] = ()
     if options.job and (runtime := settings.text("image-runtime") or "none") != "none":
         from holdfast.launch.image_runtime import image_words  # imported late: few jobs have an image here
@@ -192,6 +193,7 @@ def _launch(
         + ((python.note,) if python.note else ())
         + (_nested_launcher(spec) + _hidden_failures(spec) if joining is None else ())
         + _task_directories(spec, here)
+        + gloo_note
         + _unused_settings(where)
         + _stackless(spec),
         faults=FaultOptions(
@@ -367,6 +369,18 @@ def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
     from holdfast.launch.pipeline_status import pipe_warning  # imported late: most commands are a script of Python
 
     return tuple(filter(None, (pipe_warning(command, Path.cwd()) for command in commands)))[:1]
+
+
+def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[str, ...]:
+    """Name the interface for gloo, which looks up this machine's name, where that name leads to a loopback address."""
+    from holdfast.wire.addresses import interface_towards, own_name_is_loopback
+
+    if environment.get("GLOO_SOCKET_IFNAME") or not (name := interface_towards(many.order.host)):
+        return ()
+    if not own_name_is_loopback():
+        return ()
+    environment["GLOO_SOCKET_IFNAME"] = name
+    return (f"this machine's name leads to no address that other nodes reach: workers get GLOO_SOCKET_IFNAME={name}",)
 
 
 def _task_directories(spec: JobSpec, here: int) -> tuple[str, ...]:

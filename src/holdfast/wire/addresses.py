@@ -120,3 +120,27 @@ def addresses_of(host: str) -> tuple[str, ...]:
             hint=f"getent ahosts {host}",
         ) from None
     return tuple(dict.fromkeys(plain(str(answer[4][0])) for answer in answers))
+
+
+def interface_towards(host: str) -> str:
+    """Return the name of the interface through which this machine reaches a host; empty if it is a loopback interface,
+    or not known."""
+    try:
+        found = interfaces()
+        for address in addresses_of(host):
+            with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 9))  # a datagram socket sends nothing when it connects
+                own = probe.getsockname()[0]
+            if not is_loopback(own):
+                return next((each.name for each in found if each.address == own), "")
+    except (OSError, BadUsage):
+        return ""
+    return ""
+
+
+def own_name_is_loopback() -> bool:
+    """Whether this machine's name leads to no address that other machines reach."""
+    try:
+        return all(is_loopback(address) for address in addresses_of(os.uname().nodename))
+    except BadUsage:
+        return True
