@@ -50,6 +50,24 @@ def test_workers_run_with_the_active_environment(holdfast: Holdfast, other_envir
     assert [attempt["step"] for attempt in ran.report["attempts"]] == [7], "what a worker says of its progress is heard"
 
 
+@pytest.mark.real
+def test_the_python_that_has_the_imports_is_named_and_used_by_auto(holdfast: Holdfast, other_environment: Path) -> None:
+    python = other_environment / "bin" / "python"
+    path = f"{holdfast.dir}:{python.parent}:{holdfast.env['PATH']}"
+    script = holdfast.script("import os.path as p, onlythere\nfrom beside import x\n" + TELLS_PREFIX)
+    holdfast.script("x = 1", "beside.py")
+    ran = holdfast.run(script, PATH=path)
+    assert ran.status != 0
+    assert f"imports onlythere, which holdfast's own Python lacks and {python} has" in ran.err
+    assert f"holdfast run --python {python} … (or --python auto)" in ran.err
+    ran = holdfast.run("--python", "auto", script, PATH=path)
+    assert (ran.status, ran.out) == (0, f"[worker-0] {other_environment}\n"), ran.err
+    for has in ("import decimal\n", "import nowhere_at_all\n"):
+        ran = holdfast.run("--python", "auto", holdfast.script(has + "import sys; print(sys.prefix)"), PATH=path)
+        assert "lacks" not in ran.err and ran.out in ("", f"[worker-0] {sys.prefix}\n")
+    assert holdfast.run("--python", "auto", "--no-python", "true", PATH=path).status == 0
+
+
 @pytest.mark.key
 @pytest.mark.real
 @pytest.mark.parametrize("how", ["option", "PYTHON_EXEC", "HOLDFAST_PYTHON"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.bundle_detection import in_tree
@@ -17,9 +17,12 @@ from holdfast.launch.launch_spec import Interpreter
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 
+#: The value of --python that chooses the Python which has the script's imports.
+AUTO = "auto"
 OLDEST_WARM = (3, 9)
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
 _ASK_S = 30.0
+_FIND = "import importlib.util, sys; sys.exit(any(importlib.util.find_spec(name) is None for name in sys.argv[1:]))"
 
 
 def workers_python(options: RunOptions, settings: Settings, *, warm: bool) -> Interpreter:
@@ -29,12 +32,14 @@ def workers_python(options: RunOptions, settings: Settings, *, warm: bool) -> In
     `warm`: workers may be started warm.
     """
     asked = settings.text("python")
+    if asked == AUTO and (options.job or options.no_python or options.command_from or in_tree(sys.prefix)):
+        asked = None
     if in_tree(sys.prefix):
         return _of_image(options, settings, asked, warm=warm)
     if not (options.job or options.no_python or options.command_from):
         places = [os.environ.get(name) for name in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")]
-        if not asked and all(place in (None, "", sys.prefix) for place in places):
-            return Interpreter(sys.executable)
+        if asked == AUTO or (not asked and all(place in (None, "", sys.prefix) for place in places)):
+            return _by_imports(options, chosen=asked == AUTO)
         return choose(asked, settings.origin("python"), os.environ, Path.cwd())
     if asked and settings.source("python") is SettingSource.OPTION:
         other = "--job" if options.job else "--command-from" if options.command_from else "--no-python"
@@ -43,6 +48,25 @@ def workers_python(options: RunOptions, settings: Settings, *, warm: bool) -> In
             hint=f"holdfast run --python {asked} train.py",
         )
     return Interpreter(sys.executable)
+
+
+def _by_imports(options: RunOptions, *, chosen: bool) -> Interpreter:
+    """Choose holdfast's own Python, or with --python auto the first on PATH that has what the script imports.
+
+    Without it that Python is named: holdfast may be installed apart from the user's packages.
+    """
+    if options.module or not options.words or (not chosen and sys.prefix == sys.base_prefix):
+        return Interpreter(sys.executable)
+    from holdfast.launch.script_imports import missing_imports, pythons  # imported late: it compiles a pattern
+
+    missing = missing_imports(Path(options.words[0]))
+    found = next((path for path in pythons(os.environ) if imports(path, missing)), "") if missing else ""
+    if not found:
+        return Interpreter(sys.executable)
+    if chosen:
+        return choose(found, "--python auto:", os.environ, Path.cwd())
+    lacks = f"{options.words[0]} imports {', '.join(missing)}, which holdfast's own Python lacks and {found} has"
+    return Interpreter(sys.executable, note=f"{lacks}: holdfast run --python {found} … (or --python auto)")
 
 
 def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
@@ -121,6 +145,19 @@ def same_place(path: str, other: str) -> bool:
     """Whether both are the same file in the same directory: the directory identifies a virtual environment."""
     here, there = Path(path).absolute(), Path(other).absolute()
     return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
+
+
+def imports(path: str, modules: Sequence[str]) -> bool:
+    """Whether the Python at this path has all these modules; it imports none."""
+    import subprocess
+
+    try:
+        asked = subprocess.run(
+            [path, "-c", _FIND, *modules], capture_output=True, timeout=_ASK_S, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
 
 
 def _other(path: str, where: str, note: str) -> Interpreter:
