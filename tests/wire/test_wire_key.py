@@ -132,3 +132,11 @@ def test_every_trouble_has_a_sentence_and_a_command(why: ChannelEndKind) -> None
     said = trouble(ChannelEnd(why=why, words="words"), "node1", 29500, Key(RAW))
     assert "node1" in str(said) and said.hint
     assert said.exit_status in (2, 251)
+
+
+def test_without_scp_the_nodes_are_told_to_name_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert copy_command("n1", None).startswith("export HOLDFAST_JOB_KEY=/path/of/one/key  (a mounted secret")
+    (tmp_path / "scp").write_text("#!/bin/sh\n")
+    (tmp_path / "scp").chmod(0o755)
+    assert copy_command("n1", Path("/k")) == "scp -p n1:/k /k"

@@ -76,7 +76,14 @@ def parse_key(data: bytes) -> bytes | None:
 
 
 def copy_command(host: str, path: Path | None) -> str:
-    """Return the command that copies the owner's key from `host` to the node on which it is typed."""
+    """Return the command that copies the owner's key from `host` to the node on which it is typed.
+
+    Where there is no scp, as in most containers, all nodes name one file.
+    """
+    import shutil  # imported late: it imports three compression modules
+
+    if shutil.which("scp") is None:
+        return "export HOLDFAST_JOB_KEY=/path/of/one/key  (a mounted secret or a shared file, the same on every node)"
     there = f"[{host}]" if ":" in host else host
     # A key that came over standard input has no file: name the default one.
     where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
