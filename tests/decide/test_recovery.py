@@ -238,6 +238,22 @@ def test_a_long_run_to_the_very_same_step_is_no_sign_of_progress(reached: int, s
     assert [sign.kind for sign in signs] == seen
 
 
+@pytest.mark.parametrize("name", ["iteration", "epoch", "step"])
+def test_a_count_that_stands_alone_in_its_attempt_is_no_sign_of_progress(name: str) -> None:
+    def signs(count: Count, *before: Count) -> list[SignKind]:
+        history = past_attempts(1, counts=before, parts={"running": 9.0})
+        evidence = AttemptEvidence(attempt=2, workers=())
+        return [sign.kind for sign in signs_of(evidence, (count,), None, history, ran_s=9.0, healthy_s=600.0)]
+
+    first, second = (Count(name=name, value=value, alone=True) for value in (1.0, 2.0))
+    assert signs(second, first) == []
+    assert signs(second) == []
+    assert signs(structs.replace(second, alone=False), first) == [SignKind.COUNT]
+    assert signs(structs.replace(second, alone=False)) == [SignKind.COUNT]
+    assert signs(Count(name="batch", value=5.0), first) == [SignKind.COUNT]
+    assert signs(Count(name=name, value=0.0), first) == []
+
+
 def test_where_there_is_another_node_the_same_failure_is_tried_there_first() -> None:
     said = report_with(fingerprint=SAME)
     assert decide(said, past_attempts(1, report=said), spare=True).kind is DecisionKind.REPLACE

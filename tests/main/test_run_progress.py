@@ -44,6 +44,27 @@ def test_a_job_whose_output_advances_is_not_given_up(holdfast: Holdfast, line: s
     assert "in attempt 5" in report["attempts"][5]["decision"]["reason"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print(f'=== iteration {number} ===', flush=True)",
+        "print(f'srun step {number + 1}', flush=True)",
+        "print(f'run step={os.getpid()} of the launcher', flush=True)",
+        "print(f'epoch {number}, port 295{number}', flush=True); print('step 1', flush=True)",
+    ],
+)
+def test_a_number_that_rises_with_each_attempt_is_no_progress(holdfast: Holdfast, line: str) -> None:
+    script = holdfast.script(
+        f"""
+        import os
+        number = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        {line}
+        raise ValueError("config.hidden_size is not a multiple of num_heads")
+        """
+    )
+    assert decision_kinds(holdfast.run("--max-restarts", "2", script).report) == ["restart", "fail"]
+
+
 @pytest.mark.parametrize("end", ["sys.exit(7)", "os.kill(os.getpid(), signal.SIGSEGV)", "raise ValueError('no')"])
 def test_the_same_failure_twice_ends_a_job_that_prints_the_same_steps(holdfast: Holdfast, end: str) -> None:
     script = holdfast.script(
@@ -138,7 +159,8 @@ def test_the_journal_played_again_sees_the_same_progress(holdfast: Holdfast) -> 
     script = holdfast.script(
         """
         import os, sys
-        print("step", int(os.environ["HOLDFAST_ATTEMPT"]) // 2, flush=True)
+        for step in range(int(os.environ["HOLDFAST_ATTEMPT"]) // 2 + 2):
+            print("step", step, flush=True)
         sys.exit(7)
         """
     )
@@ -152,7 +174,7 @@ def test_the_journal_played_again_sees_the_same_progress(holdfast: Holdfast) -> 
     ]
     assert [[sign.text for sign in record.signs] for record in gang.records] == [
         [],
-        ["the output counts step 1 (step 0 in attempt 1)"],
+        ["the output counts step 2 (step 1 in attempt 1)"],
         [],
     ]
 

@@ -137,4 +137,50 @@ def test_nothing_breaks_it(text: str) -> None:
 
 
 def test_counts_are_small_plain_values() -> None:
-    assert counts_in("step 5") == (Count(name="step", value=5.0),)
+    assert counts_in("step 5") == (Count(name="step", value=5.0, alone=True),)
+
+
+def rising(text: str, *more: str) -> set[str]:
+    return {count.name for count in counts_in(text, *more) if not count.alone}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=== iteration 7 ===\nloading 7 shards\n",
+        "srun step 3\nstart of the run\n",
+        "run step=48123 of the launcher\n",
+        "step=29500\nstep=29500\n",
+        "step 20261126\nstep 20261126\n",
+        "Epoch 7\n" + "batch 3 loss 0.1\n" * 50,
+        "iteration 9 begins\n" + "x" * 60_000 + "\niteration 9 failed\n",
+        "iteration 9 failed, back to\niteration 4\n",
+        f" 37%|{BAR}| 370/1000 [00:10<00:17]\n",
+    ],
+)
+def test_a_number_without_lower_ones_before_it_is_no_series(text: str) -> None:
+    assert rising(text) == set()
+    assert all(count.alone for count in counts_in(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("step 1\nstep 2\n", {"step"}),
+        ("iteration 7\nstep 1\nstep 2\n", {"step"}),
+        ("run step=48123\nstep 1\nstep 2\n", {"step"}),
+        ("step 1\n" + "x" * 9_000 + "\nstep 2\n", {"step"}),
+        ("step 1\n" + "x" * 900_000 + "\nstep 2\n" + "y" * 200_000, {"step"}),
+        ("Train: 3 [100/300]\nTrain: 3 [200/300]\n", {"epoch", "batch of 300"}),
+        ("Epoch 2\nstep 900\nEpoch 3\nstep 100\n", {"epoch", "step"}),
+        ("{'loss': 0.5, 'epoch': 1.25}\n{'loss': 0.5, 'epoch': 1.5}\n", {"epoch"}),
+        ("Epoch 7\n" + "batch 3 loss 0.1\n" * 5000 + "batch 4 loss 0.1\n", {"epoch", "batch"}),
+        (f"\r  1%|{BAR}| 1/100 [00:01<00:09]\r  2%|{BAR}| 2/100 [00:01<00:09]", {"bar of 100"}),
+    ],
+)
+def test_a_number_after_lower_ones_is_a_series(text: str, names: set[str]) -> None:
+    assert rising(text) == names
+
+
+def test_a_series_in_one_stream_outranks_a_number_in_the_other() -> None:
+    assert counts_in("step 1\nstep 2\n", "run step=48123\n") == (Count(name="step", value=2.0),)

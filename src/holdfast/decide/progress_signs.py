@@ -2,7 +2,8 @@
 
 There are five signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a finished
 checkpoint, a run much longer than all before it, and a run of `healthy_s`. The first attempt has no earlier count or
-run to exceed.
+run to exceed. A count that stands alone in its attempt, without lower ones before it, is no progress: the number of a
+restart or a process rises by itself.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def signs_of(
     if history and (sign := _longer(ran_s, history)):
         found.append(sign)
     # If two attempts end at exactly the same counts, the job fails at that place, however long it takes to get there.
-    stuck = bool(counts) and bool(history) and tuple(counts) == history[-1].counts
+    stuck = bool(counts) and bool(history) and _standing(counts) == _standing(history[-1].counts)
     if ran_s >= healthy_s and not stuck:
         found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
     return tuple(found)
@@ -81,6 +82,10 @@ def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
     return tuple(sorted(highest.values(), key=lambda count: (count.name != EPOCH, count.name)))
 
 
+def _standing(counts: Iterable[Count]) -> list[tuple[str, tuple[float, float]]]:
+    return [(count.name, _place(count)) for count in counts]
+
+
 def _place(count: Count) -> tuple[float, float]:
     """Return the sort key of counts of one name: the epoch, then the count within it."""
     return (-1.0 if count.epoch is None else count.epoch, count.value)
@@ -96,14 +101,17 @@ def _step(step: int, history: Sequence[AttemptRecord]) -> Sign | None:
 
 def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign | None:
     """Return a sign for the first count that exceeds all earlier attempts; none if the epoch is lower than before."""
-    if counts and not any(record.counts for record in history):
-        return Sign(kind=SignKind.COUNT, text=f"the output counts {words(counts[0])}, and no earlier attempt counted")
+    series = [count for count in counts if not count.alone]
+    earlier = [count for record in history for count in record.counts]
+    comparable = {count.name for count in earlier} & {count.name for count in counts}
+    if series and not comparable and all(count.alone for count in earlier):
+        return Sign(kind=SignKind.COUNT, text=f"the output counts {words(series[0])}, and no earlier attempt counted")
     for count in counts:
         best = _best(count, history)
         if best is None:
             continue
         known, attempt = best
-        if _place(count) > _place(known):
+        if _place(count) > _place(known) and not count.alone:
             return Sign(
                 kind=SignKind.COUNT, text=f"the output counts {words(count)} ({words(known)} in attempt {attempt})"
             )

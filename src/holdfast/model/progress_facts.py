@@ -42,3 +42,5 @@ class Count(Noun, frozen=True, kw_only=True):
     value: float
     #: The epoch of the count, if the output has one: such a count may begin again in each epoch.
     epoch: float | None = None
+    #: No lower count of this name came before it in the attempt: a number that every attempt may print at its start.
+    alone: bool = False

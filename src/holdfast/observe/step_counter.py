@@ -1,13 +1,16 @@
 """Finds a worker's progress in its output: the last step, epoch or iteration number.
 
 The end of the logs is read once, at the end of an attempt, and never during output. For each name the last number is
-kept. Lines about validation, resuming, downloads or configuration are ignored, and so are numbers without a word that
-names them.
+kept, and whether lower ones came before it: progress is a series, and a number that stands once at the start of an
+attempt is none. Lines about validation, resuming, downloads or configuration are ignored, and so are numbers without a
+word that names them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.progress_facts import Count
@@ -72,9 +75,9 @@ def counts_in(*streams: str) -> tuple[Count, ...]:
     found: dict[str, Count] = {}
     for text in streams:
         for count in _of_stream(text):
-            # If both streams have a count, the higher one is newer.
+            # If both streams have a count, a series comes first, and then the higher one, which is newer.
             known = found.get(count.name)
-            if known is None or (count.epoch or 0, count.value) > (known.epoch or 0, known.value):
+            if known is None or (not count.alone, _place(count)) > (not known.alone, _place(known)):
                 found[count.name] = count
     return _one_bar(found)
 
@@ -94,10 +97,51 @@ def _of_stream(text: str) -> list[Count]:
         if counts:
             if "epoch" not in counts and (before := _epoch_before(text, begin)) is not None:
                 counts = _of_chunk(text[begin:end], before)
-                counts.setdefault("epoch", Count(name="epoch", value=before))
-            return list(counts.values())
+                counts.setdefault("epoch", Count(name="epoch", value=before, alone=True))
+            return _as_series(counts, text, begin)
         end = begin
     return []
+
+
+def _as_series(counts: dict[str, Count], text: str, begin: int) -> list[Count]:
+    """Return the counts after a search for lower ones of their names before `begin`.
+
+    An epoch is also part of a series if a count within it is: a program may print one line for each epoch.
+    """
+    for place in _earlier(text, begin):
+        if not any(count.alone for count in counts.values()):
+            break
+        start = _line_start(text, place - CHUNK_CHARS)
+        before = _every_count(text[start:place], _epoch_before(text, start))
+        for name, count in counts.items():
+            if count.alone and any(_lower(other, count) for other in before if other.name == name):
+                counts[name] = replace(count, alone=False)
+    rising = {count.epoch for count in counts.values() if not count.alone}
+    if "epoch" in counts and counts["epoch"].value in rising:
+        counts["epoch"] = replace(counts["epoch"], alone=False)
+    return list(counts.values())
+
+
+def _earlier(text: str, begin: int) -> Iterator[int]:
+    """Yield the ends of a few chunks before `begin` that may have counts: the nearest first, the log's start last."""
+    end = begin
+    for _ in range(MOST_CHUNKS):
+        end = _last_hint(text, end) if end > 0 else -1
+        if end < 0:
+            return
+        yield end
+        end = _line_start(text, end - CHUNK_CHARS)
+    if end > 0:
+        yield min(end, CHUNK_CHARS)
+
+
+def _place(count: Count) -> tuple[float, float]:
+    return (count.epoch or 0, count.value)
+
+
+def _lower(one: Count, other: Count) -> bool:
+    """Whether the first count is lower; a count with an epoch and a count without one do not compare."""
+    return (one.epoch is None) == (other.epoch is None) and _place(one) < _place(other)
 
 
 def _line_start(text: str, place: int) -> int:
@@ -142,14 +186,24 @@ def _epoch_before(text: str, end: int) -> float | None:
 
 
 def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
-    """Return the last count of each name in the text. `epoch`: the epoch in which the text begins."""
+    """Return the last count of each name in the text, alone if no lower one is before it in the text.
+
+    `epoch`: the epoch in which the text begins.
+    """
     found: dict[str, Count] = {}
+    for count in _every_count(text, epoch):
+        known = found.get(count.name)
+        rises = known is not None and (not known.alone or _lower(known, count))
+        found[count.name] = count if rises else replace(count, alone=True)
+    return found
+
+
+def _every_count(text: str, epoch: float | None) -> Iterator[Count]:
     for line in _lines(text):
         for count in _of_line(line, epoch):
-            found[count.name] = count
+            yield count
             if count.name == "epoch":
                 epoch = count.value
-    return found
 
 
 def _lines(text: str) -> Iterator[str]:
