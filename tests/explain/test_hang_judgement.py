@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec import structs
 
 from holdfast.decide.hang_detection import HangWatch
 from holdfast.explain.hang_judgement import Hung, Judgement, LookAgain, NotHung, gap_s, judge
@@ -41,9 +42,13 @@ class R:
         io: float = 0.0,
         children: float = 0.0,
         child_state: str = "",
+        switches: float = 0.0,
+        faults: float = 0.0,
+        repeats: bool = False,
     ) -> None:
         self.frames, self.state, self.cores, self.waits_in = frames, state, cores, waits_in
         self.word, self.step, self.io, self.children, self.child_state = word, step, io, children, child_state
+        self.switches, self.faults, self.repeats = switches, faults, repeats
 
     def shot(self, rank: int, number: int, at: float) -> RankSnapshot:
         stack: tuple[str, ...] = ()
@@ -51,7 +56,9 @@ class R:
             stack = self.frames if isinstance(self.frames[0], str) else self.frames[number % len(self.frames)]  # type: ignore[assignment]  # told apart by the first element
         pid = 100 + rank
         used = self.cores * (at - START)
-        threads = [ThreadState(tid=pid, pid=pid, state=self.state, waits_in=self.waits_in, frames=stack, cpu_s=used)]
+        switches, faults = (int(per_s * (at - START)) for per_s in (self.switches, self.faults))
+        main = ThreadState(tid=pid, pid=pid, state=self.state, waits_in=self.waits_in, frames=stack, cpu_s=used)
+        threads = [structs.replace(main, switches=1 + switches, faults=faults) if self.state == "R" else main]
         if self.child_state:
             threads.append(ThreadState(tid=pid + 500, pid=pid + 500, name="python (child 600)", state=self.child_state))
         return RankSnapshot(
@@ -62,6 +69,7 @@ class R:
             cpu_s=used + self.children * (at - START),
             io_bytes=int(self.io * (at - START)),
             last_output_at=self.word,
+            repeats=self.repeats,
             last_step=self.step,
         )
 
@@ -250,9 +258,52 @@ def test_a_starved_rank_is_not_asleep() -> None:
 
 
 def test_cpu_without_stacks_is_never_called_a_hang_by_itself() -> None:
-    burning = R(state="R", cores=1.0)
+    burning = R(state="R", cores=1.0, switches=100)
     assert isinstance(judged([burning, R()], 20, 100 * N), LookAgain)
     assert hung([burning, R(state="T")])[0] == (1,)
+
+
+IN_RECV = R(waits_in="recvfrom (tcp_recvmsg)")
+
+
+@pytest.mark.parametrize("other", [R(), IN_RECV, R(waits_in=""), waiting], ids=["futex", "recv", "unknown", "stack"])
+def test_a_rank_that_only_computes_in_place_is_found_without_its_stack(other: R) -> None:
+    spins = R(state="R", cores=1.0, waits_in="")
+    assert isinstance(judged([other, spins, other], 9, 2.9 * N), LookAgain)
+    assert isinstance(judged([other, spins, other], 6, 3.1 * N), LookAgain)
+    culprits, why = hung([other, spins, other], 9, 3.1 * N)
+    assert culprits == (1,)
+    assert why.startswith("rank 1 burns CPU in place, without a system call while ranks 0 and 2 ")
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [R(state="R", cores=1.0, faults=100), R()],
+        [R(state="R", cores=1.0, switches=100), R()],
+        [R(state="R", cores=1.0, children=3.0), R()],
+        [R(state="R", cores=1.0), R(waits_in="clock_nanosleep (hrtimer_nanosleep)")],
+        [R(state="R", cores=1.0), R(waits_in="wait4 (do_wait)")],
+        [R(state="R", cores=1.0), R(state="R", cores=1.0)],
+        [R(state="R", cores=1.0)],
+    ],
+    ids=[
+        "new memory",
+        "system calls",
+        "children compute",
+        "another sleeps",
+        "another waits for its child",
+        "all",
+        "one",
+    ],
+)
+def test_a_rank_that_may_be_computing_is_not_found_without_its_stack(ranks: list[R]) -> None:
+    assert not isinstance(judged(ranks, 20, 100 * N), Hung)
+
+
+def test_lines_that_only_repeat_are_named_in_the_reason() -> None:
+    assert "no rank has printed anything for 40 s" in hung([sleeping, waiting])[1]
+    assert "anything new for 40 s" in hung([R(frames=SLEEP, repeats=True), waiting])[1]
 
 
 def test_a_rank_that_stands_is_found_while_the_waiting_ones_still_print() -> None:

@@ -184,6 +184,40 @@ def test_progress_keeps_a_silent_job_alive(holdfast: Holdfast) -> None:
     assert ran.status == 0
 
 
+BEAT = """
+    import sys, threading, time, holdfast
+    def beat():
+        for number in range(1000):
+            print(time.strftime("%H:%M:%S"), "alive", number, flush=True)
+            time.sleep(0.2)
+    threading.Thread(target=beat, daemon=True).start()
+    for step in range(4):
+        {step}
+    {then}
+"""
+
+
+@pytest.mark.parametrize("step", ["holdfast.progress(step)", "print('step', step, flush=True)"])
+def test_a_heartbeat_line_hides_no_hang(holdfast: Holdfast, step: str) -> None:
+    script = holdfast.script(BEAT.format(step=step, then="time.sleep(1000)"))
+    report = holdfast.run("--hang-timeout", "1.5", "--max-restarts", "0", script, timeout_s=90).report
+    assert report["phrase"] == "HungWorker"
+    assert "no rank has printed anything new for" in report["reason"]
+
+
+def test_a_spinning_rank_is_found_without_its_stack(holdfast: Holdfast, tmp_path: Path) -> None:
+    refuses = tmp_path / "py-spy"
+    refuses.write_text("#!/bin/sh\necho 'Permission denied' >&2\nexit 1\n")
+    refuses.chmod(0o755)
+    script = holdfast.script(COLLECTIVE.replace("{culprit}", "exec('while True: pass')"))
+    ran = holdfast.run(
+        *("--nproc-per-node", "3", "--hang-timeout", "2", "--max-restarts", "0", script),
+        timeout_s=90,
+        PATH=f"{tmp_path}:/usr/bin:/bin",
+    )
+    assert (ran.report["phrase"], ran.report["first"]["rank"]) == ("HungWorker", 1)
+
+
 @pytest.mark.key
 def test_no_progress_twice_is_the_end(holdfast: Holdfast) -> None:
     """The same exception at the same place, and no step further: a third try would end so again."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.explain.rank_motion import Manner, View, view
 from holdfast.explain.sentences import ranks as name_ranks
+from holdfast.explain.wait_rules import WaitTarget
 from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.noun_base import Noun
 
@@ -32,8 +33,8 @@ ALL_SPIN_FACTOR = 2.0
 #: use the CPU at the same place: an endless loop.
 LOOP_LOOKS = 7
 LOOP_FACTOR = 2.0
-#: Number of time-outs without output that are needed if the others wait for a rank whose child process uses the CPU: no
-#: stack shows whether the child makes progress.
+#: Number of time-outs without output that are needed if the others wait for a rank whose child process uses the CPU, or
+#: that uses it without a stack: nothing shows whether it makes progress.
 CHILD_FACTOR = 3.0
 #: Number of looks, of time-outs and of seconds without output, that are needed if ranks use the CPU at one line and no
 #: rank waits for them: an endless loop, or one long computation.
@@ -47,6 +48,8 @@ _TELLING_GAP_S = 1.0
 _STANDS = (Manner.STOPPED, Manner.ASLEEP, Manner.IDLE)
 _WAITS = (Manner.IN_PEERS, Manner.SPINS_IN_PEERS)
 _LOOPS = (Manner.SAME_LINE, Manner.LOOPS, Manner.CHILD_LOOPS)
+#: Targets of a wait without a stack that may be for other ranks: a lock or socket of the library that waits for them.
+_MAYBE_PEERS = (WaitTarget.PEERS, WaitTarget.DEVICE, WaitTarget.THREAD)
 
 
 class NotHung(Noun, frozen=True, kw_only=True):
@@ -179,6 +182,10 @@ def _enough(
     if rest:
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""
+        if any(one.manner is Manner.SPINS for one in rest):
+            if not _all_wait_for(rest, views):
+                return False, f"{_some(rest)} burning CPU, and without stacks its place is not known"
+            return looks >= LOOP_LOOKS and silent_s >= CHILD_FACTOR * timeout_s, f"; the same in {looks} looks"
         if 0 < sum(one.manner in _WAITS for one in views) == len(views) - len(rest):
             factor = CHILD_FACTOR if any(one.manner is Manner.CHILD_LOOPS for one in rest) else LOOP_FACTOR
             return looks >= LOOP_LOOKS and silent_s >= factor * timeout_s, f"; the same in {looks} looks"
@@ -192,6 +199,18 @@ def _enough(
             f"; the same in {looks} looks",
         )
     return True, ""
+
+
+def _all_wait_for(those: Sequence[View], views: Sequence[View]) -> bool:
+    """Whether every other rank waits for peers, or sleeps in a call that may be such a wait; no stack tells more."""
+    others = [one for one in views if one not in those]
+    return bool(others) and all(
+        one.manner in _WAITS
+        or (
+            one.manner is Manner.IDLE and one.main.state != "D" and (one.wait is None or one.wait.waits in _MAYBE_PEERS)
+        )
+        for one in others
+    )
 
 
 def _kept(looks: Sequence[Look]) -> tuple[Look, ...]:
@@ -210,7 +229,10 @@ def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[i
     """
     if len(views) == 1 and not ended:
         return (views[0].rank,), _sentence(views, [])
-    for manners in ((Manner.STOPPED,), (Manner.ASLEEP, Manner.IDLE), (*_LOOPS, Manner.BUSY)):
+    spinning = [one for one in views if one.manner is Manner.SPINS]
+    if spinning and _all_wait_for(spinning, views):
+        return _narrowed(spinning, [one for one in views if one not in spinning])
+    for manners in ((Manner.STOPPED,), (Manner.ASLEEP, Manner.IDLE), (*_LOOPS, Manner.SPINS, Manner.BUSY)):
         those = [one for one in views if one.manner in manners]
         others = [one for one in views if one.manner not in manners]
         if those and (others or manners == (Manner.STOPPED,)):
@@ -254,7 +276,8 @@ def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int,
 
 def _sentence(those: Sequence[View], others: Sequence[View]) -> str:
     least = min(one.silent_s for one in (*those, *others))
-    silence = f"; no rank has printed anything for {least:.0f} s"
+    new = "anything new" if any(one.repeats for one in (*those, *others)) else "anything"
+    silence = f"; no rank has printed {new} for {least:.0f} s"
     if not others:
         return _tell(those) + silence
     return f"{_tell(those)} while {_tell(others)}{silence}"

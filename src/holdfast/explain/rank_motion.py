@@ -80,6 +80,9 @@ IDLE_CORES = 0.05
 IO_MOVES_BYTES_PER_S = 256 * 1024
 #: Limit on the different outlines of stacks that a loop shows over all looks.
 LOOP_OUTLINES = 3
+#: Voluntary switches and page faults per second, below which a running thread only computes in place.
+SPIN_SWITCHES_PER_S = 20.0
+SPIN_FAULTS_PER_S = 20.0
 _STOPPED = ("T", "t")
 _ON_OTHERS = (WaitTarget.PEERS, WaitTarget.DEVICE)
 
@@ -103,6 +106,8 @@ class Manner(enum.StrEnum):
     LOOPS = "loops"
     #: Waits for a child that uses the CPU, without input, output or new processes; the child may be computing.
     CHILD_LOOPS = "child loops"
+    #: Uses the CPU without system calls and without new memory; no stack shows the place.
+    SPINS = "spins"
     #: Uses the CPU; no stack shows the place.
     BUSY = "busy"
     MOVING = "moving"
@@ -119,6 +124,8 @@ class View(Noun, frozen=True, kw_only=True):
     spoke: bool
     #: Whether the rank has printed a line or reported a step in this attempt.
     heard: bool
+    #: Whether the rank has printed since, but only lines that repeat earlier ones.
+    repeats: bool = False
     step: int | None
     #: The thread that shows the rank's place in the last look.
     main: ThreadState
@@ -186,6 +193,8 @@ class View(Noun, frozen=True, kw_only=True):
             case Manner.CHILD_LOOPS:
                 at = self.where.partition(", where it waits")[0]
                 return f"waits in {at} for its child process {self.child}, which burns CPU without an end"
+            case Manner.SPINS:
+                return "burns CPU in place, without a system call"
             case Manner.BUSY:
                 return "burns CPU"
             case Manner.MOVING:
@@ -213,6 +222,7 @@ def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
         silent_s=max(0.0, last.at - word_at),
         spoke=word_at > first.at,
         heard=word_at > started_at,
+        repeats=last.repeats,
         step=last.last_step,
         main=main,
     )
@@ -258,7 +268,7 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
     if idle and _stuck_in_kernel(shots):
         return Manner.ASLEEP
     if len(known) < 2:
-        return _without_stacks(last, known, idle=idle)
+        return _without_stacks(shots, known, idle=idle)
     same = len({signature(frames) for frames in known}) == 1
     if idle:
         if not same and len({outline(frames) for frames in known}) > 1:
@@ -271,13 +281,28 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
     return Manner.SPINS_IN_PEERS if _for_peers(last, known, idle=False) else Manner.SAME_LINE
 
 
-def _without_stacks(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> Manner:
+def _without_stacks(shots: Sequence[RankSnapshot], known: Sequence[tuple[str, ...]], *, idle: bool) -> Manner:
+    last = shots[-1]
     if not idle:
-        return Manner.BUSY
+        return Manner.SPINS if _spins(shots) else Manner.BUSY
     # There is only one stack. Since the rank used no CPU, it was at that place all the time.
     if known:
         return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
     return Manner.IN_PEERS if _peers(_called(last)) else Manner.IDLE
+
+
+def _spins(shots: Sequence[RankSnapshot]) -> bool:
+    """Whether one thread of the rank runs in every look, uses most of its CPU time, and only computes in place."""
+    first, last = shots[0], shots[-1]
+    span_s, used_s = last.at - first.at, last.cpu_s - first.cpu_s
+    running = [{thread.tid: thread for thread in _own(shot) if thread.state == "R"} for shot in shots]
+    for tid in set(running[0]).intersection(*running[1:]):
+        before, now = running[0][tid], running[-1][tid]
+        if now.cpu_s - before.cpu_s < used_s / 2 or now.switches == 0:
+            continue  # other threads compute, or the kernel does not show the switches
+        if now.switches - before.switches <= SPIN_SWITCHES_PER_S * span_s:
+            return now.faults - before.faults <= SPIN_FAULTS_PER_S * span_s
+    return False
 
 
 def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> bool:

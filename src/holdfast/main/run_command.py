@@ -392,12 +392,15 @@ def _task_directories(spec: JobSpec, here: int) -> tuple[str, ...]:
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:
-    """Warn that hang reports may lack stacks without py-spy, while the user can still install it."""
+    """Say what a run with a hang time-out cannot see without py-spy, while the user can still install it."""
     if spec.hang_timeout_s is None:
         return ()
     if find_py_spy():
         return ()
-    lacks = "py-spy is not installed, so some stacks may be missing from a report about a hang"
+    lacks = (
+        "py-spy is not installed: a rank that computes without an end is found only if it makes no system call while "
+        "all others wait for it, and a report about a hang may lack stacks"
+    )
     return (f"{lacks}; install it: pip install py-spy",)
 
 

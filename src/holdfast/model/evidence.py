@@ -157,6 +157,10 @@ class ThreadState(Noun, frozen=True, kw_only=True):
     pid: int = 0
     #: CPU seconds that this thread has used so far.
     cpu_s: float = 0.0
+    #: How often a thread that runs has given up its CPU by itself, and its page faults without input. A thread that
+    #: does nothing but compute in place has next to none of either.
+    switches: int = 0
+    faults: int = 0
     #: The descriptor of its system call, with the file: `0 pipe:[8123]`, `7 /data/shard.bin`.
     file: str = ""
 
@@ -173,6 +177,8 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
     #: Bytes that the process tree has read and written so far through files and pipes. A silent download increases it.
     io_bytes: int = 0
     last_output_at: At | None = None
+    #: Whether the rank has printed since, but only lines that repeat earlier ones.
+    repeats: bool = False
     last_step: int | None = None
     last_step_at: At | None = None
     #: The source of the stacks, `py-spy` or `faulthandler`, or why there are none: `the process is stopped and cannot

@@ -197,6 +197,7 @@ class NodeRequests:
             self._parts.host.workers,
             self._parts.output.pump,
             lambda attempt, rank: self._logs / f"attempt-{attempt}" / names[rank] / "progress",
+            self._launch.spec.hang_timeout_s,
         )
 
     def _link_probe(self) -> LinkProbe:

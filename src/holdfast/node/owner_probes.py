@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from holdfast.model.gang_protocol import (
 from holdfast.observe.link_exchange import PeerPort, PeerProbe
 from holdfast.observe.progress_reader import read_progress
 from holdfast.observe.rank_look import HangProbe, bounded, look_lightly
+from holdfast.observe.repeated_lines import RepeatedLines
 
 if TYPE_CHECKING:
     from holdfast.act.workers import Workers
@@ -28,10 +30,16 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
+#: A program that reports no steps may repeat lines for so many time-outs before they are no sign of life any more.
+REPEATS_FACTOR = 2.0
+
+
 class HangSampler:
     """Samples one node's ranks. One sample runs at a time; a new one replaces it.
 
     `tell` sends the result to the owner. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
+    `timeout_s`: the hang time-out; without one each line is a sign of life, because the warning is about ranks that
+    print nothing.
     """
 
     def __init__(
@@ -41,12 +49,15 @@ class HangSampler:
         workers: Workers,
         output: OutputPump,
         progress_file: Callable[[int, int], Path],
+        timeout_s: float | None,
     ) -> None:
         self._reactor = reactor
         self._tell = tell
         self._workers = workers
         self._output = output
         self._progress_file = progress_file
+        self._timeout_s = timeout_s
+        self._lines: defaultdict[int, RepeatedLines] = defaultdict(RepeatedLines)
         self._asked: LookAtRanks | None = None
         self._probe: HangProbe | None = None
         self._fds: tuple[int, ...] = ()
@@ -55,15 +66,18 @@ class HangSampler:
     def look(self, asked: LookAtRanks, now: float) -> None:
         """Sample the ranks. The owner gets the answer at once, or when the last stack is there."""
         self.close()
+        if self._asked is not None and self._asked.attempt != asked.attempt:
+            self._lines.clear()
         self._asked = asked
         pids = self._workers.pids()
         if asked.closeness is Closeness.WORDS:
             heard = tuple(RankActivity(rank=rank, at=self._heard_at(asked.attempt, rank, now)) for rank in pids)
             self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, heard=heard))
             return
-        outputs = {rank: at for rank in pids if (at := self._output.last_output_at(rank)) is not None}
+        outputs = {rank: at for rank in pids if (at := self._new_line_at(asked.attempt, rank)) is not None}
+        repeating = [rank for rank in outputs if outputs[rank] != self._output.last_output_at(rank)]
         steps = {rank: told for rank in pids if (told := self._progress(asked.attempt, rank)) is not None}
-        look = look_lightly(pids, now, last_output_at=outputs, progress=steps)
+        look = look_lightly(pids, now, last_output_at=outputs, progress=steps, repeating=repeating)
         if asked.closeness is Closeness.LIGHT:
             self._tell(RanksSeen(attempt=asked.attempt, number=asked.number, look=bounded(look)))
             return
@@ -74,8 +88,17 @@ class HangSampler:
         if self._output.paused:
             return now  # a slow terminal blocks the workers' writes, so their silence means nothing
         told = self._progress(attempt, rank)
-        moments = (self._output.last_output_at(rank), told[1] if told is not None else None)
+        moments = (self._new_line_at(attempt, rank), told[1] if told is not None else None)
         return max((at for at in moments if at is not None), default=None)
+
+    def _new_line_at(self, attempt: int, rank: int) -> float | None:
+        """Return when the rank printed its last line that is a sign of life."""
+        at = self._output.last_output_at(rank)
+        if self._timeout_s is None or at is None:
+            return at
+        told = self._progress(attempt, rank) is not None
+        new_at = self._lines[rank].new_at(at, self._output.ends(rank), only_counts=told)
+        return new_at if told or new_at is None or at - new_at > REPEATS_FACTOR * self._timeout_s else at
 
     def _progress(self, attempt: int, rank: int) -> tuple[int, float] | None:
         return read_progress(self._progress_file(attempt, rank))

@@ -298,6 +298,10 @@ class OutputPump:
         times = [s.last_output_at for s in self._ranks.get(rank, ()) if s.last_output_at is not None]
         return max(times, default=None)
 
+    def ends(self, rank: int) -> tuple[bytes, ...]:
+        """Return the ends of the worker's streams, as raw bytes."""
+        return tuple(stream.tail() for stream in self._ranks.get(rank, ()))
+
     def bytes_seen(self, rank: int) -> int:
         """Return the number of bytes that the worker has written to both streams."""
         return sum(stream.bytes_seen for stream in self._ranks.get(rank, ()))

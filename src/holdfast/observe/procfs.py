@@ -179,16 +179,24 @@ def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
         return None
     comm, fields = found
     # A running thread does not wait; /proc then shows an earlier call.
-    call = "" if fields[0] == "R" else _text(f"/proc/{pid}/task/{tid}/syscall")
+    runs = fields[0] == "R"
+    call = "" if runs else _text(f"/proc/{pid}/task/{tid}/syscall")
     return ThreadState(
         tid=tid,
         pid=pid,
         name=name or comm,
         state=fields[0],
-        waits_in="" if fields[0] == "R" else _waits_in(pid, tid, call),
+        waits_in="" if runs else _waits_in(pid, tid, call),
         cpu_s=_cpu_s(fields, reaped=False),
+        switches=_voluntary_switches(pid, tid) if runs else 0,
+        faults=int(fields[7]) if runs else 0,
         file=_file_of(pid, call),
     )
+
+
+def _voluntary_switches(pid: int, tid: int) -> int:
+    said = _text(f"/proc/{pid}/task/{tid}/status").partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)
+    return int(said[0]) if said and said[0].isdigit() else 0
 
 
 def threads(pid: int) -> tuple[ThreadState, ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -46,10 +46,12 @@ def look_lightly(
     *,
     last_output_at: Mapping[int, float] | None = None,
     progress: Mapping[int, tuple[int, float]] | None = None,
+    repeating: Container[int] = (),
 ) -> tuple[RankSnapshot, ...]:
     """Return snapshots from /proc alone: no stacks, no helper processes, at once. Ranks that have ended are left out.
 
-    `last_output_at`: rank → seconds since the epoch. `progress`: rank → the last step and its time.
+    `last_output_at`: rank → seconds since the epoch. `progress`: rank → the last step and its time. `repeating`: the
+    ranks that have printed since, but only lines that repeat earlier ones.
     """
     shots = []
     for rank, pid in sorted(pids_by_rank.items()):
@@ -66,6 +68,7 @@ def look_lightly(
                 cpu_s=seen.cpu_s,
                 io_bytes=seen.io_bytes,
                 last_output_at=(last_output_at or {}).get(rank),
+                repeats=rank in repeating,
                 last_step=step[0] if step else None,
                 last_step_at=step[1] if step else None,
                 stack_source="not asked for",

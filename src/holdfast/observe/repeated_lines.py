@@ -1,0 +1,67 @@
+"""Tells new lines of a worker from repeated ones, so that a heartbeat line hides no hang.
+
+A line repeats an earlier one if the two differ only in words with digits, such as numbers, times and addresses. A
+count that rises (a step, a progress bar, `12/80`) is new. Only the ends of the streams are read, when an owner asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.lazy_pattern import Lazy
+from holdfast.observe.step_counter import counts_in
+
+#: Bytes at the end of a stream that are compared: the ends of many ranks are read at one moment.
+END_BYTES = 4096
+#: Forms of lines that are kept; then they are collected anew.
+MOST_FORMS = 4096
+
+_ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_NUMBERED = Lazy(r"\S*\d\S*")
+_NO_LETTERS = Lazy(r"[\W_]+")
+_PART = Lazy(r"(?<![\d./:-])(\d{1,9})/(\d{1,9})(?![\d./:-])")
+
+
+class RepeatedLines:
+    """The lines of one worker in one attempt."""
+
+    def __init__(self) -> None:
+        self._forms: set[str] = set()
+        self._counts: dict[str, tuple[float, float]] = {}
+        self._read_at: float | None = None
+        self._new_at: float | None = None
+
+    def new_at(self, last_output_at: float | None, ends: Iterable[bytes], *, only_counts: bool) -> float | None:
+        """Return when the worker's last new line came, as far as the ends of its streams show it; None: no output.
+
+        `only_counts`: only a count that rises is new, because the worker reports its steps itself.
+        """
+        if last_output_at is None or last_output_at == self._read_at:
+            return self._new_at
+        rises = forms = False
+        for end in ends:
+            text = _ANSI.sub("", end[-END_BYTES:].decode("utf-8", "replace"))
+            rises |= self._rises(text)
+            forms |= self._has_new_form(text)
+        if self._read_at is None or rises or (forms and not only_counts):
+            self._new_at = last_output_at
+        self._read_at = last_output_at
+        return self._new_at
+
+    def _rises(self, text: str) -> bool:
+        counts = {count.name: (count.epoch or 0.0, count.value) for count in counts_in(text)}
+        for part in _PART.finditer(text):
+            counts[f"part of {part[2]}"] = (0.0, float(part[1]))
+        higher = {name: place for name, place in counts.items() if place > self._counts.get(name, (-1.0, -1.0))}
+        self._counts.update(higher)
+        return bool(higher)
+
+    def _has_new_form(self, text: str) -> bool:
+        # The first line may be cut.
+        lines = text.replace("\r", "\n").split("\n")[1 if len(text) >= END_BYTES else 0 :]
+        forms = {_NO_LETTERS.sub(" ", _NUMBERED.sub("", line)).strip().lower() for line in lines} - {""}
+        if len(self._forms) > MOST_FORMS:
+            self._forms.clear()
+        new = not forms <= self._forms
+        self._forms |= forms
+        return new
