@@ -77,7 +77,72 @@ def test_the_file_that_torchrun_names_is_where_to_look() -> None:
 
 
 def test_the_traceback_inside_torchruns_summary_is_read() -> None:
-    assert of_one_log(TRACED).reason == "the program raised KeyError: 'lr'"
+    assert of_one_log(TRACED).reason == "rank 1 raised KeyError: 'lr'"
+
+
+STOPPED = """[{number}]:
+  time      : 2026-02-02_15:05:46
+  host      : localhost
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : -15 (pid: 9{rank}){name}
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 9{rank}
+"""
+SENT = "W1126 23:14:20.187000 6714 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 6802 closing signal SIGTERM\n"
+FAILED = "E1126 23:14:20.190000 6714 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: 1 (pid: 91) of binary: /usr/bin/python3\n"
+LOST = """Traceback (most recent call last):
+  File "/app/t.py", line 9, in step
+    dist.all_reduce(x)
+RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234
+"""
+
+
+def summary(code: str, *, listed: bool = True, name: str = "", lead: str = "", sent: str = SENT) -> str:
+    """Return a log as torchrun writes it if rank 1 ends with `code`, and ranks 0 and 2 are stopped."""
+    failures = "Failures:\n" + "".join(STOPPED.format(number=n, rank=2 * n - 2, name=name) for n in (1, 2))
+    head, _, box = BOX.partition("Failures:\n")
+    root = box.partition("Root Cause")[2].replace("exitcode  : 7 ", f"exitcode  : {code} ")
+    root = root.replace("/tmp/torchelastic_x/attempt_0/1/error.json", "<N/A>")
+    return f"{lead}{sent}{FAILED.format(code=code)}{head}{failures if listed else ''}Root Cause{root}"
+
+
+@pytest.mark.parametrize("log", [
+    summary("7"),
+    summary("7", name="  (SIGTERM)"),
+    summary("7", listed=False),
+    summary("7", sent=""),
+    summary("7", lead=LOST),
+    summary("7", lead="Terminated\n"),
+    summary("2", lead=LOST, name="  (SIGTERM)"),
+    "".join(f"0: {line}\n" for line in summary("7").splitlines()),
+    "".join(f"2026-02-02T15:05:46Z {line}\n" for line in summary("7").splitlines()),
+    summary("7").partition("torch.distributed")[0],
+], ids=["list", "names", "no list", "no stops", "lost peers", "shell", "status 2", "srun", "kubectl", "cut"])  # fmt: skip
+def test_the_first_failure_that_torchrun_names_comes_before_what_followed(log: str) -> None:
+    report = of_one_log(log)
+    assert (report.phrase, report.first and report.first.rank) == ("Unexplained", 1)
+    assert report.original.signal is None
+    assert "rank 1" in report.reason
+
+
+@pytest.mark.parametrize(
+    ("code", "phrase"),
+    [("-11", "NativeCrash"), ("139", "NativeCrash"), ("-6", "NativeCrash"), ("-9", "KilledBySignal"),
+     ("-1", "KilledBySignal"), ("127", "CommandNotFound"), ("126", "ExecFormatError"), ("124", "TimeLimitReached"),
+     ("205", "UserException"), ("-15", "KilledBySignal")],
+)  # fmt: skip
+@pytest.mark.parametrize("listed", [True, False])
+def test_how_the_first_failure_ended_is_believed(code: str, phrase: str, listed: bool) -> None:
+    report = of_one_log(summary(code, listed=listed))
+    assert (report.phrase, report.first and report.first.rank) == (phrase, 1)
+
+
+def test_an_exception_without_a_rank_has_the_rank_of_the_first_failure() -> None:
+    raised = (
+        "Traceback (most recent call last):\n  File \"/app/t.py\", line 3, in main\n    cfg['lr']\nKeyError: 'lr'\n"
+    )
+    report = of_one_log(summary("1", lead=raised))
+    assert (report.reason, report.first and report.first.rank) == ("rank 1 raised KeyError: 'lr'", 1)
 
 
 def test_a_cause_in_the_log_comes_before_the_summary() -> None:

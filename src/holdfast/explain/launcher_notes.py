@@ -1,8 +1,8 @@
 """Parses the lines in which launchers and shells report an exit: status or signal, and the rank if they name it.
 
 torchrun's root-cause box, srun, mpirun, DeepSpeed, Kubernetes and shells each use other words. They report how a
-process exited, not why, and torchrun's box often names the wrong rank. So a note counts only if there is no better
-evidence.
+process exited, not why. So a note counts only if there is no better evidence, and the first failure that a launcher
+names comes before what followed from it: the signals of its stops and the ranks that lost their peer.
 """
 
 from __future__ import annotations
@@ -207,13 +207,23 @@ _CLUES = (
 _PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "Exit code", "Errorcode")
 
 
+def first_failure(found: Sequence[EndNote]) -> EndNote | None:
+    """Return the exit that a launcher names as the first failure; None: no launcher names one.
+
+    A SIGTERM counts only if no other is named: the summary of a node whose processes were stopped names one of them.
+    Without a summary, as in a log that is cut, torchrun's line before its stops names the process that failed.
+    """
+    named = [note for note in found if note.root and note.rank is not None]
+    named = named or [note for note in found if note.by == "torchrun" and not note.host and note.rank is not None]
+    return next((note for note in named if note.signal != _SIGTERM), named[0] if named else None)
+
+
 def telling(found: Sequence[EndNote]) -> EndNote | None:
     """Return the most informative exit: the launcher's first failure, else a rank that SIGTERM did not end, else the
     last."""
     ended = [note for note in found if note.exit_code or note.signal is not None]
-    first = next((note for note in ended if note.root), None)
     named = next((note for note in ended if note.rank is not None and note.signal != _SIGTERM), None)
-    return first or named or next(iter(reversed(ended)), None)
+    return first_failure(ended) or named or next(iter(reversed(ended)), None)
 
 
 _SIGTERM = 15

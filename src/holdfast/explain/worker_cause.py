@@ -23,9 +23,9 @@ from holdfast.explain.common_failure import (
     together,
 )
 from holdfast.explain.exits_from_logs import HARD, with_notes
-from holdfast.explain.launcher_notes import telling
+from holdfast.explain.launcher_notes import first_failure, telling
 from holdfast.explain.log_reader import Reading, read_worker_logs
-from holdfast.explain.report_draft import ReportDraft, culprit_of, who_of
+from holdfast.explain.report_draft import ReportDraft, culprit_of, quoted_line, who_of
 from holdfast.explain.row_matcher import Matcher
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
@@ -41,7 +41,7 @@ from holdfast.model.exit_report import (
     signal_name,
 )
 from holdfast.model.phrases import Phrase
-from holdfast.model.worker_reading import Clue, LinePlace, Weight, WorkerReading
+from holdfast.model.worker_reading import Clue, EndNote, LinePlace, Weight, WorkerReading
 
 
 def of_worker(
@@ -119,6 +119,8 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     ended = next((worker.exit for worker in evidence.workers if worker.exit is not None), None)
     if draft := _contract(ended, matcher) or (readings and _not_there(readings[0], ended, matcher)):
         return draft
+    root = first_failure([note for each in readings for note in each.said.notes])
+    causes = [pair for pair in causes if root is None or not _followed(pair[0], root)]
     strongest = min((cause.weight for cause, _ in causes), default=None)
     gave_up = gave_up_on_a_peer(cause for cause, _ in causes)
     stopped = any(cause.phrase == Phrase.STOPPED_BY_OPERATOR for cause, _ in causes)
@@ -127,7 +129,8 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
         draft.original = _original_of(ended)
         return draft
     if not causes:
-        draft = unexplained(readings, matcher)
+        draft = _of_root(root, matcher) if root is not None and ended is None else None
+        draft = draft or unexplained(readings, matcher)
         if ended is not None:
             draft.original = _original_of(ended)
             draft.reason += f"; it ended with {ended.how}"
@@ -137,10 +140,13 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     )
     told_by = telling([note for each in readings for note in each.said.notes])
     if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
-        return unexplained(readings, matcher)  # the launcher's note tells more: the rank and its status
+        # The launcher's note tells more: the rank and its status.
+        return (_of_root(root, matcher) if root is not None else None) or unexplained(readings, matcher)
     draft = _draft(best, matcher)
     draft.worker = reading.worker
     draft.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
+    if draft.rank is None and root is not None and best.weight is not Weight.EVENT:
+        draft.rank = root.rank
     if ended is not None:
         draft.original = _original_of(ended)
     elif best.note is not None:
@@ -174,6 +180,33 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
         return all_raised(draft, alike, len(ranks | set(alike)))
     if len(readings) > 1 and not of_a_device(draft) and (alike := said_by_all(best, told)):
         return all_raised(draft, alike, len(alike))
+    return draft
+
+
+def _followed(cause: Clue, root: EndNote) -> bool:
+    """Whether the cause only followed from the first failure that a launcher names: it has another rank or names none.
+
+    A status other than 1 is no uncaught exception of Python, so an exception about a lost peer is not that process's.
+    """
+    if cause.rank is not None and cause.rank == root.rank:
+        return False
+    if cause.phrase == Phrase.KILLED_BY_SIGNAL and cause.weight >= Weight.ABORT and root.signal != _SIGTERM:
+        return bool(_TERMINATED.search(cause.line.text))
+    chosen = root.by == "torchrun" and root.exit_code not in (None, 0, 1)
+    return chosen and cause.weight >= Weight.PEERS and cause.raised is not None
+
+
+def _of_root(root: EndNote, matcher: Matcher) -> ReportDraft | None:
+    """Draft the report from the signal or status of the first failure, if the status has a meaning; else None."""
+    rank, code = root.rank, root.exit_code or 0
+    meant = root.signal is not None or code in _TELLING_STATUSES or 128 < code <= 159 or 200 <= code <= 219
+    if rank is None or not meant:
+        return None
+    host = "" if root.host == "localhost" else root.host
+    ended = WorkerExit(role="worker", rank=rank, node=host, attempt=1, exit_code=root.exit_code, signal=root.signal)
+    worker = WorkerEvidence(rank=rank, exit=ended)
+    draft = _contract(ended, matcher) or bare_status(Reading(worker, WorkerReading()), ended, matcher, several=True)
+    draft.rank, draft.original, draft.line = rank, _original_of(ended), quoted_line(root.line)
     return draft
 
 
@@ -223,6 +256,11 @@ def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: b
         return False  # the log line about the cancellation tells more than SIGTERM
     return strongest is None or strongest > Weight.PEERS
 
+
+_SIGTERM = 15
+_TERMINATED = Lazy(r"SIGTERM|-15\b|[Ss]ignal 15\b|\bTerminated\b")
+#: Statuses that timeout(1) and shells give a meaning.
+_TELLING_STATUSES = (124, 126, 127)
 
 _CONFIDENCE = {
     Weight.EVENT: 0.95, Weight.DEATH: 0.95, Weight.ENDING: 0.85, Weight.BROAD: 0.7, Weight.CRASH: 0.7,
