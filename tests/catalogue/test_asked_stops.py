@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast, wait_for
-from holdfast.catalogue.exit_codes import misfits
 from holdfast.catalogue.exit_rows import load
 from holdfast.catalogue.stop_phrases import choose, known, misshapen, own_row
 from holdfast.explain.stop_file_lines import order_of, words_of
@@ -55,10 +54,11 @@ def test_a_known_phrase_keeps_its_code_and_an_own_one_gets_one() -> None:
     assert choose("", 198, "diskCleaner", load()) == ("KilledByDiskCleaner", None)
 
 
-def test_every_own_code_is_in_the_block_of_its_blame() -> None:
+def test_an_own_code_puts_the_blame_on_nobody() -> None:
     legal = [code for code in range(-1, 400) if not misshapen("Mine", code, "diskCleaner")]
     assert legal == [*range(160, 200), *range(220, 255)]
-    assert [misfits(own_row("Mine", code)) for code in legal if code != 198] == [[]] * (len(legal) - 1)
+    assert {own_row("Mine", code).blame for code in legal} == {"unknown"}
+    assert [code for code in legal if own_row("Mine", code).rerun == "never"] == [250]
     assert "Mine" not in known(load())
 
 
@@ -108,7 +108,7 @@ def test_a_kill_order_in_a_file_is_obeyed_while_the_job_runs(holdfast: Holdfast)
     ran = holdfast.finish(started)
     report = ran.report
     assert (ran.status, report["code"], report["phrase"]) == (195, 195, "NodeDrained")
-    assert (report["reason"], report["solution"], report["blame"]) == ("the node is drained", "wait", "platform")
+    assert (report["reason"], report["solution"], report["blame"]) == ("the node is drained", "wait", "unknown")
     assert report["evidence"][0]["source"] == "scheduler.pai.error"
     agg = (attempt / "runtime.pai.agg.error").read_text()
     assert 'reason: "the node is drained"' in agg
@@ -143,3 +143,14 @@ def test_stop_takes_a_phrase_and_a_code_and_refuses_what_may_not_be(holdfast: Ho
     ran = holdfast.finish(started)
     assert (ran.status, ran.report["phrase"], ran.report["outcome"]) == (197, "QuotaIsOver", "failed")
     assert "asked by quotad" in ran.report["reason"]
+
+
+@pytest.mark.real
+def test_an_own_phrase_without_a_code_is_a_users_stop(holdfast: Holdfast) -> None:
+    started = holdfast.start("run", "--no-checks", "--grace", "1", "--name", "x", holdfast.script(SLEEPER))
+    wait_for(holdfast.dir / "up")
+    assert holdfast("stop", "x", "--reason", "the rack is upgraded", "--phrase", "RackFirmware").status == 0
+    report = holdfast.finish(started).report
+    assert (report["code"], report["phrase"], report["outcome"], report["blame"]) == (
+        250, "RackFirmware", "stopped", "unknown",
+    )  # fmt: skip

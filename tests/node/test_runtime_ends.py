@@ -87,6 +87,32 @@ def test_a_status_of_kubernetes_is_read_too() -> None:
     status = {"name": "task", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": "a\nb"}}}
     assert in_words(status) == "oomKilled: true, exitCode: 137, reason: OOMKilled, message: a\\nb"
     assert in_words([]) == in_words(3) == ""
+    pod = {"kind": "Pod", "status": {"phase": "Failed", "containerStatuses": [status]}}
+    assert in_words(pod) == in_words({"items": [pod]}) == in_words(status)
+    before = {"name": "task", "state": {"running": {}}, "lastState": {"terminated": {"reason": "OOMKilled"}}}
+    assert "OOMKilled" not in in_words(before)
+
+
+@pytest.mark.parametrize(("said", "end", "phrase"), [
+    ({"State": {"Status": "exited", "OOMKilled": True, "ExitCode": 137}}, "kill -9 $$", "HostOutOfMemoryKilled"),
+    ({"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}, "exit 137", "HostOutOfMemoryKilled"),
+    ({"State": {"Status": "exited", "OOMKilled": False, "ExitCode": 137}}, "kill -9 $$", "KilledBySignal"),
+    ({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}, "kill -9 $$", "KilledBySignal"),
+    ({"State": {"Status": "exited", "OOMKilled": True, "ExitCode": 3}}, "exit 3", "Unexplained"),
+])  # fmt: skip
+def test_an_engine_that_tells_of_a_memory_kill_decides(
+    holdfast: Holdfast, said: dict[str, object], end: str, phrase: str
+) -> None:
+    (holdfast.dir / "said.json").write_text(json.dumps(said))
+    word = holdfast.dir / "state.json"
+    ran = holdfast.run(
+        *("--container-status", word, "--max-restarts", "0", "--no-python"),
+        *("sh", "-c", f"cat said.json > {word}; {end}"),
+    )
+    assert ran.report["phrase"] == phrase
+    if phrase == "HostOutOfMemoryKilled":
+        assert ran.report["trigger"] == "dockerStatus"
+        assert "killed at the memory limit of the container" in ran.report["reason"]
 
 
 def test_the_places_of_a_task_are_made_and_told(holdfast: Holdfast) -> None:

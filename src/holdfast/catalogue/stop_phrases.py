@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.catalogue.exit_codes import BLOCKS, CONTRACT, in_words
+from holdfast.catalogue.exit_codes import CONTRACT, in_words
 from holdfast.catalogue.exit_rows import ExitRow, load
-from holdfast.model.exit_report import Blame, Rerun
+from holdfast.model.exit_report import OPERATOR_CODE, Blame, Rerun
 from holdfast.model.phrases import Phrase
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ BY_CLEANER = Phrase.KILLED_BY_DISK_CLEANER
 CLEANER_CODE = 198
 LEGAL = (range(160, 200), range(220, 255))
 MOST_PHRASE = 64
-#: The blames to try, in order, for a code of no row: the first one whose block contains the code applies.
-_BLAMES = (Blame.HARDWARE, Blame.PLATFORM, Blame.WORKLOAD, Blame.OPERATOR, Blame.EXTERNAL)
 
 
 def is_cleaner(who: str) -> bool:
@@ -61,14 +59,14 @@ def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tup
     if not phrase:
         if code == CLEANER_CODE:
             return BY_CLEANER, None
-        if code == 250:
+        if code == OPERATOR_CODE:
             return BY_OPERATOR, None
         found = sorted(name for name, row in known(catalogue).items() if row.code == code)
         some = f"; {', '.join(found[:4])} has it" if found else ""
         raise ValueError(f"code {code} needs a phrase beside it, one of your own or a known one{some}")
     row = known(catalogue).get(phrase)
     if row is None:
-        return phrase, 250 if code is None else code
+        return phrase, OPERATOR_CODE if code is None else code
     if code is not None and code != row.code:
         raise ValueError(f"{phrase} has code {row.code}, and {code} was given: one phrase has one code")
     if why := misshapen("", row.code, who):
@@ -82,13 +80,12 @@ def known(catalogue: Catalogue) -> dict[str, ExitRow]:
 
 
 def own_row(phrase: str, code: int, solution: str = "") -> ExitRow:
-    """Make a row for a component's own phrase; the block of its code determines the blame."""
-    blame = next((blame for blame in _BLAMES if any(code in block for block in BLOCKS[blame])), Blame.UNKNOWN)
+    """Make a row for a component's own phrase. Its number says nothing about the blame: nobody has said whose it is."""
     return ExitRow(
         phrase=phrase,
         code=code,
-        blame=blame,
-        rerun=Rerun.NEVER if blame is Blame.OPERATOR else Rerun.UNKNOWN,
+        blame=Blame.UNKNOWN,
+        rerun=Rerun.NEVER if code == OPERATOR_CODE else Rerun.UNKNOWN,
         what="a component asked for the job to stop, with a phrase of its own",
         solution=solution or "Read the reason: it is in the words of the component that asked for the stop.",
     )

@@ -16,7 +16,7 @@ from holdfast.explain.grace_kills import fate, outstayed
 from holdfast.model.actions import Requeue
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport, Tally
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, GangShortfall, StopRequest
-from holdfast.model.exit_report import Blame, ExitReport, Outcome
+from holdfast.model.exit_report import OPERATOR_CODE, Blame, ExitReport, Outcome
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.human_format import clock
 from holdfast.model.phrases import Phrase
@@ -312,9 +312,12 @@ def jitter(seed: int, attempt: int) -> float:
 
 
 def outcome(decision: DecisionKind, report: ExitReport) -> Outcome:
-    """Return how the job ended, if this decision ends it. A limit or a cleaner makes it fail; only a user stops it."""
+    """Return how the job ended, if this decision ends it. A limit or a cleaner makes it fail; only a user stops it.
+
+    A stop with a phrase of a component's own, which has no blame, is a user's if it ends with the user's code.
+    """
     if decision is DecisionKind.SUCCEED:
         return Outcome.SUCCEEDED
-    if decision is DecisionKind.STOP and report.blame is Blame.OPERATOR:
+    if decision is DecisionKind.STOP and (report.blame is Blame.OPERATOR or report.code == OPERATOR_CODE):
         return Outcome.STOPPED
     return Outcome.FAILED

@@ -6,23 +6,30 @@ from holdfast.explain import sentences
 from holdfast.explain.attribution import Attribution, after_stop, kill_of, of_node
 from holdfast.explain.report_draft import ReportDraft, who_of
 from holdfast.explain.row_matcher import Matcher
+from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence, MemoryKill
 from holdfast.model.exit_report import DecidingLine, Evidence, EvidenceKind, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
+#: What docker, podman and Kubernetes write of a container that went over its memory limit.
+_OOM_KILLED = Lazy(
+    r"(?i)\boom_?killed[\"']?\s*[:=]\s*[\"']?true\b|\breason[\"']?\s*[:=]\s*[\"']?OOMKilled\b|^\s*OOMKilled\W*$"
+)
+
 
 def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
     """Draft the report for a memory kill that ended the culprit or a child of it; None if there was none."""
     suspect = who.culprit
-    if not evidence.memory_kills or suspect is None or suspect.exit is None:
+    kills = evidence.memory_kills or _told_by_engine(evidence)
+    if not kills or suspect is None or suspect.exit is None:
         return None
     ended = suspect.exit
-    kill = kill_of(ended, evidence.memory_kills)
+    kill = kill_of(ended, kills)
     by_kill = ended.signal == 9 or ended.exit_code == 137
     if kill is None:
         # A kill without a rank explains a worker that SIGKILL ended, or whose log reports a killed child.
-        loose = [k for k in evidence.memory_kills if k.rank is None and of_node(ended, k.node)]
+        loose = [k for k in kills if k.rank is None and of_node(ended, k.node)]
         said = suspect.reading.best
         child = said is not None and said.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
         if not loose or not (by_kill or child):
@@ -35,7 +42,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
     return ReportDraft(
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         row,
-        Trigger.KERNEL,
+        Trigger.KERNEL if evidence.memory_kills else Trigger.CONTAINER,
         reason=f"{name}: {sentences.kill_words(kill)}{_which(kill, ended, evidence)}",
         evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, at=kill.at, node=kill.node)],
         worker=suspect.reading.worker,
@@ -44,6 +51,13 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         rerun=None,
         line=DecidingLine(text=kill.text, source=kill.source),
     )
+
+
+def _told_by_engine(evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
+    """Return the memory kill that the container's status reports, if the kernel and the control groups report none."""
+    if not _OOM_KILLED.search(evidence.container):
+        return ()
+    return (MemoryKill(source="container status", text=evidence.container, scope="container"),)
 
 
 def _names_another(best: Clue | None) -> bool:

@@ -52,11 +52,16 @@ class Trigger(enum.StrEnum):
     LOG = "matchedUserLogString"
     RUNTIME = "runtimeErrorLog"
     DISK_CLEANER = "diskCleanerErrorLog"
+    CONTAINER = "dockerStatus"
     REQUEST = "stopRequest"
     FAULT = "deviceFault"
     KERNEL = "kernelLog"
     CHECK = "preCheck"
     HANG = "hangDetector"
+
+
+#: The final code of a stop that a user or a component without a code of its own asked for.
+OPERATOR_CODE = 250
 
 
 @functools.cache  # the exits of thousands of workers have only a handful of numbers

@@ -21,6 +21,8 @@ _KEYS = (
     (("Error", "message", "Message"), "message"),
     (("FinishedAt", "finishedAt"), "finishedAt"),
 )
+#: Keys that lead to a container's state, in docker's and Kubernetes' objects: a container, a pod, a list of either.
+_INNER = ("State", "state", "terminated", "lastState", "status", "containerStatuses", "items")
 
 
 def container_word(path: Path, since: float) -> str:
@@ -64,8 +66,8 @@ def _state(data: Any) -> dict[str, Any]:
         if isinstance(data, list):
             data = data[0] if data else {}
         elif isinstance(data, dict):
-            inner = next((data[key] for key in ("State", "state", "terminated", "lastState") if data.get(key)), None)
-            if not isinstance(inner, dict):
+            inner = next((data[key] for key in _INNER if isinstance(data.get(key), dict | list) and data[key]), None)
+            if inner is None:
                 return data
             data = inner
         else:
