@@ -62,6 +62,21 @@ UNIQUE = (
     "/default_pg/0//cuda//0\n"
 )
 
+ACCEPTS = (
+    'Traceback (most recent call last):\n  File "/home/me/train.py", line 26, in <module>\n    c=meet()\n'
+    '  File "/home/me/train.py", line 18, in meet\n    c,_=s.accept()\n'
+    '  File "/usr/lib/python3.11/socket.py", line 294, in accept\n    fd, addr = self._accept()\n'
+    "TimeoutError: timed out\n"
+)
+CONNECTS = (
+    'Traceback (most recent call last):\n  File "/home/me/train.py", line 22, in meet\n'
+    "    c=socket.create_connection((host, port), timeout=2)\n"
+    '  File "/usr/lib/python3.11/socket.py", line 827, in create_connection\n    raise exceptions[0]\n'
+    '  File "/usr/lib/python3.11/socket.py", line 812, in create_connection\n    sock.connect(sa)\n'
+    "ConnectionRefusedError: [Errno 111] Connection refused\n"
+)
+OWN_TIME_OUT = CONNECTS.replace("ConnectionRefusedError: [Errno 111] Connection refused", "TimeoutError: timed out")
+
 WHO_NEVER_CAME: list[tuple[str, list[str], list[int], list[str]]] = [
     ("one never comes", [waits(1), "", waits(1)], [1], ["rank 1 never joined", "8.0 s", MET, "rank 1 wrote nothing"]),
     ("one of two never comes", [waits(1), ""], [1], ["rank 1 never joined: rank 0 waited"]),
@@ -71,6 +86,12 @@ WHO_NEVER_CAME: list[tuple[str, list[str], list[int], list[str]]] = [
      ["2 of 3 had joined", "wrote last: loading shards"]),
     ("a barrier in the store", [IN_STORE, IN_STORE.replace("rank: 0", "rank: 1"), ""], [2], ["2 of 3 had joined"]),
     ("a program's own words", [OWN_WORDS, "hello\n"], [1], ["rank 1 never joined: rank 0 waited for rank 1"]),
+    ("a plain socket", [ACCEPTS, "hello\n"], [1], ["rank 1 never joined: rank 0 waited for rank 1"]),
+    ("a plain socket of four", [ACCEPTS, "hello\n", "", ""], [1, 2, 3], ["ranks 1 to 3 never joined: rank 0 waited"]),
+    ("a plain socket with a time-out of its own", ["hello\n", OWN_TIME_OUT], [0],
+     ["rank 0 never joined: rank 1 waited"]),
+    ("a plain socket that nobody opened", ["hello\n", CONNECTS, CONNECTS], [0],
+     ["rank 0 never joined: ranks 1 and 2 waited"]),
     ("NCCL", ["", UNIQUE.replace("[2] is", "[1] is"), UNIQUE], [0], ["rank 0 never joined"]),
     ("a wrong address", [waits(1), tries("10.255.255.1"), waits(1)], [1],
      ["rank 1 never reached rank 0: it tried 10.255.255.1 port 42393 (no answer for 8.0 s)", f"waited at {MET}"]),
@@ -117,6 +138,17 @@ def test_logs_alone_name_the_same_ranks(said: list[str], ranks: list[int], reaso
     report = of_files(*files, ("launch.log", LAUNCHER))
     assert [one.rank for one in (report.first, *report.also) if one is not None] == ranks
     assert reason[0].replace("rank 1 wrote nothing", "") in report.reason
+
+
+@pytest.mark.parametrize("said", [
+    CONNECTS.replace("/usr/lib/python3.11/socket.py", "/usr/lib/python3.11/http/client.py"),
+    CONNECTS.replace("/home/me/train.py", "/x/site-packages/redis/connection.py"),
+    f"step 12 loss 0.3\n{CONNECTS}",
+    ACCEPTS.replace("TimeoutError: timed out", "OSError: [Errno 24] Too many open files"),
+], ids=["http", "redis", "after work", "another error"])  # fmt: skip
+def test_a_wait_for_something_else_accuses_no_rank(said: str) -> None:
+    report = explained_ranks([said, "hello\n"])
+    assert report.first is not None and report.first.rank == 0
 
 
 def test_a_rank_that_lost_the_store_with_rank_0_had_come() -> None:

@@ -1,7 +1,7 @@
 """Parses a rank's log lines about the start of its group: the address it tried, and the rank it waited for. Pure.
 
 The patterns are for messages of torch: c10d's sockets and store (gloo, NCCL), its store-based barrier, and gloo's full
-mesh.
+mesh. A program that meets over plain sockets has no such words; its traceback shows that it waited for a peer.
 """
 
 from __future__ import annotations
@@ -42,13 +42,30 @@ _SHORT = Lazy(
 )
 _INTERFACE = Lazy(r"(?:Unable to find address for: |find interface |no interface )(?P<name>[\w.@-]{1,32})\b")
 _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) (?:timed out|returned 0)")
+#: A Python traceback that ends in a wait for a connection which nobody made or accepted.
+_TRACE = "Traceback (most recent call last):"
+_GAVE_UP = Lazy(
+    r"^(?:[\w.]*\.)?(?:TimeoutError|timeout|ConnectionRefusedError|OSError|ConnectTimeout\w*|Again)\b[^\n]*"
+    r"(?i:timed?[ -]?out|refused|no route|temporarily unavailable)",
+    re.MULTILINE,
+)
+_ACCEPTS = Lazy(r"\.accept\(\)|\bin (?:_?accept|get_connection|handle_request)\b|Listener\(")
+_CONNECTS = Lazy(r"create_connection\(|\.connect\(|\bin (?:create_connection|connect|SocketClient)\b|\bClient\(")
+#: Frames of clients of services: their waits are for nobody in the job.
+_SERVICES = Lazy(
+    r"/(?:urllib3?|requests|httpx|httpcore|aiohttp|websockets?|botocore|boto3|s3transfer|huggingface_hub|fsspec|s3fs|gcsfs"
+    r"|redis|pymongo|psycopg2?|pymysql|sqlalchemy|kafka|wandb|mlflow|paramiko|grpc)/|urllib/request\.py"
+    r"|http/client\.py|/(?:ftplib|smtplib|ssl)\.py"
+)
+#: Words of work: after them a connection is no part of the start.
+_WORKED = Lazy(r"(?i)\b(?:steps?|epoch|iter(?:ation)?|batch)\b\W{0,3}\d")
 
 
 def meeting_words(worker: WorkerEvidence) -> FailedRendezvous | None:
     """Return the facts in the rank's logs about a failed start of its group; None if no line is about it."""
     said = "\n".join(text for text in _texts(worker) if any(atom in text for atom in _ATOMS))
     if not said:
-        return None
+        return FailedRendezvous(joined=0) if any(_gave_up(text) for text in _texts(worker)) else None
     tried = _places(said)
     waited = _AWAITS.search(said)
     asked = _OF_RANK_0.search(said)
@@ -73,6 +90,16 @@ def meeting_words(worker: WorkerEvidence) -> FailedRendezvous | None:
         at=f"{at['host']}:{at['port']}" if at is not None else "",
         waited_s=int(for_ms) / 1000,
         interface=device["name"] if device is not None else "",
+    )
+
+
+def _gave_up(text: str) -> bool:
+    """Whether the text ends in the traceback of a wait for a peer over a plain socket, at the start of the program."""
+    before, found, trace = text.rpartition(_TRACE)
+    if not found or _GAVE_UP.search(trace) is None or _SERVICES.search(trace) is not None:
+        return False
+    return _ACCEPTS.search(trace) is not None or (
+        _CONNECTS.search(trace) is not None and _WORKED.search(before) is None
     )
 
 
