@@ -275,10 +275,29 @@ def test_a_secret_in_the_users_source_is_not_in_the_report(holdfast: Holdfast) -
     assert key not in holdfast("show", COLUMNS="300").out
 
 
-def test_a_reason_does_not_quote_the_exception_once_more_and_a_fix_that_is_cut_closes_its_brackets() -> None:
+def test_a_reason_does_not_quote_the_exception_once_more() -> None:
     said = "OSError: [Errno 98] Address already in use"
-    solution = "Stop the process that holds the port (see `ss -ltnp`; it may be another user's: then ask) " + "x" * 200
-    taken = index_report(reason=f"rank 1 on node-3: a port is taken ({said}); pid 7 holds it", solution=solution)
+    taken = index_report(reason=f"rank 1 on node-3: a port is taken ({said}); pid 7 holds it")
     lines = brief_lines(failed_reports(taken), FailurePlace(said=said))
     assert "  reason   a port is taken; pid 7 holds it" in lines
-    assert "  fix      Stop the process that holds the port (see `ss -ltnp`)." in lines
+
+
+def test_lines_of_another_rank_are_told_as_its_own(tmp_path: Path) -> None:
+    for rank in (1, 2):
+        log = tmp_path / f"attempt-1/worker-{rank}/stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"rank {rank}: Watchdog caught collective operation timeout\n")
+    seen = Evidence(
+        kind=EvidenceKind.LOG,
+        text="rank 1: Watchdog caught collective operation timeout\n  at /srv/t.py:9 in main",
+        source="worker-1 stderr:1",
+    )
+    absent = Culprit(role="worker", rank=2, node="n")
+    report = index_report(phrase="CollectiveTimeout", exception="", first=absent, evidence=(seen,))
+    scene = scene_of(report, tmp_path)
+    assert (scene.frames, scene.log) == ((), str(tmp_path / "attempt-1/worker-2/stderr.log"))
+    lines = brief_lines(failed_reports(report), scene, width=300)
+    assert not any(line.startswith("  where") for line in lines)
+    assert f"           rank 1's lines are the evidence: {tmp_path}/attempt-1/worker-1/stderr.log:1" in lines
+    own = index_report(phrase="CollectiveTimeout", exception="", evidence=(seen,))
+    assert scene_of(own, tmp_path).witness is None

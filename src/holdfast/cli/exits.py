@@ -44,8 +44,8 @@ def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> No
 
         print_line(pretty({"schema": "holdfast.exits/1", "exits": [_object(row) for row in rows]}))
         return
-    if len(rows) == 1:
-        print_line(_whole(rows[0]))
+    if len(rows) == 1 or (words and words[0].lstrip("-").isdigit()):
+        print_line("\n\n".join(map(_whole, rows)))
         return
     width = max(len(row.phrase) for row in rows)
     for row in rows if words else sorted(rows, key=lambda row: (row.code, row.phrase)):

@@ -16,6 +16,7 @@ from holdfast.model.human_format import duration, ranks, with_address
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
 from holdfast.report.failure_place import FailurePlace, UserFrame
+from holdfast.report.fix_words import fix_of
 from holdfast.report.terminal_text import Style, paint, wrapped
 from holdfast.report.text_report import entry, evidence_lines, headline
 from holdfast.safe_text import one_line
@@ -24,9 +25,6 @@ from holdfast.safe_text import one_line
 _LABEL = 9
 #: The role of a job that names none; it is left out, because readers know that a rank is a worker.
 _USUAL_ROLE = "worker"
-_SENTENCE = Lazy(r"[.!?] (?=[A-Z`'\"])")
-_CLAUSE = Lazy(r"[:;] ")
-_SHORTEST_CLAUSE = 30
 _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
 #: Up to this many characters of an exception are shown. The log has the rest.
 _MOST_SAID = 400
@@ -71,10 +69,9 @@ def render_brief(report: JobReport, scene: FailurePlace, *, width: int = 100, co
     decision = record.decision if record is not None and _ends(record, last) else None
     lines += _seen(last, width, colour)
     lines += _entry("class", " · ".join(_class(last, decision)), width, colour)
-    if last.solution:
-        lines += _entry("fix", _first_step(last.solution, 2 * (width - _LABEL - 2)), width, colour, Style.STRONG)
-    if scene.log:
-        lines += _entry("log", scene.log + _lines(scene), width, colour)
+    if fix := fix_of(last, scene, report.job_id):
+        lines += _entry("fix", fix, width, colour, Style.STRONG)
+    lines += _logs(scene, width, colour)
     if last.collateral:
         lines += _entry("others", _others(last), width, colour)
     lines += _left(last, width, colour)
@@ -104,17 +101,16 @@ def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, co
     lines += _reason(report, scene, width, colour)
     if report.code:
         lines += _entry("class", " · ".join(_class(report, None)), width, colour)
-    if report.solution:
-        lines += _entry("fix", report.solution, width, colour, Style.STRONG)
+    if fix := fix_of(report, scene):
+        lines += _entry("fix", fix, width, colour, Style.STRONG)
     # The line "others" below shows the stop of the other ranks.
     told = tuple(item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL)
     lines += evidence_lines(told, width, colour, label_columns=_LABEL)
-    if scene.log:
-        lines += _entry("log", scene.log + _lines(scene), width, colour)
+    lines += _logs(scene, width, colour)
     if report.collateral:
         lines += _entry("others", _others(report), width, colour)
     if report.code:
-        lines += _next([*([report.hint] if report.hint else []), f"holdfast exits {report.code}"], width, colour)
+        lines += _next([*([report.hint] if report.hint else []), f"holdfast exits {_page(report)}"], width, colour)
     elif report.hint:
         lines += _next([report.hint], width, colour)
     return "\n".join(lines) + "\n"
@@ -214,23 +210,6 @@ def _place(frame: UserFrame, width: int) -> str:
     return f"{place}:  {source}" if fits else f"{place}:\n  {source}"
 
 
-def _first_step(solution: str, most: int) -> str:
-    """Return the first step of a solution: its first sentence, or the first clause if the sentence is too long.
-
-    `most`: the longest sentence in characters. `holdfast exits CODE`, printed below, has the whole solution.
-    """
-    text = one_line(solution)
-    if len(text) <= most // 2:
-        return text
-    ended = _SENTENCE.search(text)
-    text = text[: ended.start() + 1] if ended else text
-    clause = _CLAUSE.search(text[_SHORTEST_CLAUSE:]) if len(text) > most else None
-    if clause is None:
-        return text
-    text = text[: _SHORTEST_CLAUSE + clause.start()]
-    return f"{text}{')' * (text.count('(') - text.count(')'))}."
-
-
 def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -> list[str]:
     """Return the line with the reason; none if it only repeats the exception."""
     bare = _without_who(report.reason)
@@ -278,6 +257,15 @@ def _lines(scene: FailurePlace) -> str:
     return f":{scene.first_line}-{scene.last_line}"
 
 
+def _logs(scene: FailurePlace, width: int, colour: bool) -> list[str]:
+    """Return the line with the culprit's log, and one for another rank's if its lines are the evidence."""
+    lines = _entry("log", scene.log + _lines(scene), width, colour) if scene.log else []
+    if scene.witness_log:
+        label = "" if lines else "log"
+        lines += _entry(label, f"rank {scene.witness}'s lines are the evidence: {scene.witness_log}", width, colour)
+    return lines
+
+
 def _others(report: ExitReport) -> str:
     """Return one line about the ranks that ended because of the culprit, and how, if all ended in the same way."""
     who = ranks(report.collateral)
@@ -289,15 +277,23 @@ def _others(report: ExitReport) -> str:
 def _commands(report: JobReport, scene: FailurePlace) -> list[str]:
     """Return commands to type next, the most specific first.
 
-    If the log's place is shown, `holdfast logs` is left out.
+    If the log's place is shown, or the log is empty, `holdfast logs` is left out.
     """
     last, logs = report.report, next_command(report)
     own = last.hint or logs
+    empty = bool(scene.log) or "printed nothing" in last.reason
     return [
-        *([own] if own != logs or not scene.log else []),
+        *([own] if own != logs or not empty else []),
         f"holdfast show {report.job_id} --verbose",
-        f"holdfast exits {last.code}",
+        f"holdfast exits {_page(last)}",
     ]
+
+
+def _page(report: ExitReport) -> str:
+    """Return what `holdfast exits` takes for the class: its name, or its code if a component made the name."""
+    from holdfast.catalogue.exit_rows import load
+
+    return report.phrase if report.phrase in load().by_phrase else str(report.code)
 
 
 def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:

@@ -51,6 +51,9 @@ class FailurePlace(Noun, frozen=True, kw_only=True):
     log: str = ""
     first_line: int | None = None
     last_line: int | None = None
+    #: The rank whose lines are the evidence, and their log, if it is not the culprit.
+    witness: int | None = None
+    witness_log: str = ""
 
 
 def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
@@ -70,6 +73,15 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
     if source is None or logs is None:
         return FailurePlace(said=said, frames=frames)
     path = _log(logs, report.attempt, source["role"], source["rank"], source["stream"])
+    if report.first is not None and int(source["rank"]) not in (report.first.rank, *(one.rank for one in report.also)):
+        # Another rank's lines tell of the culprit, so its place in the code is not the culprit's.
+        log, count = _written(report, logs)
+        line = f":{source['line']}" if source["line"] else ""
+        theirs = f"{path}{line}" if path.is_file() else ""
+        witness = int(source["rank"]) if theirs else None
+        return FailurePlace(
+            said=said, frames=_waiting(report), log=log, last_line=count, witness=witness, witness_log=theirs
+        )
     last = int(source["line"]) if source["line"] else None
     written = _end_of(path)
     block = _block(written, head) if said else []
