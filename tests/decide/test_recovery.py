@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from holdfast.decide.attempt_ending import MOST_LINE, decision_line
 from holdfast.decide.progress_signs import signs_of
 from holdfast.decide.recovery import recover
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
@@ -288,6 +289,18 @@ def test_a_decision_says_which_progress_was_seen_or_that_there_was_none() -> Non
     assert "no sign of progress since attempt 1" in decide(report_with(), past_attempts(2)).reason
     assert CHECKPOINT.text in decide(report_with(), past_attempts(2), signs=(CHECKPOINT,)).reason
     assert decide(report_with()).reason == "restart 1 of 99 now: Thing has no known cause, so another attempt may work"
+
+
+@pytest.mark.parametrize("reason", ["rank 1: short", "rank 1 on a-node: " + "HTTPSConnectionPool(host=…) " * 40])
+@pytest.mark.parametrize("decision", ["restart 1 of 20 in 0.9 s: it passes with time", "word " * 90, "a: " + "b" * 300])
+def test_the_line_of_a_decision_fits_in_a_terminal(reason: str, decision: str) -> None:
+    [record] = past_attempts(
+        1, report=report_with(reason=reason), decision=Decision(kind=DecisionKind.RESTART, reason=decision)
+    )
+    line = decision_line(record)
+    assert len(f"holdfast: {line}") <= MOST_LINE
+    assert line.startswith("attempt 1: Thing: rank 1")
+    assert f"; decision: {decision[0]}" in line
 
 
 def test_the_second_blame_of_one_node_moves_the_job_where_there_is_room() -> None:

@@ -25,6 +25,25 @@ from holdfast.model.phrases import Phrase
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
 
 
+#: The length of a decision's line in characters, with the name of the program before it.
+MOST_LINE = 160
+_PROGRAM = "holdfast: "
+
+
+def decision_line(record: AttemptRecord) -> str:
+    """Return how an attempt ended and what follows, in at most `MOST_LINE` characters; the report has the whole."""
+    begin, said = f"attempt {record.attempt}: {record.report.phrase}: ", " ".join(record.report.reason.split())
+    then, room = f"; decision: {record.decision.reason}", MOST_LINE - len(_PROGRAM) - len(begin)
+    if len(said) + len(then) > room:
+        # What follows comes before its reason, which names the class once more.
+        then = _cut(f"; decision: {record.decision.reason.partition(': ')[0]}", room // 2)
+    return f"{begin}{_cut(said, room - len(then))}{then}"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: max(0, limit - 2)].rstrip()} …"
+
+
 class AttemptRecorder:
     """Writes the records of attempts and the report of the job."""
 
@@ -36,10 +55,9 @@ class AttemptRecorder:
         course.record(record)
         # After every other decision the job ends, and its report has these lines.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
-            why = f"{record.report.phrase}: {record.report.reason}"
             for left in record.report.left_running:
                 course.say(f"attempt {record.attempt}: {left}")
-            course.say(f"attempt {record.attempt}: {why}; decision: {record.decision.reason}")
+            course.say(decision_line(record))
 
     def finish(self, report: ExitReport, kind: DecisionKind) -> None:
         course = self._course
