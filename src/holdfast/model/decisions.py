@@ -101,7 +101,8 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
 
 
 class JobReport(Noun, frozen=True, kw_only=True):
-    """The job's one report; `holdfast.report.text_report` renders it as text and as `holdfast.report/1` JSON."""
+    """The job's one report. `holdfast.report.brief_report` renders it as text, `text_report` with all evidence, and
+    `holdfast.record.report_file` as `holdfast.report/1` JSON."""
 
     job_id: str
     name: str
