@@ -112,8 +112,9 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Nurseries(Protocol):
-    """Provides warm workers. Only `holdfast.act.warm` implements it, and documents its methods; a run without warm
-    starts never imports that."""
+    """Provides warm workers. The only implementation is `holdfast.act.warm.nurseries.Warm`; the methods are documented
+    there. It is behind a protocol so that a run without warm starts does not import it.
+    """
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
 

@@ -80,11 +80,11 @@ class Worker(msgspec.Struct):
 
     @property
     def start_error(self) -> str:
-        """The error that prevented its start; empty if there was none."""
+        """The error that prevented the worker's start; empty if there was none."""
         return self.said.removeprefix(READY).decode(errors="replace")
 
     def keep_environment(self) -> None:
-        """Write its environment to disk. Called only after its start, so that no start waits for the disk."""
+        """Write the worker's environment to disk. Called only after its start, so that no start waits for the disk."""
         keep_environment(self.env, self.directory)
 
     def exit(self, info: os.waitid_result | None, order: int, output: Output, now: float) -> WorkerExit:
@@ -144,14 +144,14 @@ class Workers:
     def note_dying(self, now: float) -> None:
         """Mark the workers that are dying at the moment of another worker's exit: the stop that may follow did not kill
         them."""
-        # The death of such a worker may even be the cause: its exit is reported later, because its memory is freed
+        # A dying worker may even be the cause: the kernel reports its exit late, because its memory is freed
         # first.
         for other in self.alive.values():
             if other.dying_at is None and is_dying(other.process.pid):
                 other.dying_at = now
 
     def reap_others(self, pids: Iterable[int]) -> None:
-        """Reap those of these children that have ended and are not workers."""
+        """Reap the children among `pids` that have ended and are not workers."""
         known = {worker.process.pid for worker in self.alive.values()}
         for pid in pids:
             if pid not in known:
@@ -167,12 +167,14 @@ class Workers:
         return tuple(w.seat.rank for w in workers if _notify_draining(w.directory / DRAIN, w.process.pid, notice))
 
     def shielded(self, attempt: int) -> frozenset[int]:
-        """Return the pids of workers that catch SIGTERM only to wait for their notice."""
+        """Return the pids of workers that catch SIGTERM only to wait for their drain notice."""
         workers = [worker for worker in self.alive.values() if worker.attempt == attempt]
         return frozenset(w.process.pid for w in workers if _shielded(w.directory / DRAIN))
 
     def unshield(self, attempt: int) -> None:
-        """Make shielded workers end on the next SIGTERM, because their time is over."""
+        """Make the shielded workers (those that catch SIGTERM only to wait for their drain notice) end on the next
+        SIGTERM: the attempt is being stopped.
+        """
         for worker in self.alive.values():
             if worker.attempt == attempt and _shielded(worker.directory / DRAIN):
                 _announce_drain_end(worker.directory / DRAIN)
@@ -231,7 +233,7 @@ def _shielded(file: Path) -> bool:
 
 
 def _announce_drain_end(file: Path) -> None:
-    """Make a worker that is shielded from SIGTERM end on the next SIGTERM, because its time is over."""
+    """Write the file that makes a shielded worker end on the next SIGTERM. `file`: the worker's drain file."""
     fresh = file.with_name(f".{file.name}.leave")
     try:
         write_file(fresh, b"")

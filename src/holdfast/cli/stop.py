@@ -140,7 +140,7 @@ class StopOutput:
             print_line(pretty({"schema": "holdfast.stopped/1", **whole}))
 
     def whole(self, asked: str, text: str) -> None:
-        """Add a line and print the JSON object, if requested."""
+        """Give the whole answer in one line: with `--json` as the JSON object, otherwise as text."""
         self.line(text)
         self.end(asked)
 

@@ -37,7 +37,9 @@ def signal_of(code: int) -> int | None:
 
 
 def plain_of(code: int) -> int | None:
-    """Return the plain status from 0 to 255 that a code encodes, such as 1 for 256 (from wait(2)); None: none."""
+    """Return the plain status from 0 to 255 that a code encodes, such as 1 for 256 (from wait(2)); None if it encodes
+    none.
+    """
     if 0 <= code <= 255:
         return code
     return code >> 8 if 0 < code <= 0xFF00 and code % 256 == 0 else None
@@ -52,7 +54,7 @@ class ExitNote(NamedTuple):
     signal: int | None = None
     host: str = ""
     pid: int | None = None
-    #: Whether the line is a shell's, or the last of a log, so that it does not identify the process.
+    #: Whether the line does not tell which process it is about: a shell's `Killed`, or a bare `exit status 1`.
     shell: bool = False
     #: The program that logged the exit, such as `Slurm`.
     by: str = ""

@@ -59,7 +59,7 @@ class _Part:
 
     key: str
     text: str
-    #: Which part a cut keeps: `head`, `tail`, or both ends (`middle` cuts the middle).
+    #: What remains after a cut: the `head`, the `tail`, or both ends (`middle`: the middle is removed).
     keep: str = "head"
 
     def size(self) -> int:

@@ -1,5 +1,5 @@
-"""Decides from a series of looks whether a rank moves, stands still, or waits for the other ranks; and whether a child
-process for which it waits works, or loops for ever. Pure.
+"""Decides from a series of snapshots whether a rank makes progress, stands still or waits for other ranks, and whether
+a child process that the rank waits for is working or loops for ever. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AT_WORK = frozenset(
 
 
 def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
-    """Return the child of a rank that may loop for ever, from the last look; None if its children work or are idle.
+    """Return the child of a rank that may loop for ever, from the last snapshot; None if its children work or are idle.
 
     The child's stack is not known. A child that works does one of these sooner or later: it reads or writes, starts
     processes, uses more than one core, or exits.
@@ -73,12 +73,12 @@ def _children(shot: RankSnapshot) -> dict[int, ThreadState]:
     }
 
 
-#: CPU use between two looks, in cores, below which a rank counts as idle. The watchdogs and heartbeats of a waiting
+#: CPU use between two snapshots, in cores, below which a rank counts as idle. The watchdogs and heartbeats of a waiting
 #: process use about 0.01.
 IDLE_CORES = 0.05
-#: File input and output, in bytes per second, above which a rank moves: it downloads or writes a checkpoint.
+#: File input and output, in bytes per second, above which a rank makes progress: it downloads or writes a checkpoint.
 IO_MOVES_BYTES_PER_S = 256 * 1024
-#: Limit on the different outlines of stacks that a loop shows over all looks.
+#: Limit on the number of different outlines that a looping rank's stacks have over all snapshots.
 LOOP_OUTLINES = 3
 #: Voluntary switches and page faults per second, below which a running thread only computes in place.
 SPIN_SWITCHES_PER_S = 20.0
@@ -98,11 +98,11 @@ class Manner(enum.StrEnum):
     IDLE = "idle"
     #: Uses no CPU, inside a collective or a receive.
     IN_PEERS = "waits for peers"
-    #: Uses the CPU inside a collective, at the same place in every look.
+    #: Uses the CPU inside a collective, at the same place in every snapshot.
     SPINS_IN_PEERS = "spins for peers"
-    #: Uses the CPU at the same place in every look; it may be computing.
+    #: Uses the CPU at the same place in every snapshot; it may be computing.
     SAME_LINE = "same line"
-    #: Uses the CPU in the same few functions in every look; it may be computing.
+    #: Uses the CPU in the same few functions in every snapshot; it may be computing.
     LOOPS = "loops"
     #: Waits for a child that uses the CPU, without input, output or new processes; the child may be computing.
     CHILD_LOOPS = "child loops"
@@ -114,20 +114,20 @@ class Manner(enum.StrEnum):
 
 
 class View(Noun, frozen=True, kw_only=True):
-    """The state of one rank over a series of looks."""
+    """The state of one rank over a series of snapshots."""
 
     rank: int
     manner: Manner
-    #: Seconds from the rank's last output or step to the last look.
+    #: Seconds from the rank's last output or step to the last snapshot.
     silent_s: float
-    #: Whether the rank printed a line or reported a step between the looks.
+    #: Whether the rank printed a line or reported a step between the first and last snapshot.
     spoke: bool
     #: Whether the rank has printed a line or reported a step in this attempt.
     heard: bool
     #: Whether the rank has printed since, but only lines that repeat earlier ones.
     repeats: bool = False
     step: int | None
-    #: The thread that shows the rank's place in the last look.
+    #: The thread that shows the rank's place in the last snapshot.
     main: ThreadState
     #: The looping child of the rank, such as `612 (python)`; else empty.
     child: str = ""
@@ -207,7 +207,7 @@ def last_word(shot: RankSnapshot, started_at: float) -> float:
 
 
 def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
-    """Return the view of one rank from its looks in time order. A single look only shows whether the rank is
+    """Return the view of one rank from its snapshots in time order. A single snapshot only shows whether the rank is
     stopped."""
     first, last = shots[0], shots[-1]
     word_at = last_word(last, started_at)
@@ -260,7 +260,7 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
         return Manner.MOVING
     if (last.io_bytes - first.io_bytes) / span_s > IO_MOVES_BYTES_PER_S:
         return Manner.MOVING
-    # A thread that is runnable in every look is not idle: on a busy machine it may get little CPU time.
+    # A thread that is runnable in every snapshot is not idle: on a busy machine it may get little CPU time.
     starved = all(telling(shot).state == "R" for shot in shots)
     idle = not starved and (last.cpu_s - first.cpu_s) / span_s < IDLE_CORES
     stacks = [telling(shot).frames for shot in shots]
@@ -306,8 +306,8 @@ def _spins(shots: Sequence[RankSnapshot]) -> bool:
 
 
 def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> bool:
-    """Return whether the rank waits for other ranks: in every look; or in the last look with native frames, if there is
-    one."""
+    """Return whether the rank waits for other ranks: in every snapshot; or in the last one with native frames, if there
+    is one."""
     close = [frames for frames in known if len(python_only(frames)) < len(frames)]
     waits = [wait_of(frames) for frames in (close[-1:] or known)]
     if all(waits) or not idle:
@@ -329,7 +329,7 @@ def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _by_a_thread(shot: RankSnapshot, wait: Wait | None) -> bool:
-    """Return whether the rank waits for one of its threads, and a thread of it waits for other ranks."""
+    """Return whether the rank waits for one of its threads, and one of its threads waits for other ranks."""
     if wait is None or wait.waits is not WaitTarget.THREAD:
         return False
     main = telling(shot)
@@ -360,9 +360,8 @@ def _wait(shot: RankSnapshot) -> Wait | None:
 
 
 def _stuck_in_kernel(shots: Sequence[RankSnapshot]) -> bool:
-    """Return whether the rank's thread was blocked in the kernel (state D) in every look: its frames do not count then,
-    and no
-    other rank blocks it."""
+    """Return whether the rank's thread was blocked in the kernel (state D) in every snapshot: its frames do not count
+    then, and no other rank blocks it."""
     return len(shots) > 1 and all(telling(shot).state == "D" for shot in shots)
 
 

@@ -73,7 +73,8 @@ class ReportDraft(msgspec.Struct):
     meaning: str = ""
     #: Ranks that failed in the same way at the same time: they are neither culprits nor victims.
     alike: tuple[int, ...] = ()
-    #: The rule that gave this answer; empty: the function of `holdfast.explain.explanation_rules` that returns it.
+    #: The name of the rule that made this draft; empty: the function of
+    #: `holdfast.explain.explanation_rules` that returns it.
     rule: str = ""
     #: The line that decided, if no clue did (`cause` is None).
     line: DecidingLine | None = None
@@ -113,7 +114,9 @@ def quoted_line(line: QuotedLine) -> DecidingLine:
 
 
 def because_of(draft: ReportDraft) -> Because:
-    """Return the rule, row, wording and line that decided, with secrets masked."""
+    """Return what decided the report: the rule, the phrase of the catalogue row, the id of the matching wording, and
+    the log line (secrets masked).
+    """
     line, wording = draft.line, draft.line_wording
     if draft.cause is not None:
         line = quoted_line(draft.cause.line)

@@ -194,7 +194,7 @@ DEPTH = 8
 class WaitTarget(enum.StrEnum):
     """The target of a rank's wait."""
 
-    #: Other ranks, which do not come.
+    #: Other ranks, which have not joined the operation.
     PEERS = "peers"
     #: Work that is queued on an accelerator. It may be a collective, so it does not distinguish a rank from the others.
     DEVICE = "device"
@@ -221,9 +221,10 @@ class WaitPattern(Noun, frozen=True, kw_only=True):
     #: The reason for the row.
     why: str
     weak: bool = False
-    #: Whether it also counts for a rank that uses the CPU at the frame in every look, and not only for an idle rank.
+    #: Whether the row also counts for a rank that uses the CPU at the frame in every snapshot; False: only if it is
+    #: idle.
     spins: bool = True
-    #: Whether it also counts if frames of the user's code are further in.
+    #: Whether the row also counts if the user's code has frames further in.
     through: bool = False
 
 
@@ -263,12 +264,12 @@ class WaitFrame:
 
     @property
     def native(self) -> bool:
-        """Whether it is a frame of machine code, in a library or the interpreter."""
+        """Whether the frame is machine code, in a library or the interpreter."""
         return not self.line and bool(_NATIVE.search(self.file))
 
     @property
     def ours(self) -> bool:
-        """Whether it is a frame of the user's code, not of a library or the interpreter."""
+        """Whether the frame is of the user's code, not of a library or the interpreter."""
         return bool(self.file) and not self.native and not _LIBRARY.search(self.file)
 
 
@@ -322,7 +323,7 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
         if row is not None and (inside or row.through):
             wait = Wait(waits=row.waits, what=row.what, index=index, spins=row.spins, weak=row.weak)
             if row.weak:
-                # The outermost weak row of the same target tells more: `Future.result` than its `Condition.wait`.
+                # The outermost weak row of the same target is more precise: `Future.result`, not its `Condition.wait`.
                 weak = wait if weak is None or weak.waits is row.waits else weak
             elif found is None or (found.waits is WaitTarget.PEERS and row.through):
                 # The outermost frame of a collective is the one that the user's code calls.
@@ -355,7 +356,7 @@ def peer_wait(frames: Sequence[str]) -> int | None:
 
 
 def python_only(frames: Sequence[str]) -> tuple[str, ...]:
-    """Return the stack without its native frames, which only some looks have."""
+    """Return the stack without its native frames, which only some snapshots have."""
     return tuple(text for text in frames if not WaitFrame(text).native)
 
 
@@ -377,5 +378,5 @@ def signature(frames: Sequence[str]) -> tuple[str, ...]:
 
 
 def outline(frames: Sequence[str]) -> tuple[str, ...]:
-    """Return the functions without line numbers: equal for two looks at a loop that sleeps and polls."""
+    """Return the functions without line numbers: they are equal in two snapshots of a loop that sleeps and polls."""
     return tuple(f"{frame.function} ({frame.file})" for frame in map(WaitFrame, python_only(frames)))

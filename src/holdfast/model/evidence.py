@@ -166,7 +166,7 @@ class ThreadState(Noun, frozen=True, kw_only=True):
 
 
 class RankSnapshot(Noun, frozen=True, kw_only=True):
-    """The state of one rank at one look, before any worker was stopped."""
+    """The state of one rank at one moment, before any worker was stopped."""
 
     rank: int
     pid: int
@@ -187,13 +187,13 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
 
 
 class HangEvidence(Noun, frozen=True, kw_only=True):
-    """The evidence of a hang: two or more looks at every rank without progress, and the rank that differs."""
+    """The evidence of a hang: two or more snapshots of every rank without progress, and the rank that differs."""
 
     attempt: int
     silent_s: float
-    #: The looks in time order; each has one snapshot per rank.
+    #: The samples in time order; each has one snapshot per rank.
     looks: tuple[tuple[RankSnapshot, ...], ...] = ()
-    #: The rank that differs from the others; several if the looks cannot decide between them.
+    #: The rank that differs from the others; several if the snapshots cannot decide between them.
     culprits: tuple[int, ...] = ()
     #: The reason in one sentence: `rank 2 is stopped (state T) while ranks 0, 1, 3 wait in all_reduce`.
     why: str = ""
@@ -240,16 +240,17 @@ class GangShortfall(Noun, frozen=True, kw_only=True):
 
 
 class LeftBehind(Noun, frozen=True, kw_only=True):
-    """A node that stopped answering."""
+    """A node that was lost or lost its workers: it fell silent or left, or its agent restarted or stopped them."""
 
     node: str
     silent_s: float
     ranks: tuple[int, ...] = ()
-    #: The known cause of its end; empty: only its silence is known.
+    #: Why the node, or its workers, are lost, if it was reported; empty: no reason was reported (but see `back` and
+    #: `memory_kill`).
     why: str = ""
     #: The ages of the node's last messages in seconds, when the silence was noticed, the latest first.
     words_s: tuple[float, ...] = ()
-    #: The node's agent has restarted: the node is reachable, and all its processes have ended.
+    #: The node is reachable, but its workers have ended: its agent restarted, or stopped them.
     back: bool = False
     #: The node has left and will not come back: it cannot answer any request.
     gone: bool = False
@@ -317,7 +318,7 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     warm: bool = False
     #: Whether the worker had asked to be notified when it must save and exit.
     listened: bool = False
-    #: Why the process could not be started (`exec: No such file or directory: 'trian.py'`); empty: it was.
+    #: Why the process could not be started (`exec: No such file or directory: 'trian.py'`); empty: it was started.
     start_failed: str = ""
     #: The last counts in the worker's output, one for each name.
     counts: tuple[Count, ...] = ()
@@ -347,7 +348,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     deadline: Deadline = Deadline.NONE
     #: The ranks that were not ready when that deadline passed.
     late: tuple[int, ...] = ()
-    #: A clause for each of the first late ranks: role, index, rank, node, and the last known state.
+    #: A clause for each of the first few late ranks: role, index, rank, node, and the last known state.
     late_words: tuple[str, ...] = ()
     #: The nodes that had joined at the deadline for joining; None: no such deadline passed.
     muster: GangShortfall | None = None
@@ -364,7 +365,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     meeting: str = ""
     #: When the gang was asked to stop; exits after that are collateral.
     stop_asked_at: At | None = None
-    #: Seconds that the workers then had between SIGTERM and SIGKILL.
+    #: Seconds that the workers had between that stop's SIGTERM and SIGKILL.
     grace_s: float | None = None
     #: Local time minus UTC on the machine that started the job, in seconds; sentences show times in this zone.
     utc_offset_s: float = 0.0

@@ -17,7 +17,7 @@ class PairSearch:
     """The search over nodes 0…count-1. Call `next_wave`, test its pairs, call `answer` for each, until a wave is empty.
 
     An answer is the pair's time in seconds, or None if the exchange failed, was wrong or took too long. A pair is slow
-    if it takes more than `slow_factor` times as long as the fast quarter of all pairs. A median would not do: with up
+    if it takes more than `slow_factor` times the first quartile of all pairs' times. A median would not do: with up
     to a third of the nodes bad, two thirds of the first wave's pairs may have a bad node.
     """
 
@@ -45,7 +45,9 @@ class PairSearch:
 
     @property
     def reference_s(self) -> float | None:
-        """Seconds that a good pair takes: the fast quarter of all working pairs; None if none worked."""
+        """Seconds that a good pair takes: the first quartile of the times of all pairs that did not fail; None if all
+        failed.
+        """
         if self._reference is None:
             worked = sorted(time for time in self.times.values() if time is not None)
             self._reference = (worked[(len(worked) - 1) // 4] if worked else None,)

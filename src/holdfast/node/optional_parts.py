@@ -35,7 +35,9 @@ Running = Callable[[], int | None]
 def rendezvous_store(
     launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
-    """Make the process that hosts the workers' store. A single worker needs none: its store need not outlive it."""
+    """Return the process that hosts the workers' rendezvous store; None for a single worker, whose store need not
+    outlive the worker.
+    """
     if launch.spec.world_size < 2:
         return None
     store = rare_parts.store_process.Store(launch.spec, launch.environment, launch.cwd, reactor, processes, say)
@@ -84,11 +86,11 @@ def sides_of(
 
 
 def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
-    """Make the ssh server for debugging if the job asks for one."""
+    """Return the ssh server for debugging; None if the job does not request one."""
     ssh = launch.spec.runtime.ssh
     if ssh is None:
         return None
-    # Nodes of one job derive the same ssh keys from the job's key. A single node has its own.
+    # Nodes of one job derive the same ssh keys from the job's key. A job on a single node gets a random key.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
     directory = place.directory / DOOR
     return sidecars.SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
@@ -111,7 +113,7 @@ def disk_cleaner(part: NodePart, host: LocalHost, now: float, say: Callable[[str
 
 
 def forget_logs(logs: Path, last: int) -> None:
-    """Remove the logs of the attempts up to `last`. It stops at the first attempt whose logs are already gone."""
+    """Remove the logs of attempt `last` and of earlier ones, down to the first attempt without logs."""
     import shutil  # imported late, because few jobs ask for it
 
     for attempt in range(last, 0, -1):
@@ -124,7 +126,7 @@ def forget_logs(logs: Path, last: int) -> None:
 def checks_during(
     launch: LaunchSpec, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
 ) -> DuringChecks | None:
-    """Make the checks that also run during a job, if the plan has any."""
+    """Return the checks that also run during a job; None if the plan has none."""
     if launch.checks is None:
         return None
     plan = prechecks.during(launch.checks)

@@ -56,9 +56,9 @@ class NodeHooks(Protocol):
         ...
 
     def alone(self, node: str, *, waits: bool) -> AbstractContextManager[None]:
-        """Keep other checks of this node out.
+        """Return a context in which no other check of this node runs.
 
-        `waits`: wait for a running one first; otherwise `CheckBusy` is raised.
+        If one runs now: wait for its end if `waits`; otherwise raise `CheckBusy`.
         """
         ...
 
@@ -71,8 +71,9 @@ class NodeHooks(Protocol):
         ...
 
     def after_release(self, node: str, device: str, environ: MutableMapping[str, str]) -> str:
-        """No device of the node is on hold any more: end holdfast's drain because of `device`.
+        """Called when `device` was released and every device of the node is healthy again: end holdfast's drain of the
+        node if `device` was its reason.
 
-        Return the result as a sentence, or an empty string.
+        Return a sentence about the result, or an empty string.
         """
         ...

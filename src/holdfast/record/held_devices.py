@@ -31,7 +31,7 @@ class HeldNote(Noun, frozen=True, kw_only=True):
     """The devices that one user holds on one node."""
 
     node: str
-    #: The devices whose standing is HELD.
+    #: The devices that are HELD, except by a check's verdict; at most MOST_DEVICES.
     devices: tuple[DeviceStanding, ...] = ()
 
 
@@ -66,7 +66,7 @@ def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDE
         finally:
             os.close(fd)
     except OSError:
-        return  # the disk is full, or the file is another user's: the node's check then uses its own findings only
+        return  # the disk is full, or the file is another user's: the node's check does without this note
 
 
 def make_folder(folder: Path = FOLDER) -> None:

@@ -113,7 +113,7 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
     return lines
 
 
-#: The number of bound workers shown; report.json has more.
+#: Limit on the number of bound workers that the report shows; report.json has more.
 MOST_RANKS = 16
 
 
@@ -207,7 +207,7 @@ def evidence_lines(
     return lines
 
 
-#: The mark and name of each part, in the order of time.
+#: The character in the time bar, and the name in its legend, for each part of an attempt's time; in order of time.
 _LOOKS = {
     "backoff": ("·", "back-off"),
     "checking": ("░", "checks"),
@@ -219,7 +219,7 @@ _LOOKS = {
     "draining": ("▚", "draining"),
     "decision": ("▞", "decision"),
 }
-#: Phases that contain the time to the first output. A record has that time as a separate part.
+#: Phases that contain the time to the first output, which an attempt's record also has as a separate part.
 _AFTER_GO = ("starting", "running", "detection", "draining")
 _BAR = 30
 
@@ -228,8 +228,8 @@ def bar(parts: Mapping[str, float], width: int) -> list[str]:
     """Return the bar `▒▓▓███████▚` and its legend `▒ prepare 1.9 s, ▓ go → first output 3 s …`, on one line if both
     fit.
 
-    Each bar has its own scale: the bar of three days is as wide as that of 0.2 s. Every part that took time gets at
-    least one mark, and its time in the legend.
+    Every bar has the same width, whether the attempt took 0.2 s or three days. Every part that took time gets at least
+    one mark, and its time in the legend.
     """
     shown = in_a_row(parts)
     if not shown:
@@ -241,8 +241,9 @@ def bar(parts: Mapping[str, float], width: int) -> list[str]:
 
 
 def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
-    """Return the parts that took time, in order. The time to the first output is subtracted from the phases that
-    contain it.
+    """Return the parts of an attempt's time that are above 0, in order of time, with their seconds.
+
+    The time to the first output is subtracted from the phases that contain it.
     """
     cut = {name: max(0.0, seconds) for name, seconds in parts.items()}
     left, before = cut.get("first_output", 0.0), 0.0

@@ -23,10 +23,11 @@ from holdfast.web.page_parts import Home, Page, PageRequest
 MOST_GROUPS = 60
 MOST_WEEKS = 26
 MOST_NODES = 20
-#: The number of a group's jobs that are named.
+#: Limit on the number of a group's jobs that are named.
 FEW_JOBS = 5
 _DAYS = 90
-#: The page names a node if a group has at least SHARED failures and half of them happened on that node.
+#: A group's commonest device or node is named if the group has at least this many failures, and at least half of them
+#: happened there.
 SHARED = 3
 _SHADES = 5
 
@@ -68,7 +69,7 @@ class GroupRow(Noun, frozen=True, kw_only=True):
     jobs: int
     newest: tuple[JobLink, ...]
     nodes: int
-    #: Such as `4 of 5 on gpu-07` if most failures share a node or a device; else empty.
+    #: A text such as `4 of 5 on gpu-07` if at least half of the failures happened on one node or device; else empty.
     shared: str = ""
     retried: int
     helped: int
@@ -188,7 +189,7 @@ def _group(ask: PageRequest, homes: dict[str, Home], group: FailureGroup, severa
 
 
 def _shared(group: FailureGroup, several: bool) -> str:
-    """Name the device or node on which most failures of the group happened, or return "".
+    """Return a text such as `4 of 5 on gpu-07` about the device or node with at least half of the failures, or "".
 
     A device is preferred because it is more precise. If all jobs ran on one node, sharing that node proves nothing.
     """

@@ -19,17 +19,17 @@ from holdfast.version import __version__
 from holdfast.web.page_parts import Page, PageRequest
 from holdfast.web.web_job_page import LogLink
 
-#: The number of characters shown of one text, such as a piece of evidence.
+#: Limit on the characters shown of one text, such as a piece of evidence.
 MOST_TEXT = 4000
 
 
 def when(at: float) -> Markup:
-    """Format a time. A script shows it as an age, or on demand in UTC; without a script it is in local time."""
+    """Format a time. The page's script shows it as an age, or on demand in UTC; without scripts it is in local time."""
     return Markup('<time data-at="{}">{}</time>').format(f"{at:.3f}", clock(at))
 
 
 def countdown(at: float) -> Markup:
-    """Format a future time, to which a script counts down."""
+    """Format a future time, to which the page's script counts down."""
     return Markup('<time data-at="{}" data-count>at {}</time>').format(f"{at:.3f}", clock(at))
 
 

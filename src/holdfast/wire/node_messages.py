@@ -205,7 +205,7 @@ class Answered(Message, frozen=True, kw_only=True):
     log: LogRead | None = None
     #: Whether the job is over.
     ended: bool = False
-    #: The tag of the command.
+    #: The `Asked.tag` of the command that this answers; 0: it had none.
     tag: int = 0
     #: The attempt to which `ranks` belong.
     attempt: int = 0

@@ -1,4 +1,4 @@
-"""Stores lessons: the imports of a script after which no fork is safe. Later nurseries of the script leave them out."""
+"""Stores lessons: the import of a script after which no fork is safe. Later nurseries of the script leave it out."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ import msgspec
 from holdfast.act.warm.warm_command import Blueprint
 from holdfast.untrusted import Malformed, convert, json_as
 
-#: The most scripts whose lessons are kept.
+#: Limit on the number of scripts whose lessons are kept.
 MOST = 64
 _MOST_BYTES = 1 << 18
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """One import of a script that is left to its workers."""
+    """One import of a script that its nursery must leave to the workers, because no fork is safe after it."""
 
     #: The index of the import among the script's steps.
     step: int
     name: str
     why: str
-    #: The package's file with its modification time in ns, size and inode: a new release may be safe.
+    #: The package's file with its modification time in ns, size and inode: a changed package may be
+    #: safe, and its lesson is ignored.
     stamp: tuple[str, int, int, int] | None = None
     #: The modules of torch that the import loads.
     modules: tuple[str, ...] = ()
 
 
 class Lessons:
-    """The lessons in files below `place`, one per script. A file that cannot be read or written counts as missing."""
+    """Stores, in files below `place`, which import of a script must be left to its workers because no fork is safe
+    after it: one file per command, directory and content of the script.
+
+    A file that cannot be read counts as missing; one that cannot be written is lost.
+    """
 
     def __init__(self, place: Path | None) -> None:
         self._place = place

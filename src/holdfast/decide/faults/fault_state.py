@@ -102,7 +102,9 @@ def _word(level: Remedy | None) -> str:
 
 
 class Reason(Noun, frozen=True, kw_only=True):
-    """An escalation that puts a device above the base level of its codes."""
+    """An escalation by a rule or a hold: it raises a device above the base level of a fault code, unless `counts` is
+    False.
+    """
 
     #: The kind of escalation: FaultFrequency, FaultDuration, or FaultAutofill (a hold whose record has no code).
     kind: str
@@ -149,8 +151,8 @@ class FaultState:
         self.taken = DevicesByRule()
         #: The latest `now`, in milliseconds.
         self.clock = 0
-        #: The time of the latest tick (milliseconds): earlier deadlines were applied.  Later ones wait for the next
-        #: tick.
+        #: The time of the latest tick (milliseconds): deadlines before it were applied. Later ones wait for
+        #: the next tick.
         self.ticked = 0
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
@@ -166,7 +168,7 @@ class FaultState:
         self._aged = 0
         #: The order of the latest reload or release.
         self._last_deed = -INF
-        #: Reloads within the lateness: (order, policy before, policy after).  Codes that are first seen late need them.
+        #: Reloads within the lateness: (order, policy before, policy after). Codes that are first seen late need them.
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
 

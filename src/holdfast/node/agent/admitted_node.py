@@ -36,7 +36,8 @@ LOGS_S = 5.0
 
 
 class AdmittedNode:
-    """A node from the owner's first welcome to the end of its part. Its connection may break and return meanwhile.
+    """This node's side of the job, from the owner's first welcome until the node leaves or the job ends. The connection
+    to the owner may break and be restored meanwhile.
 
     `welcome`: the owner's latest welcome.
     """

@@ -21,9 +21,10 @@ from holdfast.record.write_backlog import Backlog
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
-#: Age, in seconds, at which an old count of failed resets no longer counts.
+#: Age, in seconds, from which a stored count of failed resets is ignored.
 TRIES_S = 86_400.0
-#: The most events kept for the log. Later events of a storm are judged, but not written.
+#: Limit on the number of events that wait in memory while the log cannot be written. Further ones are judged, but never
+#: written to the log.
 PENDING_MOST = 10_000
 
 
@@ -55,7 +56,7 @@ class BufferedFaultLog:
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
-            self._unwritten.failed(0.0)  # the opening was the first try
+            self._unwritten.failed(0.0)  # the failed opening counts as the first try to write
         #: New rules that are not in the log yet.
         self._rules: Policy | None = None
         #: True if the log can never be written in this run.
@@ -109,7 +110,7 @@ class BufferedFaultLog:
         return changes
 
     def reload(self, policy: Policy, at: float) -> list[LevelChange]:
-        """Judge by these rules from now on. If the log cannot be written, the rules are written later."""
+        """Judge by the rules of `policy` from now on. If the log cannot be written, they are written later."""
         changes = self._try_again(at)
         if self._ahead is None:
             assert self.log is not None
@@ -163,7 +164,10 @@ class BufferedFaultLog:
         self.events += events
 
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
-        """Judge in memory from now on. Return the level changes from entries that other processes had written."""
+        """Judge in memory from now on, because the log cannot be written.
+
+        Return the level changes from entries that other processes had written.
+        """
         log = self.log
         assert log is not None
         missed, log.missed = log.missed, []

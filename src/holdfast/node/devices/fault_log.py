@@ -267,7 +267,7 @@ class FaultLog:
                     note = json_as(row.body, Release)
                     return engine.release(note.device, row.now)
                 case RowKind.POLICY:
-                    # The first rules count from the beginning, so that no event of the same moment precedes them.
+                    # The first stored rules count from time 0, so that no event of the same moment precedes them.
                     since = row.now if engine.policy != Policy() else 0.0
                     return engine.reload(json_as(row.body, Policy), since)
         except Malformed as error:
@@ -283,7 +283,7 @@ def judged_standings(home: Path, rules: bytes | None, now: float) -> list[Device
     except Malformed:
         policy = load_policy(None, None).policy  # the log has the rules of another version
     with FaultLog(home, policy, now, writable=False) as log:
-        # A fault that was over at once does not exclude the device: it may be how the last job died.
+        # A momentary fault does not exclude the device: it may only be the way in which the last job died.
         return [each for each in log.standings() if log.engine.lasts(each.device)]
 
 
@@ -307,15 +307,16 @@ def _own(home: Path) -> None:
         )
 
 
-#: Entries younger than this stay, in seconds: the widest window of any rule (10 days), plus an hour for late events.
+#: Age in seconds up to which entries are kept: the widest window of any rule (10 days), plus an hour for late events.
 KEEP_S = 864_000.0 + 3600.0
-#: The most entries kept. Older ones go at any age, so that one bad day does not keep a huge file for ten days.
+#: Limit on the number of entries. The oldest above it are removed at any age, so that one bad day does not keep a huge
+#: file for ten days.
 KEEP_MOST = 20_000
 AT_A_TIME = 20_000
 
 
 class Escalated(Noun, frozen=True, kw_only=True):
-    """One escalation caused by a frequency rule."""
+    """One escalation by a frequency rule or a hold."""
 
     device: str
     code: str
@@ -324,14 +325,16 @@ class Escalated(Noun, frozen=True, kw_only=True):
 
 
 class PrunedRemainder(Noun, frozen=True, kw_only=True):
-    """The lasting faults and the escalations that removed entries had caused."""
+    """What must be kept of pruned log entries: the faults that still last, and the effective escalations. (Escalations
+    by duration are left out.)
+    """
 
     lasting: tuple[FaultEvent, ...] = ()
     escalated: tuple[Escalated, ...] = ()
 
 
 def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
-    """Return the part of a state that must never be lost."""
+    """Return the remainder of the state: its lasting faults and effective escalations, which must never be lost."""
     lasting = [
         FaultEvent(
             device=name,
@@ -357,7 +360,7 @@ def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
 
 
 def put_back(engine: FaultEngine, left: PrunedRemainder, now: float) -> None:
-    """Load into the engine the remainder of removed entries."""
+    """Load the remainder of pruned log entries into the engine."""
     for event in left.lasting:
         engine.handle(event, max(now, event.at))
     for one in left.escalated:

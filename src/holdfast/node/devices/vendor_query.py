@@ -14,14 +14,14 @@ from holdfast.safe_files import created, opened, read_file
 from holdfast.untrusted import MOST_BYTES
 
 LOG_BYTES = 4096
-#: Time limit of the tool, in seconds: it can hang together with the device.
+#: Time limit of the vendor's tool, in seconds: it can hang together with the device.
 ASK_S = 20.0
 
 
 class DeviceUsers(msgspec.Struct, frozen=True):
-    """Ways to find out who uses a device."""
+    """The ways to find the processes that use a device."""
 
-    #: The locks of the jobs on this machine.
+    #: This job's access to the machine's device locks: it claims them, and tells which processes hold them.
     locks: DeviceLocks
     #: Returns pid → name of the processes that have devices open, as far as this user sees.
     visible: Callable[[Sequence[str]], Mapping[int, str]] = users_of
@@ -49,7 +49,10 @@ class VendorQuery:
         self.pidfd = self.child.pidfd
 
     def answer(self) -> tuple[dict[int, str], str]:
-        """Return, after the tool's end, pid → command of the devices' users, or else why they are unknown."""
+        """Return (pid → command of the processes that use the devices, ""), or ({}, why they are unknown).
+
+        Call it after the tool has ended.
+        """
         status = self.child.reap()
         try:
             text = read_file(self._file, MOST_BYTES, cut=True).decode(errors="replace")

@@ -212,10 +212,11 @@ def _user(uid: int) -> str:
 
 
 def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> str:
-    """No device of the node is on hold any more: end holdfast's drain because of `device`.
+    """Called when every device of the node is healthy again: end holdfast's drain if the released `device` was its
+    reason.
 
-    Return the result as a sentence, or an empty string. A drain for any other reason stays, whoever made it. Nothing is
-    asked if no slurm.conf is found on this machine.
+    Return a sentence about the result, or an empty string. A drain for any other reason stays, whoever made it. Slurm
+    is not queried if this machine has no slurm.conf.
     """
     if not furnish(environ, None):
         return ""

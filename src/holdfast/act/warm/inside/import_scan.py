@@ -85,8 +85,7 @@ class Finder:
             self.note = "its imports are nested too deeply"
 
     def _after(self) -> list[str]:
-        """Return the packages that the main file imports at its top level after the statement at which
-        parsing stopped."""
+        """Return the installed packages that the main file imports at its top level after parsing stopped."""
         if not self.main:
             return []  # parsing stopped in a parent package
         with tokenize.open(self.main) as source:
@@ -212,15 +211,17 @@ class Finder:
             try:
                 spec = PathFinder.find_spec(top, places)
             except KeyError:
-                # For a namespace package inside a package, Python looks up the parent, which is not imported: build the
-                # spec.
+                # PathFinder raises KeyError for a namespace package inside a package, because it looks up the parent,
+                # which is not imported: build the spec here.
                 spec = ModuleSpec(top, None, is_package=True)
                 spec.submodule_search_locations = [os.path.join(place, part) for place in places]
         return spec
 
 
 def _weighs(file: str) -> bool:
-    """Whether the module is worth mentioning: modules of the standard library are small."""
+    """Whether the module's import may be slow enough to be mentioned: it is in site-packages, not in the small standard
+    library.
+    """
     return installed(file) and bool({"site-packages", "dist-packages"} & set(file.split(os.sep)))
 
 
