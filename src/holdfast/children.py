@@ -1,7 +1,7 @@
 """Starts and reaps the helper processes of holdfast: checks, probes, nurseries, the store, resets.
 
-A process has one set of children, so there is one register. A helper is in it from its start until it is reaped: every
-other child belongs to the job, and no other module has to be consulted.
+A process has one set of children, so there is one register. It has each helper from its start until it is reaped. Every
+other child belongs to the job.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def start(
 class Child:
     """One helper. Its pidfd is readable after it has ended. Call exactly one of `reap` and `end` afterwards.
 
-    `group`: it leads a process group or session, which is killed with it. `pidfd`: an open pidfd, if the caller has
-    one. If none can be opened, the helper is killed and OSError is raised.
+    `group`: the helper leads a process group or session, which is killed with it. `pidfd`: the helper's open pidfd, if
+    the caller has one. If no pidfd can be opened, the helper is killed and OSError is raised.
     """
 
     __slots__ = ("_group", "pid", "pidfd")
@@ -107,7 +107,7 @@ class Child:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, so that it can be reaped without waiting."""
+        """Whether the helper has ended, so that it can be reaped without waiting."""
         try:
             return os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
@@ -124,15 +124,15 @@ class Child:
             pass  # the child has just ended, or was reaped
 
     def reap(self) -> int | None:
-        """Reap it after its end. Returns the exit status, or minus its signal; None if another part of the process
-        reaped it.
+        """Reap the helper after its end. Return the exit status, or minus its signal; None if another part of the
+        process reaped it.
         """
         status = self._reap(os.WEXITED)
         os.close(self.pidfd)
         return status
 
     def end(self, wait_s: float = 1.0) -> None:
-        """Kill and reap it.
+        """Kill and reap the helper.
 
         A child in uninterruptible sleep would block this process for ever, so the wait ends after `wait_s` seconds.
         Such a child is reaped as an orphan when it dies. Any other child is gone within milliseconds.

@@ -1,4 +1,6 @@
-"""A pattern that is compiled at its first use: a small log needs few patterns, and every start would wait for all."""
+"""A pattern that is compiled at its first use: a small log needs few patterns, and compiling all would delay every
+start.
+"""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 20
 #: The largest file in bytes that a person writes by hand: configuration, job file, rules, rows.
 MOST_CONFIG_BYTES = 4 << 20
-#: The number of nested levels of lists and mappings.
+#: Limit on the nested levels of lists and mappings.
 MOST_DEPTH = 64
-#: The number of values in one YAML document; an alias counts as many as the value it refers to.
+#: Limit on the values in one YAML document; an alias counts as many as the value it refers to.
 MOST_NODES = 200_000
 #: The end of the year 9999 in seconds since 1970: no clock shows a later time.
 LATEST_S = 253_402_300_799.0

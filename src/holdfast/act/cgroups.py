@@ -3,7 +3,7 @@ and one handle that kills a whole tree.
 
 Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) still
 holds, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot pass its
-controllers on; then holdfast uses the nearest group above that already does, as long as there is no limit in between.
+controllers on to child groups. Then holdfast uses the nearest group above it that does, if no limit is in between.
 Everything in this module also works as an ordinary user, who usually may create no group: `missing` and `unlimited`
 then explain it in one sentence each.
 """
@@ -26,7 +26,7 @@ from holdfast.safe_files import small_text
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
-#: Bytes from which a limit counts as none: version 1 shows a number near 2**63 for a group without a limit.
+#: A limit of at least this many bytes counts as none: version 1 shows a number near 2**63 for a group without a limit.
 _NO_LIMIT = 1 << 60
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
@@ -179,7 +179,7 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
 
 
 def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self")) -> frozenset[int]:
-    """Do the same as `sweep`, then wait at most `wait_s` seconds for the processes to die. Return the pids
+    """Kill and remove as `sweep` does, then wait at most `wait_s` seconds for the processes to die. Return the pids
     that died."""
     bases = list(_left(job_id, _here(proc)[0]))
     watched: dict[int, int] = {}

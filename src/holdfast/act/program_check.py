@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Bytes of a program that are read: Linux reads as many for its interpreter line.
+#: Number of bytes of a program that are read: Linux reads as many to find the interpreter line.
 HEAD_BYTES = 256
 BINFMT_MISC = Path("/proc/sys/fs/binfmt_misc")
 
@@ -46,7 +46,7 @@ def _check_file(path: Path) -> None:
         with path.open("rb", buffering=0) as file:
             head = file.read(HEAD_BYTES)
     except OSError:
-        return  # it may be executed, but not read
+        return  # this user may execute the program, but not read it
     if head.startswith(b"#!"):
         interpreter = os.fsdecode(head[2:].partition(b"\n")[0].strip(b" \t").partition(b" ")[0].partition(b"\t")[0])
         try:
@@ -63,7 +63,7 @@ def _check_mode(path: Path) -> None:
 
 
 def _has_handlers() -> bool:
-    """Return whether the kernel was given programs that run files of other formats: some know them by their names."""
+    """Return whether the kernel has programs registered that run files of other formats (binfmt_misc)."""
     try:
         return not {entry.name for entry in BINFMT_MISC.iterdir()} <= {"register", "status"}
     except OSError:

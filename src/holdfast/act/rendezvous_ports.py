@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import StartWorker
 
-#: The most requests to the kernel for a free port, until it returns one that no attempt of this job has used.
+#: Limit on the requests to the kernel for a free port, until it returns one that no attempt of this job has used.
 _TRIES = 20
 
 

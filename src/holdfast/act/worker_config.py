@@ -45,7 +45,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     cwd: Path
     environment: Mapping[str, str]
     master_addr: str = "127.0.0.1"
-    #: The rendezvous port of the first attempt. Later attempts, and all if it is None, get a new port.
+    #: The rendezvous port of the first attempt; later attempts get a new port. None: every attempt gets a new port.
     master_port: int | None = None
     #: The first and the last port that may be chosen; None allows any.
     port_range: tuple[int, int] | None = None

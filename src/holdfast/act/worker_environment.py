@@ -17,7 +17,7 @@ from holdfast.safe_files import read_file, write_file
 #: The file in a worker's directory that tells it to save and exit (`holdfast.act.workers`).
 DRAIN = "drain"
 
-#: The most bytes of a worker's error file that are read.
+#: Limit on the bytes of a worker's error file that are read.
 MOST_BYTES = 64 * 1024
 
 #: If holdfast's environment lists devices in these variables, a worker that sees one device gets its entry of the list.

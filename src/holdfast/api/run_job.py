@@ -31,7 +31,7 @@ from holdfast.untrusted import MOST_BYTES, Malformed, json_as
 
 Option = str | int | float | bool | Path | Sequence[str] | None
 
-#: The number of lines of stderr that are kept: the message of a refusal is among them.
+#: Number of last lines of stderr that are kept: the message of a refusal is among them.
 _KEPT_LINES = 60
 _READ = 65536
 _JOB_FILE = "job.yaml"

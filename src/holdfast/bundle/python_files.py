@@ -15,7 +15,7 @@ from holdfast.bundle.build_tools import NotBuilt
 
 #: Packages in the tree besides holdfast. Instead of `cryptography` it has OpenSSL's library (wire/ed25519.py).
 SHIPPED = ("click", "msgspec", "PyYAML", "google-re2")
-#: Packages of holdfast's extras that workers' nodes use; they are shipped if they are installed.
+#: Packages of holdfast's extras that workers' nodes use; the tree contains those that are installed.
 IF_THERE = ("nvidia-ml-py", "py-spy")
 
 _NOT_WANTED = frozenset({

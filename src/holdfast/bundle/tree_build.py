@@ -107,7 +107,7 @@ def _build(top: Path, machine: str) -> Tree:
             path.chmod(0o755 if str(path.relative_to(top)) in executables else 0o644)
     top.chmod(0o755)
     tree = write_tree(top, version.__version__, platform.python_version(), machine)
-    # Find out now, and not in a job, whether too much was stripped or left out.
+    # Fail now, and not in a job, if too much was stripped or left out.
     tool_output(top / "bin/python3", "-c", f"import {', '.join(IMPORTED)}")
     tool_output(top / "bin/python3", "-c", "from holdfast.wire.ed25519 import Ed25519; Ed25519(bytes(32)).sign(b'')")
     tool_output(top / "bin/holdfast", "--version")
@@ -117,8 +117,8 @@ def _build(top: Path, machine: str) -> Tree:
 def _program(interpreter: Path, libraries: Mapping[str, Path], to: Path) -> Path:
     """Put the Python that the loader maps into `to`, as `python3`; return the path of the file itself.
 
-    Tools that examine Python from outside (py-spy) look at `/proc/PID/exe`, which is our loader, or for a file named
-    like Python's library. If there is no such library, the program gets that name, and `python3` is a link to it.
+    Tools that examine Python from outside (py-spy) read `/proc/PID/exe`, which is our loader, or search for a file
+    named like Python's library. If Python has no such library, the program gets that name, and `python3` links to it.
     """
     if any(name.startswith("libpython") for name in libraries):
         shutil.copyfile(interpreter, to / "python3")

@@ -51,9 +51,9 @@ class InstalledTree(Noun, frozen=True, kw_only=True):
     tree: Tree
     #: The directory of the tree.
     place: Path
-    #: Whether a file was written now; False: everything was present, and nothing was touched.
+    #: Whether this call wrote a file; False: everything was present already, and the call changed nothing.
     fresh: bool
-    #: The version that `run` had before, if that was another tree; else empty.
+    #: The version of the earlier tree that `run` led to, if this call replaced it; else empty.
     before: str = ""
 
 
@@ -267,7 +267,7 @@ def _put_run(launcher: Path, run: Path) -> None:
 
 
 def _version_before(own: Path, place: Path) -> str:
-    """Return the release of the tree that `run` leads to, if that is not the tree at `place`; else ""."""
+    """Return the release of the tree that `run` leads to; "" if that tree is the one at `place`."""
     try:
         now = own / str((own / NOW).readlink())
         return read_tree(now).version if now != place else ""

@@ -51,7 +51,7 @@ def nvlink5_rules() -> dict[int, tuple[Nvlink5Rule, ...]]:
 def nvlink5_code(number: int, unit: str, intrinfo: int, error_status: int, fatal: bool | None) -> str:
     """Return the catalogue's code of one NVLink 5 error: `145.RESET`, `145.IGNORE`, `145.EVAL`, or `145` if undecoded.
 
-    fatal: whether the log line calls the error fatal; None: it does not say. It decides if no rule of the table fits.
+    fatal: whether the log line calls the error fatal; None: not known. `fatal` decides if no rule of the table fits.
     """
     rules = nvlink5_rules().get(number, ())
     fitting = [rule for rule in rules if _fits(rule.new, intrinfo) or _fits(rule.old, intrinfo)]

@@ -13,9 +13,9 @@ from holdfast.model import human_format
 from holdfast.owner.nodes.operator_client import Answered, LogLine, LogRead, LogStream
 from holdfast.report.merged_logs import LogCursor, LogLineFilter, block_bytes, merge
 
-#: The number of bytes that may be in transit to this process.
+#: Limit on the bytes of logs that are in transit to this process.
 ON_ITS_WAY_BYTES = 8 << 20
-#: Seconds. Lines from several nodes that arrive within this time are sorted by time.
+#: Lines from several nodes that arrive within this many seconds are sorted by time.
 GATHERING_S = 0.1
 
 

@@ -21,11 +21,11 @@ class JobFilter(Noun, frozen=True, kw_only=True):
     """A filter for jobs. An empty or None field matches any job."""
 
     states: tuple[str, ...] = ()
-    #: Jobs that began at this time or later, in seconds since the epoch.
+    #: Only jobs that began at this time or later, in seconds since the epoch.
     since: float | None = None
     #: A pattern for the job's name, as the shell has for files.
     name: str = ""
-    #: A failure class or a pattern; upper and lower case are equal.
+    #: A failure class, or a pattern for it; upper and lower case are equal.
     phrase: str = ""
     most: int | None = None
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: A file in the state directory, whose modification time is the time of the last pruning.
 MARK = "pruned"
 _EVERY_S = 86_400.0
-#: The number of jobs removed after one run, so that no user waits long.
+#: Limit on the jobs that are removed after one run, so that no user waits long.
 _AT_MOST = 100
 
 

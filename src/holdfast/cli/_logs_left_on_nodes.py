@@ -14,7 +14,7 @@ from holdfast.record.owner_address import OwnerAddress
 from holdfast.report.log_files import LogPart, attempts_of
 from holdfast.report.terminal_text import harmless
 
-#: The number of nodes named in one message.
+#: Limit on the number of nodes named in one message.
 MOST_NODES = 4
 
 

@@ -25,7 +25,8 @@ def logs_over_nodes(
 ) -> bool:
     """Print or follow the logs of a job that has them on several nodes.
 
-    False: all of them are on this machine, or no owner answers and the local logs have to do. Raises HoldfastError.
+    Return False if all of the logs are on this machine, or if no owner answers and the local logs have to suffice.
+    Raises HoldfastError.
     """
     told_there = following and is_elsewhere(view)  # only the owner's machine notices the job's end
     if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):

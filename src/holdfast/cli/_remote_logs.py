@@ -29,7 +29,7 @@ from holdfast.report.merged_logs import LogCursor, block_bytes, merge
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
 
-#: The number of reports about unreadable logs.
+#: Limit on the reports about unreadable logs.
 MOST_SAID = 8
 
 

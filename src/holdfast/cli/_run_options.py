@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RunOption(msgspec.Struct, frozen=True):
     """One option as the user types it. `off`: the form that switches a flag off."""
 
-    #: The name of its value in `RunOptions`, such as `nproc_per_node`.
+    #: The name of the option's value in `RunOptions`, such as `nproc_per_node`.
     param: str
     forms: tuple[str, ...]
     flag: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-#: The number of letters that a shortened word keeps at least.
+#: Minimum number of letters that a shortened word keeps.
 _LEAST = 8
 
 

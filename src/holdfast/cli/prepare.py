@@ -14,7 +14,7 @@ from holdfast.main.prepare_container import EXCHANGE, prepare
 from holdfast.model.phrases import Phrase
 from holdfast.report.terminal_text import columns
 
-#: The number of characters of one text: the result file may have 4096 bytes at most.
+#: Limit on the characters of one text: the result file may have 4096 bytes at most.
 MOST_WORDS = 1000
 PATH = click.Path(path_type=Path)
 

@@ -134,7 +134,7 @@ def _of_platform(known: JobDetail) -> str:
 
 
 _MOST_CONFIG_BYTES = 1 << 20
-#: The number of workers that the output names as reachable by ssh.
+#: Limit on the workers that the output names as reachable by ssh.
 _HOSTS = 4
 
 

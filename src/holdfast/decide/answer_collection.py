@@ -404,7 +404,7 @@ def _hang(
     workers: Sequence[WorkerEvidence],
     ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
-    """Return the hang's evidence; if no look has stacks, with those that the workers wrote when they were stopped."""
+    """Return the hang's evidence; if no sample has stacks, with those that the workers wrote when they were stopped."""
     hang = known.hang
     if hang is None or _has_stacks(hang.looks):
         return hang

@@ -72,7 +72,7 @@ class AttemptRecorder:
         )
 
     def finish_between(self, request: StopRequest, now: float) -> None:
-        """End the job for a stop request between two attempts, or queue the job again if the request allows that."""
+        """End the job because of a stop request between two attempts, or queue it again if the request allows it."""
         course = self._course
         left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
@@ -176,7 +176,7 @@ class AttemptRecorder:
         """Send the request for another run to the platform, or repeat it: equal requests count once."""
         course = self._course
         names = {course.node_of(name) for name in course.avoid}
-        # If all other nodes fell silent at once, the link of the owner's machine failed, not these nodes.
+        # If all other nodes fell silent at once, the owner's link has failed: avoid the owner's node, not the others.
         names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
         without = tuple(sorted(name for name in names if name in course.known))
         course.emit(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))

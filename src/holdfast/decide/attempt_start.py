@@ -29,7 +29,7 @@ class AttemptStart:
         self._orders = orders
         self._ending = ending
         self._draining = draining
-        #: The present nodes of the job; used only if there may be several.
+        #: The nodes that are present in the job; used only if the job may have several.
         self.assembly = Assembly(course)
 
     # ------------------------------------------------------------------------------------------ enough nodes
@@ -177,7 +177,7 @@ class AttemptStart:
     def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
         """Store the addresses of the tasks of these seats; if ports are missing, return why the checks must run again.
 
-        A node that was asked for enough ports and reserved fewer fails the start: then `trial.check` is set.
+        If a node has reserved fewer ports than the owner requested, the start fails: then `trial.check` is set.
         """
         course, trial = self._course, self._course.trial
         if not course.spec.tells_peers:

@@ -77,7 +77,7 @@ class AttemptState:
         self.peers: Peers | None = None
         self._make_roster = roster
         self.roster = roster(())
-        #: The nodes on which the attempt may have processes: those of its seats, or all if it is forgotten.
+        #: The nodes on which the attempt may have processes: the nodes of its seats, or all nodes if `forgotten`.
         self.nodes: tuple[str, ...] = ()
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
@@ -92,7 +92,7 @@ class AttemptState:
         self.deadline = Deadline.NONE
         #: The ranks that were not ready at the deadline.
         self.late: tuple[int, ...] = ()
-        #: A clause for each of the first late ranks: its name, and its state in the last report of its node.
+        #: A clause for each of the first few late ranks: its name, and its state in the last report of its node.
         self.late_words: tuple[str, ...] = ()
         #: The event that reported a failure which only blames a peer; the gang waits for that peer's own report.
         self.suspect = ""
@@ -340,8 +340,8 @@ class AttemptState:
     def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
         """Set `cut_off` if all other nodes fell silent at once: the owner's link failed, not these nodes.
 
-        With two machines nobody knows whose link failed, so it stays empty. `at_once_s`: how far apart the silences may
-        begin.
+        With two machines nobody knows whose link failed, so `cut_off` stays empty. `at_once_s`: how far apart the
+        silences may begin.
         """
         since = self._silent_since
         others = [node for node in self.roster.nodes if not known[node].here]
@@ -359,7 +359,7 @@ class AttemptState:
         """Return the nodes with ranks of unknown state since the owner restarted.
 
         In PREPARING, a node whose agent has reported counts as present even if its workers have not begun: the owner
-        repeats PREPARE, and that has its own deadline.
+        repeats PREPARE, which has a deadline.
         """
         quiet = self.nodes_of(self.roster.unheard())
         return tuple(node for node in quiet if node not in self.spoke) if preparing else quiet

@@ -260,7 +260,7 @@ class Draining:
             trial.lose(lost)
 
     def fence(self, node: str, now: float) -> None:
-        """Record that the node's lease has certainly ended: no process lives on it."""
+        """Record that the node's lease has certainly ended: no process of the job lives on the node any more."""
         if self._course.phase is Phase.DRAINING:
             self._course.trial.fence(node)
             if self._course.trial.hooks is not None:

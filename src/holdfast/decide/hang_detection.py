@@ -1,14 +1,14 @@
-"""Detects a gang that hangs: the owner asks all nodes at once to look at their ranks, and judges the looks together.
+"""Detects a gang that hangs: the owner asks all nodes at once for samples of their ranks, and judges these together.
 
 Pure: `now` comes in, requests to the nodes go out.
 
     hangs.begin(attempt, seats, now), hangs.end()     an attempt runs; it runs no more
     hangs.due(now), hangs.next_wake()                 returns the next request, or the hang that was found
-    hangs.hear(node, seen, now)                       takes a node's look; returns the same once all have answered
+    hangs.hear(node, seen, now)                       takes a node's sample; returns the same once all have answered
 
-First the owner asks when each rank last printed a line or reported a step, which costs nothing. It looks closer only at
-a silent gang. `HangWatch` decides when to look, and how closely; `holdfast.explain.hang_judgement` judges the looks. A
-node that does not answer in time is named with its ranks, and the others are judged without it.
+First the owner asks when each rank last printed a line or reported a step, which costs nothing. It takes closer samples
+only of a silent gang. `HangWatch` decides when to take a sample, and how close; `holdfast.explain.hang_judgement`
+judges the samples. A node that does not answer in time is named with its ranks, and the others are judged without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_CALM = 4
 
 
 class NativeLook(enum.Enum):
-    """The state of the single look that includes native frames, which halts the processes for a moment."""
+    """The state of the single sample that includes native frames, which halts the processes for a moment."""
 
     LATER = enum.auto()
     WANTED = enum.auto()
@@ -43,15 +43,16 @@ class NativeLook(enum.Enum):
 
 
 class HangWatch:
-    """Schedules the looks at the ranks of one attempt. All times are seconds since the epoch.
+    """Schedules the samples of one attempt's ranks. All times are seconds since the epoch.
 
         watch.heard(rank, at)             call it when a rank has printed a line or reported a step; cheap
         watch.next_wake()                 the time to call `wants`
-        watch.wants(now)                  the kind of look that is due, or None; take that look, pass it to `looked`
+        watch.wants(now)                  the kind of sample that is due, or None; take that sample, pass it to `looked`
         watch.looked(look, now)           returns a Judgement; Hung is final
 
-    Looks begin shortly before the time-out ends, so that the judgement comes when it has ended. While some ranks print
-    and others never do (often only rank 0 logs), the silent ranks get light looks, and close looks only on suspicion.
+    Sampling begins shortly before the time-out ends, so that the judgement comes when it has ended. While some ranks
+    print and others never do (often only rank 0 logs), the silent ranks get light samples, and close samples only on
+    suspicion.
     """
 
     def __init__(self, attempt: int, timeout_s: float, ranks: Iterable[int], started_at: float) -> None:
@@ -88,11 +89,11 @@ class HangWatch:
 
     @property
     def native(self) -> bool:
-        """Whether the next look should include native frames, which happens once, when all ranks are silent."""
+        """Whether the next sample should include native frames, which happens once, when all ranks are silent."""
         return self._closer is NativeLook.WANTED
 
     def wants(self, now: float) -> Closeness | None:
-        """Return the kind of look that is due; None: no look is due, and `next_wake` gives a later time."""
+        """Return the kind of sample that is due; None: no sample is due, and `next_wake` gives a later time."""
         if self._over or not self._words or now < self._next_at:
             return None
         early_s = self.timeout_s - gap_s(self.timeout_s)
@@ -109,7 +110,7 @@ class HangWatch:
         return None
 
     def looked(self, look: Look, now: float, closeness: Closeness = Closeness.STACKS) -> Judgement:
-        """Judge with one more look, which `wants` requested. `Hung` is final; otherwise `next_wake` gives the next
+        """Judge with one more sample, which `wants` requested. `Hung` is final; otherwise `next_wake` gives the next
         time."""
         self._looks.append(look)
         if len(self._looks) > _MOST_LOOKS:
@@ -120,7 +121,7 @@ class HangWatch:
         self._closer = self._closer_after(look, judgement)
         match judgement:
             case Hung() if self._closer is NativeLook.WANTED:
-                # Take one more look, which shows where native code waits: the job hangs, so the delay costs nothing.
+                # Take one more sample, which shows where native code waits: the job hangs, so the delay costs nothing.
                 self._next_at = now
                 return LookAgain(why="the frames of machine code are wanted", look_at=now)
             case Hung():
@@ -171,8 +172,8 @@ class HangWatch:
         self._closer = NativeLook.LATER
 
     def _rest(self, judgement: NotHung, now: float) -> None:
-        """Schedule the next look after no hang was found: when the gang is silent again, or, while only some ranks are
-        silent, at growing intervals."""
+        """Schedule the next sample after no hang was found: when the gang is silent again, or, while only some ranks
+        are silent, at growing intervals."""
         early_s = self.timeout_s - gap_s(self.timeout_s)
         silent_at = max(self._words.values(), default=now) + early_s
         if silent_at <= now:
@@ -199,7 +200,7 @@ Next = LookAtRanks | WantLastWords | HangFound
 
 
 class _OpenLook(msgspec.Struct):
-    """A request for a look that not all nodes have answered."""
+    """A request for a sample that not all nodes have answered."""
 
     look: LookAtRanks
     waits_for: set[str]
@@ -216,7 +217,7 @@ class HangDetection:
         self._watch: HangWatch | None = None
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._asked: _OpenLook | None = None
-        #: The nodes that did not answer the last look, with the seconds that it waited for them.
+        #: The nodes that did not answer the last sample, with the seconds that it waited for them.
         self._deaf: dict[str, float] = {}
         self._number = 0
 
@@ -252,7 +253,7 @@ class HangDetection:
         return [self._ask(watch, Closeness.WORDS, now)] if wake is not None and wake <= now else []
 
     def hear(self, node: str, seen: RanksSeen, now: float) -> list[Next]:
-        """Take a node's answer; ignore an answer to another look. `node`: empty if there is only one node."""
+        """Take a node's answer; ignore an answer to another sample. `node`: empty if there is only one node."""
         watch, asked = self._watch, self._asked
         if watch is None or asked is None or (seen.attempt, seen.number) != (watch.attempt, asked.look.number):
             return []
@@ -273,7 +274,7 @@ class HangDetection:
         if closeness is Closeness.STACKS:
             limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
             limit_s += NATIVE_S if native else 0.0
-        # The look with native frames follows at once: do not wait again for a node that did not answer the last one.
+        # The sample with native frames follows at once: do not wait again for a node that did not answer the last one.
         wanted = set(self._ranks) - set(self._deaf if native else ())
         self._asked = _OpenLook(look, wanted or set(self._ranks), now, now + limit_s)
         return look
@@ -310,7 +311,7 @@ class HangDetection:
 
 
 def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
-    """Add the ranks without a look to the hang's reason. If all other ranks wait alike, these are the culprits."""
+    """Add the ranks without a sample to the hang's reason. If all other ranks wait alike, these are the culprits."""
     if not missing:
         return hang
     ranks = tuple(sorted(rank for of_node in missing.values() for rank in of_node))

@@ -1,7 +1,7 @@
 """Warns once, with stacks, about an idle gang, if the job has no hang time-out. It stops nothing. Pure.
 
 A gang is idle if during the whole time no rank has printed, reported a step, changed its use of CPU or moved bytes.
-`holdfast.decide.hang_detection` judges and stops a gang; it looks more often and more closely.
+`holdfast.decide.hang_detection` judges and stops a gang; it takes samples more often and in more detail.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
-#: The number of looks at a silent gang within the time after which the warning comes.
+#: How many samples of a silent gang are taken within the time after which the warning comes.
 PARTS = 4
-#: Seconds that a look may take; nothing waits for it.
+#: Seconds that a sample may take; nothing waits for it.
 ANSWER_S = 60.0
 #: A rank is active if its use of CPU changes by more than this many cores.
 CHANGE_CORES = 0.25
-#: A rank is active if it moved more than this many bytes between two looks.
+#: A rank is active if it moved more than this many bytes between two samples.
 MOVED_BYTES = 1 << 20
 
 Look = tuple[RankSnapshot, ...]
@@ -36,7 +36,7 @@ class _OpenIdleLook(msgspec.Struct):
 
 
 class IdleWarning:
-    """Watches one job for idleness, and warns after `after_s` of it. Times are seconds on the owner's clock."""
+    """Watches one job, and warns when it has been idle for `after_s`. Times are seconds on the owner's clock."""
 
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s
@@ -131,7 +131,7 @@ class IdleWarning:
         return self._ask(Closeness.LIGHT, now)
 
     def _moved(self, at: float, now: float) -> None:
-        """Start to wait anew from `at`, when a rank was active."""
+        """Restart the wait at `at`, because a rank was active then."""
         self._since = at
         self._looks = []
         self._cores = {}
@@ -139,7 +139,7 @@ class IdleWarning:
         self._next_at = at + part_s if at >= now else max(at + part_s, now + part_s / 2)
 
     def _moves(self, look: Look) -> bool:
-        """Return whether a rank was active since the previous look, and keep each rank's CPU use since then."""
+        """Return whether a rank was active since the previous sample, and keep each rank's CPU use since then."""
         before = {shot.rank: shot for shot in self._looks[-1]} if self._looks else {}
         if before and before.keys() != {shot.rank for shot in look}:
             return True

@@ -30,7 +30,7 @@ from holdfast.model.peer_addresses import ports_needed
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: The gang remembers this many transitions, the last ones (see `story`).
+#: Number of last transitions that the gang remembers (see `story`).
 STORY = 256
 #: Maximum length of a transition's reason in `story`, in characters.
 STORY_TEXT = 200
@@ -61,7 +61,7 @@ class GangState:
         self.highest = 0
         #: The owner's term: it rises with each restart of the owner, and every command has it.
         self.term = 1
-        #: The number of times that the platform has started the job again.
+        #: How often the platform has started the job again.
         self.run = 0
         #: The number of the last attempt before this run of the job; 0: there was none.
         self.began_after = 0
@@ -279,7 +279,7 @@ class GangState:
         self.trial = AttemptState(self.attempt, now, waited, roster=self._roster)
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
-        """Give the attempt's ranks these seats, and keep the order of its nodes for the next attempt."""
+        """Assign these seats to the attempt's ranks, and keep the order of the nodes for the next attempt."""
         self.trial.seat(seats, self.addresses() if self.many else {})
         self.line = self.trial.roster.nodes
 
@@ -357,7 +357,7 @@ class GangState:
         return on_node(self.known.get(node) if self.many else None, names)
 
     def where(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the job's names for the devices in a report, which has the nodes' own names for them."""
+        """Return the job's names for the devices in a report; the report names them as their nodes do."""
         found = self.trial.found
         first = found.report.first if found is not None else None
         nodes = {fault.event.device: fault.event.node for fault in self.trial.faults}

@@ -56,7 +56,7 @@ class NodeWorkers:
             self.hands[rank].warm = warm
 
     def notified(self, listening: tuple[int, ...]) -> None:
-        """Record which ranks listen for the notice to save and exit. The notice has been sent."""
+        """Record that the notice to save and exit was sent, and which ranks listen for it."""
         for rank in listening:
             if rank in self.hands:
                 self.hands[rank].listened = True

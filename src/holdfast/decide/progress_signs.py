@@ -1,4 +1,4 @@
-"""Decides whether an attempt got further than those before it, from its evidence and the history. Pure.
+"""Decides whether an attempt got further than earlier attempts, from its evidence and the history. Pure.
 
 There are five signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a finished
 checkpoint, a run much longer than all before it, and a run of `healthy_s`. The first attempt has no earlier count or
@@ -29,7 +29,7 @@ def signs_of(
     ran_s: float,
     healthy_s: float,
 ) -> tuple[Sign, ...]:
-    """Return the signs of progress of an attempt, those that restore the budget first.
+    """Return the signs of progress of an attempt; signs that restore the budget come first.
 
     `step`: the step that `holdfast.progress` reported. `history`: the attempts before it. `ran_s`: seconds in RUNNING.
     """

@@ -1,8 +1,8 @@
-"""Decides from looks (snapshots of every rank) whether an attempt hangs, and which rank caused the hang. Pure.
+"""Decides from samples (snapshots of every rank) whether an attempt hangs, and which rank caused the hang. Pure.
 
 A gang hangs if no rank has printed a line or reported a step for the whole time-out, and one of these is true: no rank
-uses the CPU; the ranks that use it are at the same place of a collective in every look; one rank stands still while the
-others wait for it. A rank that computes silently is moving: then there is no hang, even if all other ranks wait.
+uses the CPU; the ranks that use it are at the same place of a collective in every sample; one rank stands still while
+the others wait for it. A rank that computes silently makes progress: there is no hang then, even if all others wait.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from holdfast.model.noun_base import Noun
 
 Look = tuple[RankSnapshot, ...]
 
-#: Number of looks that are needed to find a hang, if no rank uses the CPU.
+#: Number of samples that are needed to find a hang, if no rank uses the CPU.
 LOOKS = 2
-#: Number of looks that are needed if some ranks spin in a collective (they use the CPU while they wait) and another
+#: Number of samples that are needed if some ranks spin in a collective (they use the CPU while they wait) and another
 #: rank does not move.
 SPIN_LOOKS = 3
-#: Number of looks, and of time-outs without output, that are needed if every rank spins in a collective: a loop that
+#: Number of samples, and of time-outs without output, that are needed if every rank spins in a collective: a loop that
 #: mostly communicates looks like this for a while.
 ALL_SPIN_LOOKS = 6
 ALL_SPIN_FACTOR = 2.0
-#: Number of looks, and of time-outs without output, that are needed if the others wait in a collective for ranks that
+#: Number of samples, and of time-outs without output, that are needed if the others wait in a collective for ranks that
 #: use the CPU at the same place: an endless loop.
 LOOP_LOOKS = 7
 LOOP_FACTOR = 2.0
 #: Number of time-outs without output that are needed if the others wait for a rank whose child process uses the CPU, or
 #: that uses it without a stack: nothing shows whether it makes progress.
 CHILD_FACTOR = 3.0
-#: Number of looks, of time-outs and of seconds without output, that are needed if ranks use the CPU at one line and no
-#: rank waits for them: an endless loop, or one long computation.
+#: Number of samples, of time-outs and of seconds without output, that are needed if ranks use the CPU at one line and
+#: no rank waits for them: an endless loop, or one long computation.
 SAME_LINE_LOOKS = 10
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0
-#: Number of looks that are kept as evidence: the first, the one before the last, and the last.
+#: Number of samples that are kept as evidence: the first, the one before the last, and the last.
 KEPT_LOOKS = 3
 _TELLING_GAP_S = 1.0
 
@@ -53,14 +53,14 @@ _MAYBE_PEERS = (WaitTarget.PEERS, WaitTarget.DEVICE, WaitTarget.THREAD)
 
 
 class NotHung(Noun, frozen=True, kw_only=True):
-    """The attempt does not hang: a rank moves. The watch drops its looks and starts again at `look_at`."""
+    """The attempt does not hang: a rank moves. The watch drops its samples and starts again at `look_at`."""
 
     why: str
     look_at: float
 
 
 class LookAgain(Noun, frozen=True, kw_only=True):
-    """The attempt may hang: take one more look at the time `look_at`, and judge all looks together."""
+    """The attempt may hang: take one more sample at the time `look_at`, and judge all samples together."""
 
     why: str
     look_at: float
@@ -76,20 +76,20 @@ Judgement = NotHung | LookAgain | Hung
 
 
 def gap_s(timeout_s: float) -> float:
-    """Return the seconds between two looks: a quarter of the time-out, at least 0.5 s and at most 10 s."""
+    """Return the seconds between two samples: a quarter of the time-out, at least 0.5 s and at most 10 s."""
     return min(10.0, max(0.5, timeout_s / 4))
 
 
 def judge(
     attempt: int, timeout_s: float, started_at: float, looks: Sequence[Look], ended: Collection[int] = ()
 ) -> Judgement:
-    """Judge the looks that were taken since a rank last moved. All times are seconds since the epoch.
+    """Judge the samples that were taken since a rank last moved. All times are seconds since the epoch.
 
-    The ranks of the last look are judged. A rank that is in no earlier look counts as moving.
+    The ranks of the last sample are judged. A rank that is in no earlier sample counts as moving.
 
     timeout_s: the hang time-out, in seconds.
     started_at: the start of the attempt.
-    looks: in time order.
+    looks: the samples, in time order.
     ended: ranks that have exited already, with status 0 (else the gang would be stopping).
     """
     if not looks or not looks[-1]:
@@ -146,7 +146,7 @@ def judge(
 
 
 def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, ended: Collection[int]) -> HangEvidence:
-    """Return the hang with looks that have stacks: the culprit is chosen again, the hang itself is not judged again.
+    """Return the hang with samples that have stacks: the culprit is chosen again, the hang itself is not judged again.
 
     ended: ranks that had exited with status 0 before the hang.
     """
@@ -165,7 +165,7 @@ def by_rank(looks: Sequence[Look]) -> dict[int, list[RankSnapshot]]:
 
 
 def _views(looks: Sequence[Look], started_at: float) -> list[View]:
-    """Return the view of each rank of the last look, from all looks."""
+    """Return the view of each rank of the last sample, from all samples."""
     shots = by_rank(looks)
     return [view(shots[shot.rank], started_at) for shot in looks[-1]]
 
@@ -173,8 +173,8 @@ def _views(looks: Sequence[Look], started_at: float) -> list[View]:
 def _enough(
     views: Sequence[View], stands: Sequence[View], rest: Sequence[View], looks: int, silent_s: float, timeout_s: float
 ) -> tuple[bool, str]:
-    """Return whether there are enough looks to call it a hang, if no rank moves; and an addition to the reason, or why
-    another look is needed."""
+    """Return whether there are enough samples to call it a hang, if no rank makes progress; and an addition to the
+    reason, or why another sample is needed."""
     if any(one.manner is Manner.BUSY for one in rest):
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""

@@ -1,4 +1,6 @@
-"""Chooses the logs of an attempt that are read, and how much of each: on a node, or at the owner for unread logs."""
+"""Chooses which logs of an attempt are read, and how much of each. A node does this; the owner does it for logs that
+no node has read.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from holdfast.explain.peer_errors import first_hand
 from holdfast.explain.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
-#: The logs of this many workers are always read whole: those that exited first.
+#: Number of workers whose logs are always read whole: those that exited first.
 MOST_WHOLE = 2
-#: The logs of this many workers are read whole, if the times of the exits are unknown.
+#: Number of workers whose logs are read whole if the times of the exits are unknown.
 MOST_UNDATED = 64
-#: If these workers have no cause of their own, the ends of the logs of this many further workers are read.
+#: Number of further workers of whose logs the ends are read, if the logs read whole show no cause.
 MOST_TAILS = 28
 TAIL_CHARS = 4096
 

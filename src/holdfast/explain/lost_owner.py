@@ -162,7 +162,7 @@ def explain_owner_absent(place: str, *, waited_s: float, last: str) -> ExitRepor
 
     place: the address that the node dialled.
     waited_s: seconds for which it tried.
-    last: the error of its last try.
+    last: the error of the last try.
     """
     row = load().row(Phrase.GANG_START_TIMEOUT)
     host, _, port = place.rpartition(":")

@@ -180,7 +180,7 @@ def _evidence(item: Evidence, limit: int) -> Evidence:
     return replace(item, text=_kept(item.text, limit), source=_kept(item.source, _NAME))
 
 
-#: If no worker has a cause of its own, the last lines of this many workers with unread logs are kept.
+#: Limit on the workers with unread logs whose last lines are kept, if no worker has a cause of its own.
 MOST_LAST_LINES = 64
 
 

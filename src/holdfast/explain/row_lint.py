@@ -213,7 +213,7 @@ _FLAGS = re.compile(r"^\(\?[a-zA-Z]+\)")
 
 
 def _never(pattern: str, literal: bool) -> str:
-    """Return why a pattern can match no line; empty: it can.
+    """Return why a pattern can match no line; empty if it can match one.
 
     literal: check too whether unescaped brackets keep the pattern from matching its own text.
     """

@@ -29,7 +29,7 @@ class Hit(NamedTuple):
     fields: dict[str, str]
     #: Length of the match in characters: the longer of two matches in a line is the more specific.
     span: int = 0
-    #: Whether it is a user's own wording, which takes precedence over built-in ones.
+    #: Whether the wording is from a user's file; such a wording takes precedence over built-in ones.
     chosen: bool = False
 
 

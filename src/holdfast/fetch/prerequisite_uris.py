@@ -50,7 +50,7 @@ class Uri(Noun, frozen=True, kw_only=True):
 
     kind: UriKind
     url: str
-    #: The printable form: without user, password and the values of the query.
+    #: The URI as it may be printed: without user, password and the values of the query.
     shown: str
     user: str = ""
     password: str = ""

@@ -70,7 +70,7 @@ class WebSource:
         self.close()
         shown = self._uri.shown
         with reaching(shown):
-            # urllib would send a quotation mark or another invalid character unchanged.
+            # Quote the address, because urllib would send a quotation mark or another invalid character unchanged.
             request = urllib.request.Request(quote(self._uri.url, safe="%/:=&?~#+!$,;'@()*[]"))
             request.add_header("User-Agent", f"holdfast/{__version__}")
             # Request the bytes as they are stored, not compressed for the transfer.

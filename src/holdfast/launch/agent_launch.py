@@ -51,13 +51,13 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
     plan: NodePlan
     #: The host's name in the user's list, which becomes the node's name. Empty: the machine's own name.
     host: str = ""
-    #: The number of workers on this node; None: the number that the user typed for each node.
+    #: How many workers run on this node; None: as many as the user typed for each node.
     slots: int | None = None
     #: The node's index in the user's list of hosts, if its order counts.
     rank: int | None = None
-    #: The addresses of the owner's machine, the one that agents most likely reach first.
+    #: The addresses of the owner's machine. The address that agents most likely reach is the first.
     addresses: tuple[str, ...]
-    #: Whether the user typed the address.
+    #: Whether the user typed the owner's address.
     typed_address: bool
     port: int = 0
     #: The job's key: 32 bytes as hexadecimal digits.
@@ -177,7 +177,7 @@ def owner_port(options: RunOptions) -> int:
 
 
 def answering(addresses: Sequence[str], port: int) -> str:
-    """Return the first address at which the owner's port answers this machine; if none does, the first one,
+    """Return the first address at which the owner's port answers this machine; if none does, the first address,
     to retry."""
     for address in addresses:
         try:

@@ -29,7 +29,7 @@ PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
 #: The shells of images that have no /bin/sh (distroless, `:debug`).
 OTHER_SHELLS = ("/busybox/sh",)
-#: The longest `#!` line in bytes that the kernel reads (BINPRM_BUF_SIZE - 1).
+#: Limit on the length of a `#!` line that the kernel reads, in bytes (BINPRM_BUF_SIZE - 1).
 LONGEST_FIRST_LINE = 255
 
 
@@ -149,7 +149,7 @@ def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple
 
 
 def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
-    """Raise BadUsage if `env` would not find the program on the user's PATH: its own message does not show the PATH."""
+    """Raise BadUsage if `env` would not find the program on the user's PATH, since the error of `env` shows no PATH."""
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
         return  # `env` gets options, or its own message is clear
     path = environment.get("PATH") or os.defpath

@@ -142,7 +142,7 @@ def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
 
 
 def same_place(path: str, other: str) -> bool:
-    """Whether both are the same file in the same directory: the directory identifies a virtual environment."""
+    """Whether both paths are the same file in the same directory: the directory identifies a virtual environment."""
     here, there = Path(path).absolute(), Path(other).absolute()
     return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
 

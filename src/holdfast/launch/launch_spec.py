@@ -58,7 +58,7 @@ class FaultOptions(msgspec.Struct, frozen=True):
     file: Path | None = None
     ascend_events: Path | None = None
     reset_command: str | None = None
-    #: The number of neighbouring devices that can only be reset together.
+    #: How many neighbouring devices can only be reset together.
     reset_group: int = 1
 
 
@@ -74,11 +74,11 @@ class Interpreter(msgspec.Struct, frozen=True):
     """The workers' Python interpreter."""
 
     path: str
-    #: Whether it is the Python that runs holdfast.
+    #: Whether this is the Python that runs holdfast.
     own: bool = True
     #: A note for the user about the choice; empty if there is none.
     note: str = ""
-    #: Why its workers cannot start warm; empty if they can.
+    #: Why workers with this interpreter cannot start warm; empty if they can.
     cold: str = ""
 
 
@@ -126,7 +126,7 @@ class NodesOrder(msgspec.Struct, frozen=True):
     hosts: bool = False
     #: The reason for `hosts`, as a clause: `its --node-rank is 0`.
     hosts_why: str = ""
-    #: Whether it hosts the owner although the endpoint is not an address of this machine.
+    #: Whether this machine hosts the owner although the endpoint is not one of its addresses.
     elsewhere: bool = False
     #: The user's explicit choice of `hosts` (`--rdzv-conf is_host=1`, or `--master-addr` with a node rank); None if
     #: there is none.

@@ -11,8 +11,8 @@ from holdfast.wire.addresses import Interface, addresses_of, interfaces, is_loop
 
 
 class OwnerPlacement(Noun, frozen=True, kw_only=True):
-    """Whether this machine hosts the owner, and why. If the owner's port is in use already, this machine joins that
-    owner."""
+    """Whether this machine hosts the owner, and why. If the owner's port is in use already, this machine joins the
+    owner at that port."""
 
     hosts: bool
     #: The reason as a clause: `fd00::2 is an address of its eth0`.

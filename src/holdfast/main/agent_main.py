@@ -49,7 +49,7 @@ def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
 
 
 def _enter(directory: str) -> None:
-    """Change to the job's directory. Some platforms start a task in another directory when this one is missing."""
+    """Change to the job's directory. Some platforms start a task elsewhere if the directory is missing."""
     try:
         os.chdir(directory)
     except OSError as error:
@@ -98,7 +98,7 @@ def _read_order() -> AgentJoin | None:
     return AgentJoin(order=order, address=_answering(order), starter_fd=starter_fd, place=place)
 
 
-#: Sockets whose abstract addresses mark this agent as alive; they stay open as long as any of its processes.
+#: Sockets whose abstract addresses mark this agent as alive; they stay open as long as any process of the agent lives.
 _held: list[socket.socket] = []
 
 

@@ -243,7 +243,8 @@ def _unused_settings(home: Path) -> tuple[str, ...]:
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
-#: The most files that a supervisor opens: for itself, per worker (pipes, logs, times, pidfd), per node (socket, ssh).
+#: Upper bounds of the files that a supervisor has open: for itself, per worker (pipes, logs, times, pidfd), per node
+#: (socket, ssh).
 _FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 8, 2
 
 

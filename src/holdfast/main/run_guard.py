@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _SIGKILL = 9
-#: Passed instead of a descriptor: this process is the guard and has no guard itself.
+#: Passed instead of the guard's descriptor if this process is the guard itself.
 ITSELF = -1
 
 

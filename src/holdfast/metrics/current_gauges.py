@@ -29,11 +29,11 @@ from holdfast.untrusted import Malformed
 if TYPE_CHECKING:
     import sqlite3
 
-#: The number of unfinished jobs that get gauges; the newest are taken.
+#: Limit on the unfinished jobs that get gauges; the newest are taken.
 MOST_LIVE = 200
-#: The number of ranks whose progress files are read.
+#: Limit on the ranks whose progress files are read.
 MOST_RANKS = 4096
-#: The number of pairs of a node and a check.
+#: Limit on the pairs of a node and a check that get gauges.
 MOST_CHECKED = 2000
 MOST_DEVICES = 2000
 

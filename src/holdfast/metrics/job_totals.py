@@ -1,6 +1,6 @@
-"""Totals over jobs, which only rise.
+"""Totals over all jobs, as counters that only rise.
 
-Each export counts them again from the journal, so a restart does not reset them.
+Each export counts them again from the journal, so a restart of holdfast does not reset them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import TimeUse, of_attempt, recoveries
 
-#: The number of job names and of node names that become label values; later names count as `OTHERS`.
+#: Limit on the job names, and on the node names, that become label values; later names count as `OTHERS`.
 MOST_NAMES = 500
 OTHERS = "(other names)"
 #: The lowest confidence of an explanation that counts as high.
@@ -28,7 +28,9 @@ CHECKED = {"passed": "passed", "passed with a warning": "warning", "failed": "fa
 
 
 class LabelNames:
-    """The names that may be label values: early names keep theirs, so that no series changes its name."""
+    """The names that may be label values: the first `MOST_NAMES` names. A name stays among them, so that no series
+    changes its name.
+    """
 
     def __init__(self, first: Iterable[str] = ()) -> None:
         self.known = dict.fromkeys(first)

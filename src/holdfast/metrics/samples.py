@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from holdfast.metrics.metric_table import METRICS, Metric, MetricKind
 
 Labels = tuple[str, ...]
-#: The longest label value in characters; a longer one is cut.
+#: Limit on the length of a label value, in characters; a longer value is cut.
 MOST_LABEL = 128
 INFINITE = float("inf")
 #: The number of labels of each series.

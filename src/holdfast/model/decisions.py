@@ -46,7 +46,7 @@ class Bound(Noun, frozen=True, kw_only=True):
     devices: tuple[str, ...] | None = None
 
 
-#: The record of an attempt lists up to this many bound workers, the first ones.
+#: Limit on the bound workers that the record of an attempt lists: the first ones.
 MOST_BOUND = 1024
 
 
@@ -82,8 +82,8 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     decision: Decision
     #: Seconds in each phase, by the phase's name in lower case: checking, preparing, starting, running, draining.
     parts: dict[str, float] = {}
-    #: Whether it went beyond the furthest step of all earlier attempts (by `holdfast.progress` or counts in the
-    #: output), or ran for at least `healthy_s`.
+    #: Whether the attempt went beyond the furthest step of all earlier attempts (by `holdfast.progress` or counts in
+    #: the output), or ran for at least `healthy_s`.
     progressed: bool = False
     #: The lowest last step of all ranks that reported one.
     step: int | None = None

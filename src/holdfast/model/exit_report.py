@@ -73,8 +73,8 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-#: Bytes of a failed worker's last lines that its agent sends to the owner with the exit. If the node is lost, the owner
-#: knows no more.
+#: Limit, in bytes, on a failed worker's last lines that its agent sends to the owner with the exit. If the node is
+#: lost, the owner has no more of the log.
 TRAVELLING_BYTES = 2048
 
 
@@ -120,16 +120,16 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     order: int = 0
     #: A stop had been requested when the worker died: it is collateral, even if its log accuses a peer.
     after_stop: bool = False
-    #: The kernel announced the death before any stop was requested, but it was reported later: holdfast's stop is not
-    #: its cause.
+    #: The worker was dying before any stop was requested, though its exit was reported later: holdfast's stop is not
+    #: the cause.
     was_dying: bool = False
-    #: The end of its stderr (of stdout if stderr is empty), decoded: at most 8 KiB on its node.
+    #: The end of the worker's stderr (of stdout if stderr is empty), decoded: at most 8 KiB on its node.
     #:
     #: An agent's report and the journal keep `TRAVELLING_BYTES` of it, and nothing for exit status 0.
     last_words: str = ""
     #: The stream of `last_words`: `stderr` or `stdout`; empty: not known.
     last_words_stream: str = ""
-    #: The content of its TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node reads it, and never sends it.
+    #: The content of the worker's TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node reads it, and never sends it.
     error_file: str = ""
     #: The resource limits of a worker that failed.
     limits: tuple[ProcessLimit, ...] = ()
@@ -193,7 +193,7 @@ class Evidence(Noun, frozen=True, kw_only=True):
     #: The source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name.
     source: str = ""
     at: At | None = None
-    #: The machine on which it was seen; empty: it is about all of them.
+    #: The machine on which the evidence was seen; empty: it is about all machines.
     node: str = ""
 
 
@@ -206,7 +206,7 @@ class Original(Noun, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
-        """The exit in words: `SIGKILL`, or `exit status 3`; empty if it has neither."""
+        """The exit in words: `SIGKILL`, or `exit status 3`; empty if neither is known."""
         return self.signal or (f"exit status {self.exit_code}" if self.exit_code is not None else "")
 
 

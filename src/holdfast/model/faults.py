@@ -68,7 +68,7 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     text: str = ""
     #: The source: kernel log, nvml, ascend, socket, command line …
     source: str = ""
-    #: The process id in the source's message, if it has one (as an Xid line has).
+    #: The process id in the source's message, if the message has one, as Xid lines do.
     pid: int | None = None
 
 

@@ -16,7 +16,7 @@ class FetchOrder(Noun, frozen=True, kw_only=True):
     node: str = ""
     #: The seed for the jitter of pauses between tries, so that nodes that fail together do not retry together.
     seed: int = 0
-    #: Seconds after the start; no further try begins later.
+    #: Seconds after the start of the fetch from which no further try begins.
     limit_s: float = 14_400.0
     #: Seconds without a byte after which a server has failed.
     stall_s: float = 60.0
@@ -73,7 +73,7 @@ class FetchMoved(Message, frozen=True, kw_only=True):
 
 
 class FetchWaits(Message, frozen=True, kw_only=True):
-    """Another process of this node fetches the same prerequisite; this one waits for it."""
+    """Another process of this node fetches the same prerequisite; this process waits for its end."""
 
     name: str
     who: str
@@ -96,7 +96,7 @@ class FetchDone(Message, frozen=True, kw_only=True):
     into: str
     bytes: int
     took_s: float
-    #: Whether it was complete before, so that nothing was fetched.
+    #: Whether the prerequisite was complete before, so that nothing was fetched.
     there: bool = False
     #: Bytes that an earlier fetch had left.
     resumed_bytes: int = 0

@@ -171,7 +171,7 @@ class LookAtRanks(Message, frozen=True, kw_only=True):
     """Look at the ranks of this node; answer with `RanksSeen` of the same attempt and number."""
 
     attempt: int
-    #: The number of the look, which rises; an answer to another look is ignored.
+    #: The number of the sample, which rises; an answer to another sample is ignored.
     number: int
     closeness: Closeness
     #: Whether the stacks have native frames; the node halts a process for a moment to read them.
@@ -198,7 +198,7 @@ class RanksSeen(Message, frozen=True, kw_only=True):
 
 
 class WantLastWords(Message, frozen=True, kw_only=True):
-    """Let the workers write their stacks when they are stopped, because the gang hangs and no look has a stack."""
+    """Let the workers write their stacks when they are stopped, because the gang hangs and no sample has a stack."""
 
     attempt: int
 

@@ -19,7 +19,7 @@ class Task(Noun, frozen=True, kw_only=True):
     role: str
     #: The index of the task in its role, from 0.
     index: int
-    #: The index of its node in `Peers.hosts`.
+    #: The index of the task's node in `Peers.hosts`.
     node: int
     host: str
     #: The ports by label.

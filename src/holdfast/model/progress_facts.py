@@ -16,7 +16,7 @@ class SignKind(enum.StrEnum):
     COUNT = "count"
     #: A worker completed a checkpoint.
     CHECKPOINT = "checkpoint"
-    #: The attempt ran at least twice as long as every earlier one, and a minute longer.
+    #: The attempt ran at least twice as long as every earlier attempt, and a minute longer.
     LONGER = "longer"
     #: The attempt ran for at least `healthy_s`.
     HEALTHY = "healthy"

@@ -27,11 +27,11 @@ class SideFailure(Noun, frozen=True, kw_only=True):
     when: HookMoment | None = None
     exit_code: int | None = None
     signal: int | None = None
-    #: The time limit in seconds after which it was killed; None: it ended by itself.
+    #: The time limit in seconds after which the process was killed; None: it ended by itself.
     limit_s: float | None = None
-    #: Why it could not be started, or does not serve; empty: it ran.
+    #: Why the process could not be started, or does not serve; empty: it ran.
     trouble: str = ""
-    #: The number of its starts in the attempt.
+    #: How often the process was started in the attempt.
     starts: int = 1
     #: The end of the process's output, at most 2 KiB, decoded.
     last_words: str = ""
@@ -61,7 +61,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def last_line(self) -> str:
-        """The last line of its output that is not blank."""
+        """The last line of the process's output that is not blank."""
         lines = [line.strip() for line in self.last_words.splitlines() if line.strip()]
         return lines[-1] if lines else ""
 

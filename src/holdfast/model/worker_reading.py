@@ -76,7 +76,7 @@ class RaisedException(Noun, frozen=True, kw_only=True):
     told: str = ""
     #: The innermost frame of the user's own code: file, line, function.
     frame: tuple[str, int, str] | None = None
-    #: The exception that left the program because of this one, if it is a different one.
+    #: The exception that left the program because of this exception, if that is another exception.
     outer: str = ""
 
 

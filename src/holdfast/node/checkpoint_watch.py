@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from holdfast.observe.checkpoint_files import CheckpointWatch
 
-#: Seconds from a worker's output to the look.
+#: Seconds from a worker's output to the scan.
 AFTER_S = 0.25
-#: The least seconds between two looks; looks take at most a hundredth of a core.
+#: Minimum time between two scans, in seconds; scans take at most a hundredth of a core.
 GAP_S = 5.0
 COST_FACTOR = 100.0
 

@@ -22,7 +22,7 @@ from holdfast.untrusted import Malformed, json_as
 
 SHARE_NAME = "disk-share.json"
 STOPPED_NAME = "disk-share-stopped.json"
-#: The most written files remembered per job; the latest ones are kept.
+#: Limit on the written files that are remembered for each job; the latest ones are kept.
 MOST_WRITTEN = 10_000
 SHARE_BYTES = 32 << 20
 #: Seconds after its share's last touch for which a job on another host counts as live; its lock is not visible here.

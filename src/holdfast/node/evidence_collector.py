@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.observe.output_pump import OutputPump
 
 
-#: The number of workers whose logs are searched far back; only the end of the other logs is read.
+#: Limit on the workers whose logs are searched far back; only the end of the other logs is read.
 DEEP_WORKERS = 4
 #: The number of first ranks searched for steps and epochs; the last rank and the first to die are searched too.
 COUNTING_WORKERS = 2
@@ -153,7 +153,7 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
         for worker in workers
         if worker.stderr is not None and worker.exit is not None and worker.exit.signal == signal.SIGABRT
     }
-    # Nothing changed between the looks, so the final stacks hold for each of them.
+    # Nothing changed between the samples, so the final stacks hold for each of them.
     looks = [rare_parts.python_stacks.with_last_words(look, said) for look in hang.looks]
     if looks == list(hang.looks):
         return hang

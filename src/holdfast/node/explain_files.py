@@ -41,11 +41,11 @@ __all__ = [
     "signal_of",
 ]
 
-#: The bytes of a log's end that are always kept.
+#: Length of a log's end that is always kept, in bytes.
 TAIL_BYTES = 64 << 10
-#: The most bytes kept of an end without progress: a thousand ranks may report one death.
+#: Limit on the bytes kept of the end of a log without progress: a thousand ranks may report one death.
 MOST_TAIL_BYTES = 1 << 20
-#: The most bytes scanned in all workers' logs together, between a death and its report.
+#: Limit on the bytes scanned in all workers' logs together, between a death and its report.
 LIVE_BYTES = 256 << 20
 
 

@@ -26,7 +26,7 @@ _PORT = re.compile(r"[Pp]ort:? ?(\d{1,5})\b|\]?:(\d{2,5})\b|\('[^']*', (\d{1,5})
 _ANSWER_S = 0.5
 _SHARED = re.compile(r"shared memory|/dev/shm|Bus error|signal: Bus|SIGBUS")
 _MOST_NAMED = 4
-#: The most lines searched for the path of a failed write.
+#: Limit on the lines that are searched for the path of a failed write.
 _MOST_LINES = 8
 
 

@@ -1,4 +1,4 @@
-"""Looks that the owner requests during an attempt: a node samples its ranks, and measures the links to its peers."""
+"""Answers two requests of the owner during an attempt: to sample a node's ranks, and to measure links to its peers."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ class HangSampler:
 class LinkProbe:
     """Measures links to peers.
 
-    `among`: first and last port that it may open (for firewalls), or None for any. `tell` sends a result to the
-    owner.
+    `among`: the first and last port that the probe may open (for firewalls); None: any port. `tell` sends a result to
+    the owner.
     """
 
     def __init__(

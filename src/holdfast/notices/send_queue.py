@@ -13,7 +13,7 @@ from holdfast.import_path import module_command
 from holdfast.reactor import DueCall, Reactor
 from holdfast.safe_text import one_line
 
-#: The number of events that may wait for a slow command; the oldest are dropped first.
+#: Limit on the events that wait for a slow command; the oldest are dropped first.
 MOST_WAITING = 64
 _LAST_BYTES = 2048
 

@@ -1,7 +1,7 @@
 """Finds checkpoints that workers write, by the open files in /proc/PID/fd; it never searches directories.
 
-A look finds the files that are open at that moment. It misses a file that is opened and closed between two looks. A
-file is finished if it was open for writing at the last look and is closed now, every process that had it open is still
+A scan finds the files that are open at that moment. It misses a file that is opened and closed between two scans. A
+file is finished if it was open for writing at the last scan and is closed now, every process that had it open is still
 alive, and the file exists and is not empty.
 """
 
@@ -15,9 +15,9 @@ from typing import NamedTuple
 from holdfast.lazy_pattern import Lazy
 from holdfast.observe.procfs import state, tree
 
-#: The most processes that one look examines.
+#: Limit on the number of processes that one scan examines.
 MOST_PROCESSES = 256
-#: The most open files that are remembered, and the most finished ones that are reported.
+#: Limit on the open files that are remembered, and on the finished files that are reported.
 MOST_FILES = 64
 
 #: Matches checkpoints by the last three parts of their path.
@@ -48,11 +48,11 @@ class CheckpointWatch:
 
     @property
     def waits(self) -> bool:
-        """Whether a checkpoint was open for writing at the last look."""
+        """Whether a checkpoint was open for writing at the last scan."""
         return bool(self._open)
 
     def look(self, pids: Iterable[int]) -> None:
-        """Look at the open files of these processes and their descendants. A process that ends meanwhile is skipped."""
+        """Scan the open files of these processes and their descendants. A process that ends meanwhile is skipped."""
         now: dict[tuple[int, int], _OpenFile] = {}
         for pid in self._processes(pids):
             for key, path in self._written_by(pid):

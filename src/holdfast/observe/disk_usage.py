@@ -10,11 +10,11 @@ from pathlib import Path
 
 from holdfast.model.noun_base import Noun
 
-#: The most files that are counted for one job; for a larger tree the result is a lower bound.
+#: Limit on the files that are counted for one job; for a larger tree the result is a lower bound.
 MOST_FILES = 200_000
 
 
-#: The most names of a directory that are searched for a renamed file.
+#: Limit on the names of a directory that are searched for a renamed file.
 MOST_LOOKED_AT = 20_000
 
 

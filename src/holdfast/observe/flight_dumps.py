@@ -18,7 +18,7 @@ from holdfast.observe.plain_pickle import MOST_BYTES, plain_pickle
 from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_value
 
-#: The libraries that write dumps, each with the variables that set PREFIX, the newest first, and its defaults.
+#: For each library that writes dumps: the variables that set PREFIX, the newest first, and the default prefixes.
 NAMES = {
     ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"): (
         "{cache}/torch/comm_lib_trace_rank_",

@@ -9,7 +9,7 @@ from holdfast.observe.checks.quota import mount_of, quota_of, unescape
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units
 from holdfast.safe_files import small_text
 
-#: The most paths that are examined.
+#: Limit on the paths that are examined.
 MOST_PLACES = 64
 #: File systems without a server: a call on them does not block.
 _OWN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "vfat", "bcachefs")

@@ -20,7 +20,7 @@ from holdfast.clock import Clock
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: The number of lines of interest that are kept, the newest, so that a flood of errors does not fill the memory.
+#: Limit on the lines of interest that are kept (the newest), so that a flood of errors does not fill the memory.
 KEPT = 200
 SLACK_S = 2.0
 _BLOCK = 8192

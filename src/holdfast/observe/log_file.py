@@ -13,17 +13,18 @@ from holdfast.model.log_time_format import HEAD_BYTES, RECORD_BYTES, head, recor
 from holdfast.model.noun_base import Noun
 from holdfast.safe_files import open_file
 
-#: Seconds between a failed write and the next try; bytes in between are lost and counted.
+#: Seconds between a failed write and the next try. Bytes that arrive meanwhile are lost, and counted.
 RETRY_S = 5.0
 
-#: The least seconds between two records of a log's times: bytes within a millisecond share one time.
+#: Minimum time between two records of a log's times, in seconds: bytes within a millisecond share one time.
 STEP_S = 0.001
-#: The least seconds between two records if the times would take more than an eighth of the log's size (short lines).
+#: Minimum time between two records, in seconds, if the times would take more than an eighth of the log's size (short
+#: lines).
 COARSE_STEP_S = 0.1
 #: Size in bytes up to which the file always uses the fine step.
 FREE_BYTES = 64 * 1024
 
-#: A write that takes more seconds is reported, because the workers' pipes fill up meanwhile.
+#: Seconds above which a write is reported as slow, because the workers' pipes fill up meanwhile.
 SLOW_S = 2.0
 
 _CURES = {
@@ -39,7 +40,7 @@ class Rotation(Noun, frozen=True, kw_only=True):
     """The size at which a log is rotated, and how many rotated files are kept."""
 
     most_bytes: int
-    #: The number of rotated files that are kept, without the present one.
+    #: How many rotated files are kept, besides the present file.
     kept: int
 
 

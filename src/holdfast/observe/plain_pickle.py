@@ -13,9 +13,9 @@ from typing import Any
 from holdfast.untrusted import Malformed
 
 MOST_BYTES = 32 << 20
-#: The most opcodes that are run for one document, which takes a few seconds.
+#: Limit on the number of opcodes that are run for one document; so many take a few seconds.
 MOST_STEPS = 4_000_000
-#: The most bytes of one whole number that are read; a time in nanoseconds has eight.
+#: Limit on the length of one whole number, in bytes; a time in nanoseconds has eight.
 MOST_DIGITS = 16
 
 

@@ -12,9 +12,9 @@ from holdfast.model.evidence import ThreadState
 from holdfast.model.noun_base import Noun
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: The most threads of a process that are read: a report needs the first dozen, and a process may have thousands.
+#: Limit on the threads of a process that are read: a report needs the first dozen, and a process may have thousands.
 MAX_THREADS = 48
-#: The most descendants whose main threads are read, besides the process's own threads.
+#: Limit on the descendants whose main threads are read, besides the process's own threads.
 MAX_CHILDREN = 12
 #: Names of the system calls in which a hung process is usually found, by machine: only calls that can block. Another
 #: number is shown as `syscall N`. Source: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and

@@ -110,7 +110,7 @@ def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapsh
 
 
 def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
-    """Return the look with the stacks that faulthandler wrote when the ranks were stopped; a rank without stacks is
+    """Return the sample with the stacks that faulthandler wrote when the ranks were stopped; a rank without stacks is
     unchanged."""
     found = []
     for shot in look:

@@ -6,7 +6,7 @@ blocking.
     probe.next_wake()                     and then probe.tick(now): a py-spy that is late is killed
     probe.result()                        the snapshots, once all are there
 
-py-spy reads the process's memory without pausing it (`--nonblocking`): a look must not change the process, and a
+py-spy reads the process's memory without pausing it (`--nonblocking`): a sample must not change the process, and a
 stopped process can be read in no other way. An inconsistent reading only occurs if the process runs, and then counts as
 motion. If the reading fails, py-spy pauses the process for some milliseconds. With `native`, py-spy also reads frames
 of machine code, for which it must pause the process; if it cannot, only Python frames are read.
@@ -30,7 +30,7 @@ from holdfast.observe.python_stacks import find_py_spy, parse_py_spy, with_stack
 LIMIT_S = 5.0
 #: Time limit in seconds with native frames, for which py-spy reads the symbols of large libraries.
 NATIVE_LIMIT_S = 15.0
-#: The most py-spy processes that run at once: each start takes the supervisor some milliseconds on a busy machine.
+#: Limit on the py-spy processes that run at once: each start takes the supervisor milliseconds on a busy machine.
 SIDE_BY_SIDE = 4
 _MOST_BYTES = 8 << 20
 #: The largest size in bytes of one rank's snapshot that is sent to the owner.
@@ -191,7 +191,7 @@ class HangProbe:
         return tuple(shot for _, shot in sorted(self._shots.items()))
 
     def kill(self) -> None:
-        """End the look early; `result` then returns the snapshots so far."""
+        """End the sample early; `result` then returns the snapshots so far."""
         self._give_up("the look was broken off")
 
     # ------------------------------------------------------------------------------------------ py-spy

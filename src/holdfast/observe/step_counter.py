@@ -19,7 +19,7 @@ from holdfast.model.progress_facts import Count
 LAST_CHARS = 1 << 10
 #: Characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10
-#: The most chunks of one stream that are parsed, if its end has no count (a long traceback, many warnings).
+#: Limit on the chunks of one stream that are parsed, if its end has no count (a long traceback, many warnings).
 MOST_CHUNKS = 6
 #: Characters before those that are searched for hints and the word `epoch`.
 FAR_CHARS = 1 << 20

@@ -17,9 +17,10 @@ from holdfast.import_path import module_command
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
-#: The least seconds between the starts of two writings.
+#: Minimum time between the starts of two writings of the file, in seconds.
 LEAST_S = 15.0
-#: Seconds from one start to the next per second of writing, so that a long history costs a twentieth of a core.
+#: The next writing starts at least this many times as long after the last start as the last writing took, so that a
+#: long history costs at most a twentieth of a core.
 LOAD = 20.0
 #: Seconds after which the file is written again without an event: the steps that ranks report are no events.
 FRESH_S = 60.0

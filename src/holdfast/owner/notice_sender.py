@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import DescriptorWatch, News, Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: The most lines that wait for the helper; the oldest are dropped first.
+#: Limit on the lines that wait for the helper process; the oldest are dropped first.
 MOST_LINES = 256
 #: Seconds beyond a command's own limit for which the end of a run waits for the helper.
 MORE_S = 5.0

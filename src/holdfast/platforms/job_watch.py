@@ -53,7 +53,7 @@ class JobWatch:
     def secured(self, event: JournalSecured, now: float) -> News:
         """The journal holds the attempt's number.
 
-        Return `event`, at once or later when the platform has stored it too.
+        Return `event` at once, or deliver it later, once the platform has stored the number too.
         """
         return [event]
 
@@ -85,7 +85,7 @@ class JobWatch:
     def felled(self, since: float) -> None:
         """Workers have died of SIGTERM since `since`, and holdfast received no signal.
 
-        If the platform sent it, `StopRequested` follows. Until that is known, `asking` is true.
+        If the platform sent SIGTERM, `StopRequested` follows. Until the platform answers, `asking` is true.
         """
 
     def lost(self, node: str, attempt: int, now: float) -> News:
@@ -95,7 +95,7 @@ class JobWatch:
     def broken_off(self, attempt: int) -> None:
         """The attempt has lost nodes or agents.
 
-        If the platform did something to the whole job, `PlatformSaid` follows. Until that is known, `asking` is true.
+        If the platform acted on the whole job, `PlatformSaid` follows. Until the platform answers, `asking` is true.
         """
 
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:

@@ -40,7 +40,7 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
-    #: A row in place of older events that were removed: it holds their effect.
+    #: An entry that replaces removed older events: it holds their effect.
     LEFT = "left"
 
 

@@ -23,7 +23,7 @@ DOOR = "ssh"
 #: Link in a job's directory to its logs, if they are elsewhere (`--log-dir`).
 LOGS_LINK = "logs"
 
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # letters and digits that look alike are left out
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # without letters and digits that look alike
 _TRIES = 20
 _NO_FILES = (
     "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "
@@ -43,7 +43,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     #: The parent of the job's `attempt-<n>` directories: `directory`, or the job's folder under `--log-dir`.
     logs: Path
     lock: OwnerLock
-    #: The message to print about the substitute; empty: there is none.
+    #: The message to print about the substitute for the state directory; empty: there is no substitute.
     trouble: str
     #: The name of the job's control groups; empty: the job's id.
     tree: str = ""

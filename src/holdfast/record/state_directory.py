@@ -33,7 +33,7 @@ def home_of(env: Mapping[str, str]) -> Path:
 
 
 def unreadable(home: Path) -> str:
-    """Return a message about a state directory that cannot be read; empty: it can."""
+    """Return a message about a state directory that cannot be read; empty: it can be read."""
     try:
         os.scandir(home).close()
     except OSError as error:

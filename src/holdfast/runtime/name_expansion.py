@@ -74,7 +74,7 @@ def parameters_in(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_names(text: str) -> bool:
-    """Return whether there may be a name to expand: most commands have none."""
+    """Return whether the text may contain a name to expand; most commands contain none."""
     return "<%" in text or "$PAI_" in text or "$HOLDFAST_" in text or "${PAI_" in text or "${HOLDFAST_" in text
 
 

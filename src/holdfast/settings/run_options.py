@@ -55,7 +55,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: The host of the endpoint; `master_port` is its port. On one machine they are MASTER_ADDR and MASTER_PORT.
     master_addr: str | None = None
     master_port: str | None = None
-    #: The address at which other nodes reach this one.
+    #: The address at which other nodes reach this node.
     local_addr: str | None = None
     #: Every worker sees only its own device, and its LOCAL_RANK is 0.
     virtual_local_rank: bool = False

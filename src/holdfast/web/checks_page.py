@@ -8,9 +8,9 @@ from holdfast.model.noun_base import Noun
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import Page, PageRequest
 
-#: The number of nodes shown: nodes with a failed check first, then the last checked ones.
+#: Limit on the nodes shown: nodes with a failed check first, then the last checked ones.
 MOST_NODES = 40
-#: The number of runs in a check's trend.
+#: Limit on the runs in a check's trend.
 TREND = 8
 
 

@@ -17,7 +17,7 @@ from holdfast.record.state_directory import unreadable
 from holdfast.untrusted import Malformed, json_as
 from holdfast.web.page_parts import Home, Page, PageRequest
 
-#: The number of history entries shown; the last ones are kept.
+#: Limit on the history entries that the page shows: the last ones.
 MOST_PAST = 60
 MOST_DEVICES = 2000
 
@@ -35,7 +35,7 @@ class DeviceEntry(Noun, frozen=True, kw_only=True):
     counted: tuple[str, ...] = ()
     #: The event that returns the device to work.
     ends: str = ""
-    #: The key of its state directory, see `Home.key`.
+    #: The key of the state directory, see `Home.key`.
     home: str
     #: Whether the user of this server may change the device's standing.
     mine: bool

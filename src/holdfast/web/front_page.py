@@ -27,7 +27,7 @@ from holdfast.web.page_parts import Home, Page, PageRequest
 DAY_S = 86_400.0
 MOST_RUNNING = 60
 MOST_WANTED = 60
-#: The number of ranks whose files are examined for a sign of life.
+#: Limit on the ranks whose files are examined for a sign of life.
 MOST_RANKS = 512
 
 

@@ -31,7 +31,7 @@ class Piece(Noun, frozen=True, kw_only=True):
     seconds: float
     x: float
     width: float
-    #: Such as `detection: 12 s, 0.4 %`.
+    #: The label, such as `detection: 12 s, 0.4 %`.
     text: str
 
 
@@ -106,7 +106,7 @@ def _by_week(jobs: Iterable[PastJob]) -> list[GoodputRow]:
 
 
 def _by_name(wanted: HistoryFilter) -> list[GoodputRow]:
-    """Return a row for each job name, the one with the most lost time first."""
+    """Return a row for each job name, the name with the most lost time first."""
     named: dict[str, list[PastJob]] = {}
     for job in wanted.of():
         named.setdefault(job.view.name, []).append(job)

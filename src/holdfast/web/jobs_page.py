@@ -14,9 +14,9 @@ from holdfast.record.job_history import PastJob
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import BadRequest, Home, Page, PageRequest
 
-#: The number of jobs on one page.
+#: Limit on the jobs on one page.
 A_PAGE = 100
-#: The number of attempts shown per job; the last ones are shown.
+#: Limit on the attempts that are shown of a job: the last ones.
 MOST_DOTS = 20
 
 
@@ -45,7 +45,7 @@ class JobRow(Noun, frozen=True, kw_only=True):
     state: str
     phrase: str = ""
     blame: str = ""
-    #: Such as `rank 3 on gpu-07`.
+    #: The culprit, such as `rank 3 on gpu-07`.
     culprit: str = ""
     node: str = ""
     attempts: int = 0
@@ -65,7 +65,7 @@ class Jobs(Noun, frozen=True, kw_only=True):
     known: int
     sort: str
     page: int = 1
-    #: The address of the page before this one; empty if this is the first.
+    #: The address of the page before this page; empty if this is the first.
     earlier: str = ""
     later: str = ""
     states: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from holdfast.record.job_views import JobView, events_after
 from holdfast.record.state_directory import unreadable
 from holdfast.report.swimlane import Swimlane, swimlane_of
 
-#: The number of events kept for all jobs together; the jobs that were shown last are kept.
+#: Limit on the events kept for all jobs together; the jobs that were shown last are kept.
 MOST_EVENTS = 100_000
 MOST_LANES = 32
 Dated = tuple[float, Event]

@@ -19,7 +19,7 @@ from pathlib import Path
 from holdfast.record.database import FILE_NAME, Unusable, open_for_reading
 
 MOST_LISTENERS = 32
-#: The number of directories that one page watches.
+#: Limit on the directories that one page watches.
 MOST_FOLDERS = 16
 #: Seconds between two events to one page.
 PAUSE_S = 1.0

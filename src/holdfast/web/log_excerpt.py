@@ -16,10 +16,10 @@ from holdfast.model.noun_base import Noun
 from holdfast.record.rotated_logs import BLOCK_BYTES, Mark, pieces
 from holdfast.record.timed_logs import timed_pieces
 
-#: The number of bytes of one log that a page searches.
+#: Limit on the bytes of one log that a page searches.
 MOST_SCANNED = 1 << 30
 MOST_LINES = 300
-#: The number of characters shown of one line; the download has all of them.
+#: Limit on the characters shown of one line; the download has the whole line.
 MOST_LINE = 400
 MOST_FOUND = 200
 _AROUND = MOST_LINES // 2

@@ -15,11 +15,11 @@ from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequ
 
 #: The length of the window before the moment, in seconds: a rank's lines are searched in it.
 WINDOW_S = 60.0
-#: The number of lines of each stream; the last before the moment are shown.
+#: Limit on the lines that are shown of each stream: the last before the moment.
 MOST_LINES = 6
-#: The number of ranks on the page; the culprit comes first.
+#: Limit on the ranks on the page; the culprit comes first.
 MOST_RANKS = 64
-#: The number of bytes of one log that are read, from the window's beginning.
+#: Limit on the bytes of one log that are read, from the window's beginning.
 MOST_BYTES = 4 << 20
 BLOCK_BYTES = 64 << 10
 STEPS_S = (-10.0, -1.0, 1.0, 10.0)
@@ -46,7 +46,7 @@ class StreamTail(Noun, frozen=True, kw_only=True):
 
 
 class NearMoment(Noun, frozen=True, kw_only=True):
-    """A link to a moment near this one."""
+    """A link to a moment near the page's moment."""
 
     name: str
     href: str

@@ -11,7 +11,7 @@ import uvicorn
 from holdfast.web.page_parts import Home
 from holdfast.web.web_site import ServerSetup, WebSite
 
-#: The number of requests at the same time; further ones get status 503.
+#: Limit on the requests at the same time; further ones get status 503.
 MOST_REQUESTS = 128
 
 

@@ -26,7 +26,7 @@ from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.owner_view import REPLAYED, Budget, budgets_of, next_failure, waits
 from holdfast.web.page_parts import Home, Page, PageRequest
 
-#: The number of ranks with a link to their logs.
+#: Limit on the ranks with a link to their logs.
 MOST_RANKS = 500
 MOST_EVIDENCE = 40
 

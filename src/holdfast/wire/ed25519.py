@@ -1,7 +1,8 @@
 """Ed25519 keys from 32 secret bytes: public key, signatures, and their encodings for X.509, PKCS #8 and OpenSSH.
 
 An installation uses the package `cryptography`. A runtime's tree, which is copied for every task, lacks that package,
-which would be a fifth of its size; it uses OpenSSL's library, which TLS needs anyway. Both give the same bytes.
+because it would be a fifth of the tree. There OpenSSL's library is used, which TLS needs anyway. Both give the same
+bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Converts times in messages to ages when they are sent, and back to times when they arrive.
 
-So the clocks of two machines are never compared. A field of type `At` (`holdfast.model.noun_base`) is a time on the
+This way two machines' clocks are never compared. A field of type `At` (`holdfast.model.noun_base`) is a time on the
 monotonic clock of the process that holds the message. `aged` turns each into an age, and `dated` turns each age into a
-time on the receiver's clock; the delay of the message makes these times later by as much. The fields of a type that
-hold times are found once, from the type's annotations.
+time on the receiver's clock, which is too late by the delay of the message. The fields that hold times are found once
+for each type, from its annotations.
 
 Two kinds of message are not converted: `Report` of the gang protocol, whose exits `decide/owner.py` dates; and
 `AttemptRecord` and `JobReport`, whose sentences state the owner's times and must read the same on every node.

@@ -89,7 +89,7 @@ class FrameReader:
         self._bytes = bytearray()
         self._kind = kind
         self._first = True
-        #: The bodies of the frames so far of a message that is split.
+        #: The bodies of the frames received so far, while a split message is incomplete.
         self._parts = bytearray()
 
     @property

@@ -29,9 +29,9 @@ _FOR = b"holdfast identity 1: "
 class Identity(enum.StrEnum):
     """The role of one side of a connection."""
 
-    #: Accepts connections; commands agents.
+    #: The job's owner, which accepts connections and commands the agents.
     OWNER = "owner"
-    #: Looks after one node; obeys the owner.
+    #: The agent of one node, which obeys the owner.
     AGENT = "agent"
     #: A person's command, which looks at the job or stops it.
     OPERATOR = "operator"

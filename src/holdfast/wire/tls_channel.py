@@ -32,15 +32,15 @@ UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
 class ChannelEndKind(enum.StrEnum):
     """How a connection ended."""
 
-    #: The peer closed it.
+    #: The peer closed the connection.
     LEFT = "left"
-    #: The network or the peer's machine broke it.
+    #: The network or the peer's machine broke the connection.
     BROKEN = "broken"
     #: The peer is a holdfast with another key.
     OTHER_KEY = "other-key"
     #: The peer speaks TLS, but is no holdfast.
     NO_KEY = "no-key"
-    #: The peer speaks something else.
+    #: The peer does not speak TLS.
     NO_TLS = "no-tls"
     #: The peer has the key, but sent bytes that are no message.
     MALFORMED = "malformed"

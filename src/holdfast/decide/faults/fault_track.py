@@ -29,7 +29,7 @@ from holdfast.decide.faults.compiled_rules import (
 )
 from holdfast.model.faults import Remedy
 
-#: The log is only shortened if it has more entries than this.
+#: Number of entries up to which a track's log is not shortened.
 SHORT = 64
 
 
@@ -78,7 +78,8 @@ class Track:
         "wake",
     )
 
-    #: The fields that the fold computes, in the order of a snapshot. The others follow from these or are the engine's.
+    #: The fields that the fold computes, in the order of a snapshot. The track's other fields follow from these, or the
+    #: engine sets them.
     FOLDED = (
         "active",
         "since",
@@ -375,7 +376,7 @@ class Track:
         return self.uncounted() and self.pending < 0 and not self.timed_out
 
     def forgettable(self, judge: CompiledRules, lateness: int) -> int:
-        """Return the time after which the track can be deleted without any effect; `INF`: not in its present state."""
+        """Return the time after which the track can be deleted without any effect; `INF`: it cannot be deleted now."""
         if self.active or self.timed_out or self.escalated >= 0:
             return INF
         moment = self.order // STEP + lateness

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import BadUsage
 from holdfast.untrusted import Malformed, convert
 
-#: The most mistakes of a file that are listed; the message has only the number of the others.
+#: Limit on the number of mistakes that the message lists; of the others it has only the number.
 MOST_SHOWN = 12
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -13,7 +13,7 @@ from holdfast.model.job_spec import NAME, RestartPolicy
 
 #: The number of restarts for `always`: holdfast restarts no job without end.
 MANY = 100_000
-#: The longest script of a role's commands in bytes: the kernel's limit for one argument is 131,072 (MAX_ARG_STRLEN).
+#: Limit on the script of a role's commands, in bytes: the kernel allows 131,072 for one argument (MAX_ARG_STRLEN).
 LONGEST = 120_000
 MOST_PORTS = 1_000
 #: How OpenPAI's runtime starts its shell. An old sh has no `pipefail`, and would end at the unknown option.

@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.reactor import Reactor
 from holdfast.wire.fault_news import NEWS_NAME
 
-#: The most messages read in one turn.
+#: Limit on the messages that are read in one turn of the reactor.
 MOST_AT_ONCE = 64
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 256 * 1024
 LEAST_BYTES = 4 * 1024
-#: The most times in one piece (48 KiB). A log of very short lines comes in smaller pieces.
+#: Limit on the read times in one piece of a log (48 KiB). A log of very short lines comes in smaller pieces.
 MOST_TIMES = 4096
 MOST_WAITING = 64
 

@@ -25,7 +25,7 @@ from holdfast.clock import Clock
 from holdfast.observe.log_file import LogFile, Rotation, amount
 from holdfast.reactor import Reactor
 
-#: The most output held in memory while the disk is slow.
+#: Limit on the output held in memory while the disk is slow, in bytes.
 MOST_WAITING_BYTES = 32 << 20
 WORTH_SAYING_BYTES = 1 << 20
 _HEAD = struct.Struct("=BIQd")
@@ -68,7 +68,7 @@ class LogProcess:
 
     @property
     def fd(self) -> int:
-        """Return the agent's descriptor of the socket."""
+        """Return the descriptor of the agent's end of the socket."""
         return self._watch.fd
 
     @property
@@ -205,7 +205,7 @@ class FarLog:
 
 
 def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
-    """Take the complete frames out of `held`."""
+    """Remove the complete frames from the bytes in `held`, and return them."""
     found = []
     while len(held) >= _HEAD.size:
         kind, number, length, read_at = _HEAD.unpack_from(held)

@@ -87,7 +87,7 @@ class NodeLink:
         return answer if answer.state is CheckState.FAIL else replace(answer, meeting=self.meet(answer.attempt))
 
 
-#: The most events kept. Later events are dropped while the owner is away.
+#: Limit on the events kept while the owner is away. Later events are dropped.
 MOST = 1000
 
 

@@ -1,4 +1,5 @@
-"""Locks that say who uses and who resets a device: one lock file per device, shared by all jobs of a state directory.
+"""Locks that show which job uses or resets a device: one lock file per device, shared by all jobs of a state
+directory.
 
 A device of this machine has a second lock file, in a folder that every user can write to, so that jobs of other
 users and other state directories count too. Lock files stay empty. Another user's file is opened for reading, which
@@ -95,7 +96,7 @@ class DeviceLocks:
         return tuple(sorted(pid for pid in found if pid != os.getpid() and Path(f"/proc/{pid}").exists()))
 
     def fds(self, devices: Iterable[str]) -> tuple[int, ...]:
-        """Return the open lock files, in the fixed order."""
+        """Return the descriptors of the devices' lock files, in the order in which locks are taken."""
         wanted = sorted(set(devices))
         for device in wanted:
             if device not in self._asked:

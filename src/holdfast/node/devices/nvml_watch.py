@@ -30,12 +30,12 @@ NAME = "holdfast-nvml"
 _PR_SET_NAME = 15
 _BLOCK = 65_536
 _LONGEST = 1 << 20
-#: The most restarts in one run. A reset takes minutes, so this is plenty.
+#: Limit on the restarts of the process in one run. A reset takes minutes, so there are never so many.
 _MOST_RETURNS = 100
 
 
 class NvmlWatch:
-    """A `RunFaultSource`. `before` runs first in the process; it may take as long as a reset."""
+    """The NVML fault source of a run. `before` runs first in the child process; it may take as long as a reset."""
 
     def __init__(self, *, node: str, before: Callable[[], None]) -> None:
         self.missing = ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: The least seconds between two updates of a round, so that quick checks do not each cost a journal row.
+#: Minimum time between two updates of a round, in seconds, so that quick checks do not each cost a journal row.
 TOLD_EVERY_S = 0.2
 #: A round that passed within this many seconds is not repeated: users feel the recovery time.
 FRESH_S = 60.0

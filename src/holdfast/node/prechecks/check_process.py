@@ -77,7 +77,7 @@ class CheckProcess:
 
     def _read(self, fd: int) -> bool:
         """Read from a pipe; return False at the end of the stream."""
-        for _ in range(16):  # bounded, so that a check that prints endlessly does not block the loop
+        for _ in range(16):  # a limit on the reads, so that a check that prints endlessly does not block the loop
             try:
                 data = os.read(fd, 1 << 16)
             except BlockingIOError:
@@ -143,8 +143,8 @@ class CheckProcess:
         )
 
     def close(self) -> None:
-        """Kill the process with all its children and release it. Wait at most 50 ms for one that cannot die
-        (state D).
+        """Kill the process with all its children and release it. Wait at most 50 ms for a process that
+        cannot die (state D).
         """
         if not self.over:
             self.over = True

@@ -95,7 +95,7 @@ class CheckRound:
             return
         self._epoll.poll(0)
         for lane in list(self._lanes):
-            if lane in self._lanes:  # an answer of another lane may have ended this one
+            if lane in self._lanes:  # an answer of another lane may have ended this lane
                 self._take(lane, now)
         for lane in list(self._lanes):
             if len(lane.queue) > 1 and lane.since + STALL_S <= now:

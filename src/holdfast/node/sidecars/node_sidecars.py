@@ -1,6 +1,6 @@
 """Runs the processes beside a node's workers, between the agent and its host (`act/host.py`).
 
-The agent's instructions go through it to the host, and the host's facts to the agent. It delays two kinds of facts.
+It passes the agent's instructions on to the host, and the host's facts to the agent. It delays two kinds of facts.
 "A worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is
 reaped" waits until the attempt's daemons have exited. It changes nothing else.
 """
@@ -40,7 +40,7 @@ class NodeSidecars:
 
     `around`: the settings that all sidecars share. `host`: the host of the workers. `learn` passes facts to the
     agent. `tell` sends an event to the owner. `flush(then, now)` calls `then` when all of the workers' output is in
-    their files. None: the files are always complete.
+    their files; `flush` None: the files are always complete.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class NodeSidecars:
         return None
 
     def _failed(self, failure: SideFailure, now: float) -> News:
-        """End the attempt: a hook before the workers, or a required daemon, has failed."""
+        """End the attempt, because a hook before the workers or a required daemon has failed."""
         one = self._one
         assert one is not None, "it has failed"
         if not one.open:

@@ -25,7 +25,7 @@ from holdfast.reactor import CallbackPriority
 if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
 
-#: The most bytes of a sidecar's last output in a report.
+#: Limit on a sidecar's last output in a report, in bytes.
 LAST_BYTES = 2048
 
 

@@ -17,7 +17,7 @@ from holdfast.model.human_format import duration
 from holdfast.observe.checks import proc_files
 from holdfast.safe_files import small_text
 
-#: The most sockets whose addresses are read.
+#: Limit on the sockets whose addresses are read.
 MOST_SOCKETS = 4096
 _LISTEN = "0A"
 _TIME_WAIT = "06"

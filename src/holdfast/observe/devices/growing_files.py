@@ -63,7 +63,7 @@ class GrowingFile:
         self._clock = clock or Clock()
         self.missing = ""
         self.news: list[str] = []
-        #: The number of skipped lines, which were longer than 64 KiB.
+        #: How many lines were skipped because they were longer than 64 KiB.
         self.too_long = 0
         self._fd = -1
         self._wake = -1

@@ -17,7 +17,7 @@ from holdfast.observe.devices.nvidia_library import open_library
 SOURCE = "nvml"
 #: The Xid that is reported for a GPU that has fallen off the bus; NVML itself only raises an error then.
 LOST = 79
-#: The longest wait in the library in milliseconds.
+#: Time limit of one wait in the library, in milliseconds.
 _WAIT_MS = 60_000
 
 

@@ -16,13 +16,13 @@ from holdfast.wire.node_messages import LogFrom, LogRead, LogStream, ReadLog
 if TYPE_CHECKING:
     from holdfast.model.events import EvidenceCollected
 
-#: The most bytes fetched of each of a rank's two logs.
+#: Limit on the bytes that are fetched of each of a rank's two logs.
 TAIL_BYTES = 1 << 20
 #: The most ranks of one attempt: the culprits first, then those that died first. The logs of a thousand ranks would
 #: fill the owner's disk.
 MOST_RANKS = 64
 
-#: The most pieces of one rank: a process that the rank left behind may go on writing without end.
+#: Limit on the pieces that are read of one rank: a process that the rank left behind may write without end.
 MOST_PIECES = 16
 
 #: Sends a node a question with a new number; returns the number, or None if the node is not connected.

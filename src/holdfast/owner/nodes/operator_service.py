@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import Request
 
-#: The most users that may be connected.
+#: Limit on the operator commands that are connected at the same time.
 MOST_WAITING = 64
-#: The most open questions of one user: two logs for each listed rank.
+#: Limit on the open questions of one command: two logs for each listed rank.
 MOST_QUESTIONS = 1024
-#: The most ranks listed of one attempt.
+#: Limit on the ranks that an answer lists of one attempt.
 MOST_RANKS = 512
 #: The number of latest attempts for which the ranks' nodes are remembered.
 KEPT_ATTEMPTS = 8

@@ -66,7 +66,7 @@ FAREWELL_S = 10.0
 #: Seconds that the end of the job waits for users who read the ends of logs from other nodes.
 FOLLOWERS_S = 2.0
 
-#: The most peers without the job's key that are reported: the owner's terminal is for its job.
+#: Limit on the reported peers without the job's key: the owner's terminal is for its job.
 STRANGERS = 20
 
 

@@ -46,7 +46,7 @@ def hostfile(path: Path, origin: str) -> tuple[ListedHost, ...]:
     try:
         kind = not_a_file(path)
         if kind and kind != "a directory":
-            # A pipe will not do: the process that checks the command line reads the file, and the guard reads it again.
+            # It must not be a pipe: the process that checks the command line reads it, and the guard reads it again.
             raise BadUsage(
                 f"{origin} {path}: it is {kind}, and can be read once only: expected a file with a host a line",
                 hint="scontrol show hostnames > hosts.txt; holdfast run --hostfile hosts.txt …",

@@ -46,7 +46,7 @@ overflow-wrap:anywhere}.wide{overflow:visible}section{break-inside:auto}h2{break
 MOST_EVIDENCE = 60
 #: Up to this many lines of one piece of evidence are shown, the last ones.
 MOST_LINES = 60
-#: The number of characters of the JSON report on the page; for a longer report the page names the file.
+#: Limit on the JSON report on the page, in characters; for a longer report the page names the file.
 MOST_JSON = 120_000
 _LINE = 1000
 _NODES = 200

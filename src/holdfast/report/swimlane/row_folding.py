@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from holdfast.model.human_format import natural
 from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLanes, Stretch, SwimlaneRow
 
-#: The number of rows of a picture; with more, ranks share rows by how they ended.
+#: Limit on the rows of a picture; above it, ranks that ended alike share a row.
 MOST_ROWS = 36
-#: The number of marks on the row of a job or a node.
+#: Limit on the marks on the row of a job or a node.
 MOST_MARKS = 48
 #: Ranks share a row if their times differ by less than this fraction of the attempt's duration.
 _NEAR = 0.02

@@ -8,7 +8,7 @@ from holdfast.model.human_format import Zone, clock, duration, ranks
 from holdfast.report.swimlane.swimlane_model import Band, Mark, NodeLanes, Swimlane, SwimlaneRow
 from holdfast.safe_text import one_line
 
-#: The number of characters shown of a text.
+#: Limit on the characters shown of a text.
 _MOST = 300
 
 

@@ -69,7 +69,7 @@ LEFT, RIGHT = 212, 1100
 _AXIS, _JOB, _NODE, _LANE = 30, 40, 24, 22
 #: Minimum distance between two marks, in the units of the picture. Marks that are closer in time are moved apart.
 _APART = 12.0
-#: The number of characters shown of a row's name.
+#: Limit on the characters shown of a row's name.
 _LABEL = 29
 
 #: Returns the address for a row; None: the row is no link.

@@ -7,7 +7,7 @@ from holdfast.report.swimlane.swimlane_labels import lane_name, mark_words, node
 from holdfast.report.swimlane.swimlane_model import Mark, Swimlane
 from holdfast.report.swimlane.swimlane_style import phase
 
-#: The number of marks of a row in the table; the last ones are shown.
+#: Limit on the marks of a row in the table: the last ones are shown.
 _MOST_MARKS = 12
 
 

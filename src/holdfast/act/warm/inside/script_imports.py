@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # importing `typing` would change which modules the script fi
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-#: The most names of torch's modules that a lesson keeps.
+#: Limit on the names of torch's modules that a lesson keeps.
 MOST_MODULES = 600
 
 

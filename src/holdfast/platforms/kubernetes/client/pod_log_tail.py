@@ -30,9 +30,9 @@ from holdfast.platforms.kubernetes.objects.job_status import is_over
 
 #: How long logs are still read after the job's end, in seconds. A kubelet reports its containers a second late.
 LAST_S = 10.0
-#: Limit of pods. Each takes a connection, and the client opens at most a hundred.
+#: Limit on the number of pods whose logs are followed. Each takes a connection, and the client opens at most a hundred.
 MOST_PODS = 90
-#: How often in a row a broken log is resumed.
+#: Limit on how often in a row a broken log is resumed.
 MOST_TRIES = 5
 
 

@@ -157,7 +157,7 @@ def _spec(plan: PodPlan, shape: PodShape, index: int) -> dict[str, Any]:
 def key_volume(name: str) -> dict[str, Any]:
     """Return the volume with the job's key. Containers of every user can read it, but only in this pod.
 
-    Mode 0400 would leave it to root. A group for it (fsGroup) would also change the group of the user's volumes.
+    With mode 0400 only root could read it. A group that may read it (fsGroup) would also get the user's volumes.
     """
     return {"name": KEY_VOLUME, "secret": {"secretName": object_names.key_secret(name), "defaultMode": 0o444}}
 
@@ -202,7 +202,7 @@ def _resources(asked: Mapping[str, str]) -> dict[str, Any]:
 def _elsewhere(affinity: Mapping[str, Any], avoid: Sequence[str]) -> dict[str, Any]:
     """Return the affinity with `avoid` excluded. Its terms are alternatives, so each of them gets the exclusion.
 
-    Nodes are matched by name and not by the host name's label, which may differ.
+    Nodes are matched by their Kubernetes name, because the host name's label may differ from it.
     """
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in dict.fromkeys(avoid)]
     node = dict(affinity.get("nodeAffinity") or {})

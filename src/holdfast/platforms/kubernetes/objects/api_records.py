@@ -52,7 +52,7 @@ class ContainerEnd(Noun, frozen=True, kw_only=True):
     signal: int = 0
     #: Reason: `OOMKilled`, `Error`, `Completed`, `ContainerCannotRun`.
     reason: str = ""
-    #: The contents of its termination log, unchanged.
+    #: The contents of the container's termination log, unchanged.
     message: str = ""
 
 
@@ -81,7 +81,7 @@ class Pod(Noun, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
     #: The resourceVersion; it can only be compared for equality.
     version: str = ""
-    #: Name of its node; empty: the scheduler has not chosen one.
+    #: Name of the pod's node; empty: the scheduler has not chosen a node.
     node: str = ""
     phase: PodPhase = PodPhase.UNKNOWN
     #: Reason of the pod's status: `Evicted`, `NodeLost`, `Preempting`.

@@ -29,7 +29,7 @@ OWNER_ADDRESS = "HOLDFAST_OWNER"
 KEY_FILE = "HOLDFAST_JOB_KEY"
 #: An agent's index among the job's nodes, from 0. It determines the ranks.
 NODE_INDEX = "HOLDFAST_NODE_INDEX"
-#: The number of workers of an agent.
+#: The variable with the number of workers of an agent.
 SLOTS = "HOLDFAST_SLOTS"
 
 CONFIG_DIR = "/etc/holdfast"

@@ -81,7 +81,7 @@ def _copy(value: Any) -> Any:
 
 
 def template_refusal(template: Any, exchange: str = object_names.EXCHANGE) -> str:
-    """Return why the template cannot be merged into a pod, with the field's path; empty: it can."""
+    """Return why the template cannot be merged into a pod, with the field's path; empty if it can."""
     for place, problem in _problems(template, exchange):
         return f"`{place}`: {problem}" if place else problem
     return ""

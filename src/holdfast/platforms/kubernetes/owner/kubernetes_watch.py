@@ -51,7 +51,7 @@ LATER_S = 5.0
 BEATS = 2
 #: If half of the pods fall silent together, suspect the owner's connection: replace them only after this many seconds.
 MASS_S = 30.0
-#: Boot number for agents in pods that are gone: higher than any that they had.
+#: Boot number for agents in pods that are gone: higher than every boot number that such an agent can have had.
 EVERY_BOOT = 1 << 52
 
 
@@ -300,7 +300,7 @@ class KubernetesWatch(JobWatch):
             )
             news.append(ev.StopRequested(request=request))
             news.append(self._evidence(said.pod, said.why.words, said.node))
-        # This includes a node whose pod may still take time to end: no further attempt may start on it.
+        # The node leaves even if its pod still takes time to end: no further attempt may start on that node.
         news.append(ev.NodeLeft(node=said.node, boot=EVERY_BOOT, reason=words, fenced=said.over))
         return news
 
@@ -360,7 +360,7 @@ class KubernetesWatch(JobWatch):
     # ------------------------------------------------------------------------------------- the end of the owner's pod
 
     def _taken(self, by: str, now: float) -> News:
-        """Another owner has taken over the job's state, so this one must exit."""
+        """Another owner has taken over the job's state, so this process must exit."""
         self._say(f"another owner has taken the job over ({by}): this one ends")
         self._ending = True
         return None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 NOTHING_TO_REPAIR = "Nothing to repair: submit the job again when you want it to go on."
-#: How long to retry writing the answer, in seconds.
+#: Seconds for which writing the answer is retried.
 PATIENCE_S = 30.0
 
 
@@ -57,7 +57,7 @@ class StopRequests:
         self._done = ""
 
     def begin(self) -> Callable[[], None]:
-        """Start to watch. Return a function that ends it."""
+        """Start to watch the Job. Return a function that ends the watch."""
         return self._asking.follow(self._jobs, self._seen, {"fieldSelector": f"metadata.name={self._name}"})
 
     def _seen(self, news: Listed | Changed | Unseen, now: float) -> News:

@@ -16,7 +16,7 @@ from holdfast.platforms.submission import Submission, SubmitRequest, Submitted
 from holdfast.settings.resolved_settings import Settings
 from holdfast.untrusted import Malformed, json_value
 
-#: How many watches in a row may break without any event.
+#: Limit on the number of watches in a row that break without any event.
 MOST_BREAKS = 20
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import News
 
-#: Highest number of nodes to ask about in one attempt.
+#: Limit on the number of lost nodes about which Slurm is queried in one attempt.
 MOST = 16
-#: Time limit of a question about a node, in seconds.
+#: Time limit of a query about a node, in seconds.
 NODE_LIMIT_S = 5.0
 JOB_LIMIT_S = 2.0
 #: A loss within this many seconds after the job was resumed is due to its suspension.
@@ -32,7 +32,7 @@ LATELY_S = 60.0
 
 
 class LostNodes:
-    """Asks Slurm about the lost nodes of one job. If slurmctld does not answer, the report lacks its answer."""
+    """Asks Slurm about the lost nodes of one job. If slurmctld does not answer, the report does without."""
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
         """`ids`: the job. `say`: prints a message of the owner."""
