@@ -39,9 +39,9 @@ class DoctorFinding(Noun, frozen=True, kw_only=True):
     name: str
     ok: bool
     found: str
-    #: The features that do not work without it.
+    #: The features that do not work without the tool or property.
     purpose: str
-    #: The command that adds it.
+    #: The command that adds the tool or property.
     command: str = ""
 
 

@@ -25,7 +25,7 @@ from holdfast.safe_files import small_text
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
 #: A limit from this number of bytes on counts as none: v1 shows a number near 2^63 for no limit.
 _NO_LIMIT_BYTES = 1 << 60
-#: If a killed group's peak has reached this share of the group's limit, that limit is taken as the cause.
+#: A group whose peak memory is at least this share of its limit counts as full.
 _FULL = 0.98
 
 _LOG = "kernel log"

@@ -56,7 +56,7 @@ class Devices(Noun, frozen=True, kw_only=True):
     title: str = "Devices"
     devices: tuple[DeviceEntry, ...] = ()
     past: tuple[DeviceHistoryEntry, ...] = ()
-    #: The number of refused events, by reason.
+    #: Reason → number of refused events.
     refused: dict[str, int] = {}
     trouble: tuple[str, ...] = ()
 

@@ -66,7 +66,7 @@ class Nursery:
         self._deliver = heard
         self._say = say
         self.state = NurseryState.OFF
-        #: Number of deaths since a worker was last claimed from it.
+        #: Number of the nursery's deaths since a worker was last claimed from it.
         self._deaths = 0
         self._process: Child | None = None
         self._control: socket.socket | None = None
@@ -74,9 +74,9 @@ class Nursery:
         self._idle: deque[Idle] = deque()
         self._pipe: int | None = None
         self._asked = 0
-        #: The number of idle forks to keep ready for later requests.
+        #: How many idle forks to keep ready for later requests.
         self._keep = 0
-        #: The number of idle forks that have died and were replaced.
+        #: How many idle forks have died and were replaced.
         self._replaced = 0
         #: The last attempt for which the files on disk were found unchanged.
         self._fresh_for = 0
@@ -241,7 +241,7 @@ class Nursery:
                 self._drop(idle)
                 self._replaced += 1
                 if self._replaced > MOST_DEATHS + self._keep:
-                    self._keep = 0  # the cause would kill the next ones as well
+                    self._keep = 0  # whatever killed the idle forks would kill the next forks as well
         self._serve(now)
         self._top_up(now)
         self._deliver(self._take(), now)

@@ -55,7 +55,7 @@ class JobFaults:
         stand: Callable[[Iterable[DeviceStanding]], None] = lambda standings: None,
     ) -> None:
         """`faults`: the fault log of the run. `resets`: runs device resets. `say` prints a message to the user.
-        `spare(device)`: whether the job has enough devices without this one. `stand` gets all standings when a
+        `spare(device)`: whether the job has enough devices without `device`. `stand` gets all standings when a
         device's level has changed.
         """
         self._faults = faults
@@ -85,7 +85,7 @@ class JobFaults:
         return self._digest(self._faults.sync(now), now)
 
     def reload(self, policy: Policy, now: float) -> list[ev.Event]:
-        """Judge by these rules from now on, which may change a device's level at once."""
+        """Judge by the rules of `policy` from now on, which may change a device's level at once."""
         self._resets.reload(policy.grace)
         return self._digest(self._faults.reload(policy, now), now)
 
@@ -239,7 +239,7 @@ class JobFaults:
         return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
 
     def _mean_for_mates(self, change: LevelChange, now: float) -> list[ev.Event]:
-        """Handle a device that this job does not use, but that can only be reset together with one of the job's."""
+        """Handle a device that this job does not use, but that can only be reset together with a device of the job."""
         if not self._resets.possible:
             return []
         # RESET_WHEN_IDLE waits for this job's end. A fault that is over was ended by another job's reset.

@@ -24,13 +24,13 @@ from holdfast.wire.starter_reports import FirstToken
 
 #: Time limit of one host's check, including its login shell, in seconds.
 LOOK_S = 60.0
-#: Connections made at the same time. sshd drops some of a larger burst (MaxStartups).
+#: Limit on the connections that are made at the same time. sshd drops some of a larger burst (MaxStartups).
 AT_ONCE = 64
 #: Pauses before each retry of a host, in seconds. After the last retry the host is left out.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A connection that lasted this many seconds was good, so the count of retries restarts.
 WELL_S = 60.0
-#: After the job's end, how long the hosts may take to send their workers' last output, in seconds.
+#: Seconds after the job's end in which the hosts may send their workers' last output.
 LAST_S = 5.0
 _TAIL = 64 * 1024
 _MOST_TOLD = 10
@@ -216,7 +216,7 @@ class SshStarter:
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
         """Start an agent on each host and keep it running. Return 0 when the job is over or the last host has ended."""
         if not self._once.first():
-            # This is a second starter process. The first one's agents still run, so it must not start more.
+            # This is a second starter process. The agents of the first still run, so this one must not start more.
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # importing `typing` would change which modules the script fi
 _UNSEEDED: dict[int, Any] = {}
 #: Instances of `numpy.random.Generator` that were seeded from the system's entropy.
 _NUMPY: list[Any] = []
-#: Larger seeds were not chosen by a person: NumPy draws 128 bits if it gets no seed.
+#: A seed of at least this size was not chosen by a person: NumPy draws 128 bits if it gets no seed.
 _BY_HAND = 1 << 64
 
 

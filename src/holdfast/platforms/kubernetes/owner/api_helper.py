@@ -92,7 +92,7 @@ class ApiHelper:
         return question.close
 
     def follow(self, path: str, heard: Heard, query: Mapping[str, str] | None = None) -> Callable[[], None]:
-        """Call `heard` with all objects at the path, and with each change. Return a function that ends this."""
+        """Call `heard` with all objects at the path, and with each change. Return a function that ends the watch."""
         self._number += 1
         follow = Follow(number=self._number, path=path, query=query or {})
         self._followed[follow.number] = (follow, heard)

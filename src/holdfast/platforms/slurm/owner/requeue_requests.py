@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     Done = Callable[[str, float], News]
 
-#: How long to retry while slurmctld does not answer, in seconds.
+#: Seconds for which commands are retried while slurmctld does not answer.
 PATIENCE_S = 120.0
 LIMIT_S = 5.0
 #: From this SlurmdTimeout on, in seconds, holdfast removes lost nodes from the job before the requeue.
 SLOW_S = 30.0
 WAITING = frozenset({"PENDING", "COMPLETING", "REQUEUED", "CONFIGURING"})
-#: How often to try to exclude nodes. Slurm refuses it while the job changes its state.
+#: Limit on the tries to exclude nodes. Slurm refuses this while the job changes its state.
 _EXCLUDING = 3
 _PAUSE_S = 0.3
 
@@ -118,7 +118,7 @@ class _Requeue:
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
         if record.restarts > self._requeues.ids.restarts:
-            # An operator, Slurm or an agent has already requeued it. It may be running again.
+            # An operator, Slurm or an agent has already requeued the job, which may be running again.
             return self._exclude(now) if record.state in WAITING else self._done("", now)
         if why := requeue_refusal(record, self._without):
             return self._done(why, now)

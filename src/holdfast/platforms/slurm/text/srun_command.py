@@ -96,7 +96,7 @@ class SrunLine(Noun, frozen=True, kw_only=True):
     """A message of srun's about tasks or nodes."""
 
     nodes: tuple[str, ...]
-    #: A signal killed these nodes' agents, so new ones can be started.
+    #: A signal killed these nodes' agents, so new agents can be started.
     killed: bool = False
     #: Slurm has removed the nodes from the job.
     lost: bool = False
@@ -195,7 +195,7 @@ class StepFailure(Noun, frozen=True, kw_only=True):
 
     words: str
     hint: str
-    #: A retry would fail the same way.
+    #: Whether a retry would fail in the same way.
     final: bool = False
     #: The step did not get its nodes: Slurm may have removed some from the job, or they are not ready.
     of_nodes: bool = False
