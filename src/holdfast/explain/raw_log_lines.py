@@ -39,7 +39,7 @@ _PLAIN = {"n": "", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 
 #: Tags without brackets: `POD CONTAINER words`, `HOST RANK: words`, and pdsh's `HOST: words`.
 #:
-#: They count only if most lines have one. Device names of the kernel are no hosts.
+#: Such tags count only if most lines have one. Device names of the kernel are no hosts.
 _SHARED = (
     re.compile(r"(?P<tag>[a-z0-9][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*)(?: (?=.)|$)"),
     re.compile(r"(?P<tag>[A-Za-z][\w.-]*\d[\w.-]* (?P<rank>\d{1,6})):(?: (?=.)|$)"),

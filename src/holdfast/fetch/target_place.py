@@ -3,7 +3,7 @@
 Beside NAME there are `.NAME.holdfast-lock` (locked during a fetch), `.NAME.holdfast-part/` (the bytes so far and their
 version) and `.NAME.holdfast.json` (the record of what NAME contains). The order of the last steps makes a crash safe:
 the record is on the disk before the rename, and NAME counts only with its record. If the process is killed at any
-moment, the next one continues from the partial fetch, or treats the files as missing.
+moment, the next process continues from the partial fetch, or treats the files as missing.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class TargetPlace:
             return PartialFetch(key="")
 
     def note(self, mark: str, size: int | None) -> None:
-        """Record that the partial data are of this version."""
+        """Record the version (`mark`) of the partial data, and the prerequisite's full size in bytes."""
         with writing(self._state):
             replace_file(self._state, encode(PartialFetch(key=self.key, mark=mark, bytes=size)), READABLE)
 

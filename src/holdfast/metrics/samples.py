@@ -10,7 +10,7 @@ Labels = tuple[str, ...]
 #: Limit on the length of a label value, in characters; a longer value is cut.
 MOST_LABEL = 128
 INFINITE = float("inf")
-#: The number of labels of each series.
+#: Series name → number of its labels.
 _WIDTHS = {
     f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
     for metric in METRICS

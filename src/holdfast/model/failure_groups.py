@@ -1,7 +1,7 @@
-"""Groups failures that a person would call the same: their fingerprints without the parts that differ each time. Pure.
+"""Groups failures that a person would call the same, by their fingerprints without the parts that vary. Pure.
 
-Recovery needs fine fingerprints: "shard 17" after "shard 18" is progress. But over many jobs both are one problem. This
-module reads the fingerprints of all releases.
+Recovery needs fine fingerprints: "shard 17" after "shard 18" is progress. But over many jobs both failures are one
+problem. This module reads the fingerprints of all releases.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from holdfast.lazy_pattern import Lazy
 if TYPE_CHECKING:
     import re
 
-#: The number of words of the text that count. A fingerprint's text is cut, and where it is cut depends on the lengths
-#: of paths and names.
+#: Limit on the words of the text that count. A fingerprint's text is cut, and the place of the cut depends on the
+#: lengths of paths and names.
 MOST_WORDS = 16
 
 #: The first four parts stay unchanged: class, signal or status, exception, place.

@@ -29,10 +29,10 @@ PIPE_BYTES = 1024 * 1024
 #: Bytes of all pipes together: limits the reading when a whole gang ends, and stays within the user's kernel limit.
 PIPES_BYTES = 16 * 1024 * 1024
 
-#: Bytes that one pass of the loop reads from all pipes, so that an exit is noticed within a few milliseconds.
+#: Limit on the bytes that one pass of the loop reads from all pipes, so that an exit is noticed within milliseconds.
 PASS_BYTES = 1024 * 1024
 
-#: Bytes that one pass reads from each pipe at least.
+#: Minimum number of bytes that one pass may read from each pipe.
 SHARE_BYTES = 32 * 1024
 
 #: Seconds that workers wait in total for a slow terminal before the wait is reported.
@@ -207,7 +207,7 @@ class OutputPump:
 
     @property
     def idle(self) -> bool:
-        """Whether no output waits for a terminal. The job's process waits for that before it exits."""
+        """Whether no output waits for a terminal. The job's process waits until this is true before it exits."""
         return all(screen.idle for screen in self._screens)
 
     def ready(self, fd: int, now: float) -> None:

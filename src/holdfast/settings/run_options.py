@@ -40,7 +40,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     nnodes: str | None = None
     #: This node's rank, from 0.
     node_rank: str | None = None
-    #: The owner's HOST:PORT, typed on every node; on one machine its port is MASTER_PORT.
+    #: The owner's HOST:PORT, typed on every node; on one machine the port is MASTER_PORT.
     rdzv_endpoint: str | None = None
     #: The job's identity, equal on all its nodes.
     rdzv_id: str | None = None

@@ -37,7 +37,7 @@ ECHO_S = 1.0
 
 
 class FaultSource(Protocol):
-    """A source of faults. `fileno()` is readable when `take` has work; -1 if there will never be any."""
+    """A source of faults. `fileno()` is readable when `take` has work; -1 if it will never have work."""
 
     #: One sentence about faults that this source cannot see; empty if there are none.
     missing: str
@@ -74,7 +74,7 @@ class KernelFaults:
         #: Sentences to print about times when the log cannot be read.
         self.news = self._lines.news
         self._said: dict[tuple[str, str], float] = {}
-        #: The interfaces that have lost their link. The node's fault ends when all of them have it again.
+        #: The interfaces that have lost their link. The node's fault ends when all of them have their link again.
         self._down: set[str] = set()
         #: (device, code) → the PCI functions that a fatal PCIe error has cut off.
         self._pcie: dict[tuple[str, str], set[str]] = {}
