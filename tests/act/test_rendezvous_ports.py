@@ -18,7 +18,7 @@ class Kernel:
     def __init__(self, ports: list[int]) -> None:
         self.ports = iter(ports)
 
-    def __call__(self) -> KernelSocket:
+    def __call__(self, family: int = 0) -> KernelSocket:
         return KernelSocket(self)
 
 

@@ -9,20 +9,33 @@ from holdfast_testing.house import source_files
 #: File → the modules that it imports inside functions, and why not at its top.
 DOORS = {
     "act/rendezvous_ports.py": ("act.peer_environment", "few jobs have roles that look for each other"),
+    "act/spawn.py": ("act.interpreter_line", "in a child whose program could not run"),
     "act/warm/inside/nursery_main.py": ("act.warm.inside.import_scan", "it runs in the user's interpreter"),
     "act/worker_config.py": ("act.command_expansion", "few commands have names of OpenPAI"),
     "decide/draining.py": ("explain.funnel", "a job that succeeds needs no explanation"),
     "explain/__init__.py": ("explain.funnel explain.node_reader", "a job that succeeds needs no explanation"),
     "explain/secret_filter.py": ("explain.secret_masking", "it compiles its patterns"),
+    "launch/interpreter.py": ("launch.script_imports", "only `--python auto`, or a missing import, reads the script"),
     "launch/notice_plan.py": ("model.notice_messages", "few jobs have notices"),
     "launch/typed_job.py": ("launch.described_job", "few jobs have a job file"),
+    "launch/worker_program.py": (
+        "launch.jobfile.foreign_files settings.other_launchers",
+        "only a script that is not there is looked up among other tools' files and words",
+    ),
     "main/job_preparation.py": ("platforms.job_takeover", "a job's first run takes nothing over"),
     "main/node_guard.py": ("owner.nodes.owner_process", "one node of a job has the owner"),
     "main/platform_choice.py": ("launch", "few jobs have several nodes"),
-    "main/run_command.py": ("launch.name_validation launch.notice_check", "few jobs have names to check, or notices"),
+    "main/run_command.py": (
+        (
+            "launch.accelerate_config launch.image_runtime launch.name_validation launch.nested_launchers "
+            "launch.notice_check launch.pipeline_status"
+        ),
+        "what only a command of another tool, a shell's, an image's or a job file needs",
+    ),
     "main/run_guard.py": ("main.lost_jobs", "the guard stays small while the job runs"),
     "main/single_machine_run.py": ("node.report_writer", "a report is written when an attempt has failed"),
     "node/devices/excluded_devices.py": ("node.devices.fault_log", "few machines have faults"),
+    "node/worker_context.py": ("launch.image_runtime", "few jobs have an image"),
     "owner/idle_reporter.py": ("owner.idle_judge", "it loads the part that explains hangs"),
     "owner/job_records.py": ("platforms.job_takeover", "a job's first run takes nothing over"),
     "owner/owner_side.py": ("owner.job_outputs", "few jobs have event lines, notices or metrics"),

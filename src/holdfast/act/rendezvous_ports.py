@@ -27,14 +27,20 @@ class Holder(Protocol):
 
 def own_loopback() -> str:
     """Return 127.0.0.1, or ::1 on a machine that has IPv6 alone."""
+    return _free_port()[0]
+
+
+def _free_port() -> tuple[str, int]:
+    """Return this machine's loopback address and a port that is free on it. Raises OSError if it has neither."""
     for family, address in ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1")):
         try:
             with closing(_socket.socket(family)) as probe:
                 probe.bind((address, 0))
+                return address, probe.getsockname()[1]
         except OSError:
-            continue
-        return address
-    return "127.0.0.1"
+            if family == _socket.AF_INET6:
+                raise
+    raise AssertionError("the loop returns or raises")
 
 
 class RendezvousPorts:
@@ -72,10 +78,7 @@ class RendezvousPorts:
         if port is None:
             port = self._first if attempt == 1 else None
         while port is None or port in self._taken.values():
-            loopback = own_loopback()
-            with closing(_socket.socket(_socket.AF_INET6 if ":" in loopback else _socket.AF_INET)) as probe:
-                probe.bind((loopback, 0))
-                port = probe.getsockname()[1]
+            _, port = _free_port()
         return port
 
     def _hold(self, attempt: int) -> int | None:

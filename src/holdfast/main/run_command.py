@@ -43,9 +43,11 @@ from holdfast.node.job_settings import with_job_settings
 from holdfast.node.outer_process import outer_of
 from holdfast.observe.output_pump import TEMPLATE_VARIABLE
 from holdfast.observe.python_stacks import find_py_spy
+from holdfast.platforms.platform_registry import platform_around
 from holdfast.record.local_time import use_utc
 from holdfast.record.state_directory import home_of
 from holdfast.settings.resolved_settings import Settings, SettingSource, resolve, unused_files
+from holdfast.wire.addresses import interface_towards, own_name_is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,8 +95,6 @@ def _with_accelerate(options: RunOptions, settings: Settings) -> tuple[RunOption
     """Return the options with those of accelerate's config, and a note; its variables go into this process's
     environment, as in `accelerate launch`, and from there to the workers of all machines.
     """
-    from holdfast.settings.resolved_settings import SettingSource
-
     file = settings.text("accelerate-config")
     if not file or (
         (options.job or options.command_from) and settings.source("accelerate-config") is not SettingSource.OPTION
@@ -106,7 +106,6 @@ def _with_accelerate(options: RunOptions, settings: Settings) -> tuple[RunOption
             hint=f"holdfast run --accelerate-config {file} train.py",
         )
     from holdfast.launch.accelerate_config import accelerate_config  # imported late: few runs have one
-    from holdfast.platforms.platform_registry import platform_around
 
     config = accelerate_config(Path(file), settings.origin("accelerate-config"))
     os.environ.update(config.environment)
@@ -374,8 +373,6 @@ def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
 
 def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[str, ...]:
     """Name the interface for gloo, which looks up this machine's name, where that name leads to a loopback address."""
-    from holdfast.wire.addresses import interface_towards, own_name_is_loopback
-
     if environment.get("GLOO_SOCKET_IFNAME") or not (name := interface_towards(many.order.host)):
         return ()
     if not own_name_is_loopback():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.act.leftovers import Leftovers
 from holdfast.explain.left_running import waits_for
+from holdfast.explain.secret_filter import without_secrets
 
 #: Seconds after which the wait is no longer a matter of a filter's last lines.
 AFTER_S = 1.0
@@ -28,7 +29,5 @@ class LeftoverNotice:
 
     def tick(self, now: float) -> None:
         self._told = True
-        from holdfast.explain.secret_filter import without_secrets  # imported late: few attempts leave a process
-
         if waiting := self._leftovers.waiting(now):
             self._say(waits_for(without_secrets(waiting), self._leftovers.wait_s))
