@@ -27,7 +27,10 @@ class Holder(Protocol):
 
 def own_loopback() -> str:
     """Return 127.0.0.1, or ::1 on a machine that has IPv6 alone."""
-    return _free_port()[0]
+    try:
+        return _free_port()[0]
+    except OSError:
+        return "127.0.0.1"
 
 
 def _free_port() -> tuple[str, int]:
