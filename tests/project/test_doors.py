@@ -28,9 +28,9 @@ DOORS = {
     "main/run_command.py": (
         (
             "launch.accelerate_config launch.image_runtime launch.name_validation launch.nested_launchers "
-            "launch.notice_check launch.pipeline_status"
+            "launch.notice_check launch.pipeline_status wire.addresses"
         ),
-        "what only a command of another tool, a shell's, an image's or a job file needs",
+        "what only several nodes, another tool's command, a shell's, an image or a job file need",
     ),
     "main/run_guard.py": ("main.lost_jobs", "the guard stays small while the job runs"),
     "main/single_machine_run.py": ("node.report_writer", "a report is written when an attempt has failed"),

@@ -47,7 +47,6 @@ from holdfast.platforms.platform_registry import platform_around
 from holdfast.record.local_time import use_utc
 from holdfast.record.state_directory import home_of
 from holdfast.settings.resolved_settings import Settings, SettingSource, resolve, unused_files
-from holdfast.wire.addresses import interface_towards, own_name_is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -373,6 +372,8 @@ def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
 
 def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[str, ...]:
     """Name the interface for gloo, which looks up this machine's name, where that name leads to a loopback address."""
+    from holdfast.wire.addresses import interface_towards, own_name_is_loopback  # only for several nodes
+
     if environment.get("GLOO_SOCKET_IFNAME") or not (name := interface_towards(many.order.host)):
         return ()
     if not own_name_is_loopback():
