@@ -161,10 +161,12 @@ def train(meet: Callable[[], None], all_reduce: Callable[[], bool]) -> None:
     meet()
     saved = out / "saved"
     step = int(saved.read_text()) + 1 if saved.exists() else 0
+    order = out / f"order-{rank}"
+    if order.exists() and float(order.read_text().partition("@")[2] or "inf") < time.time():
+        order.unlink()  # of an attempt that ended before its moment
     last = False
     while not last:
         time.sleep(step_s)
-        order = out / f"order-{rank}"
         if order.exists():
             word = order.read_text()
             order.unlink()

@@ -15,7 +15,8 @@ def search_users_last() -> None:
     """Move the folders of PYTHONPATH to the end of `sys.path`, and forget the modules that were imported from them
     before holdfast began.
 
-    The folder that has holdfast itself keeps its place, and so do those of this Python.
+    The folder that has holdfast itself keeps its place, and so do the one in which it is installed with its libraries,
+    and those of this Python.
     """
     value = os.environ.get("PYTHONPATH")
     if not value or sys.flags.ignore_environment:
@@ -25,12 +26,20 @@ def search_users_last() -> None:
     installed = os.path.join(sys.prefix, "lib", os.path.basename(standard), "site-packages")
     of_python = (own, standard, os.path.join(standard, "lib-dynload"), installed)
     folders = {os.path.abspath(folder or ".") for folder in value.split(os.pathsep)}.difference(of_python)
+    folders = {folder for folder in folders if not _has_our_libraries(folder)}
     first = [entry for entry in sys.path if os.path.abspath(entry or ".") not in folders]
     sys.path[:] = [*first, *(entry for entry in sys.path if entry not in first)]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and name not in ("__main__", "sitecustomize", "usercustomize") and _folder(name, file) in folders:
             del sys.modules[name]
+
+
+def _has_our_libraries(folder: str) -> bool:
+    try:
+        return any(name.startswith("holdfast_run-") for name in os.listdir(folder))
+    except OSError:
+        return False
 
 
 def _folder(name: str, file: str) -> str:

@@ -11,7 +11,7 @@ from drilling import ClusterOf, culprits, phrases
 pytestmark = [pytest.mark.real, pytest.mark.drill]
 
 #: How long further nodes are waited for, in seconds: the drills have all that they want at once.
-SOON = ("--rdzv-conf", "last_call_timeout=2")
+SOON = ("--rdzv-conf", "last_call_timeout=8")
 
 
 BACK = "node3 (10.77.0.3) has joined again"

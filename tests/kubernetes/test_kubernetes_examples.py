@@ -67,7 +67,7 @@ def test_hello_fails_once_and_succeeds_in_the_same_pods(kubernetes: Shared, tmp_
     told = {event["reason"]: event["message"] for event in kubernetes.items("events", space, "holdfast/job=hello")}
     assert told["Unexplained"].startswith("attempt 1: Unexplained: rank 2 on k")
     assert "restart: restart 1 of 3 now" in told["Unexplained"] and told["Succeeded"].startswith("succeeded: ")
-    assert "no luck this time" in log and "hello-1-1" not in log
+    assert "restart 1 of 3" in log and "hello-1-1" not in log
     kubernetes.kubectl("-n", space, "delete", "job", "hello")
     made = "jobs,pods,secrets,configmaps,services,serviceaccounts,roles,rolebindings"
     kubernetes.wait(lambda: kubernetes.items(made, space, "holdfast/job=hello") == [], "nothing is left")

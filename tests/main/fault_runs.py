@@ -63,7 +63,9 @@ class Live:
             wait_for(holdfast.dir / f"up-1-{rank}")
 
     def fault(self, code: str, *options: str) -> None:
-        told = self.holdfast.start("faults", "report", "--device", "gpu0", "--code", code, *options, **self.env)
+        told = self.holdfast.start(
+            "faults", "report", "--device", "gpu0", "--code", code, "--yes", *options, **self.env
+        )
         ran = self.holdfast.finish(told)
         assert ran.status == 0, ran.err
 

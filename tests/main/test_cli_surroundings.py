@@ -47,7 +47,7 @@ def test_too_few_open_files_are_told_before_anything_starts(holdfast: Holdfast) 
     holdfast.script("print('ran')")
     done = shell(holdfast, "ulimit -n 60; $HF run --no-checks --nproc-per-node 30 job.py")
     assert done.returncode == 2
-    assert "only 60 files may be open at a time here (ulimit -n); holdfast needs 280 for 30 workers" in done.stderr
+    assert "only 60 files may be open at a time here (ulimit -Hn); holdfast needs 280 for 30 workers" in done.stderr
     assert not holdfast.home.exists()
     assert shell(holdfast, "ulimit -n 60; $HF run --no-checks --nproc-per-node 2 job.py").returncode == 0
 

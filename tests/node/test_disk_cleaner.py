@@ -236,16 +236,16 @@ def test_a_job_that_fills_its_disk(holdfast: Holdfast, disk_of_32m: Path) -> Non
         f"""
         import os, time
         with open({str(disk_of_32m / "checkpoint")!r}, "wb") as file:
-            file.write(os.urandom(20 << 20))
+            file.write(os.urandom(29 << 20))
             file.flush()
             time.sleep(60)
         """
     )
-    ran = holdfast.run("--disk-limit", "50%", "--grace", "1", script)
+    ran = holdfast.run("--disk-limit", "85%", "--grace", "1", script)
     report = ran.report
     assert (ran.status, report["code"], report["phrase"]) == (198, 198, "KilledByDiskCleaner")
-    assert "limit 50 %" in report["reason"]
-    assert "this job uses 62 %" in report["reason"]
+    assert "limit 85 %" in report["reason"]
+    assert "this job uses 91 %" in report["reason"]
     agg = (ran.job_dir / "attempt-1" / "runtime.pai.agg.error").read_text()
     assert "exitcode: 198" in agg
 

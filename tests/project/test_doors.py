@@ -12,7 +12,8 @@ DOORS = {
     "act/spawn.py": ("act.interpreter_line", "in a child whose program could not run"),
     "act/warm/inside/nursery_main.py": ("act.warm.inside.import_scan", "it runs in the user's interpreter"),
     "act/worker_config.py": ("act.command_expansion", "few commands have names of OpenPAI"),
-    "decide/draining.py": ("explain.funnel", "a job that succeeds needs no explanation"),
+    "decide/attempt_ending.py": ("explain.grace_kills", "few attempts have a rank that outstays its grace"),
+    "decide/draining.py": ("explain.funnel explain.left_running", "a job that succeeds needs no explanation"),
     "explain/__init__.py": ("explain.funnel explain.node_reader", "a job that succeeds needs no explanation"),
     "explain/secret_filter.py": ("explain.secret_masking", "it compiles its patterns"),
     "launch/interpreter.py": ("launch.script_imports", "only `--python auto`, or a missing import, reads the script"),
@@ -38,6 +39,10 @@ DOORS = {
     "node/worker_context.py": ("launch.image_runtime", "few jobs have an image"),
     "owner/idle_reporter.py": ("owner.idle_judge", "it loads the part that explains hangs"),
     "owner/job_records.py": ("platforms.job_takeover", "a job's first run takes nothing over"),
+    "owner/node_queries.py": (
+        "decide.answer_collection decide.hang_detection",
+        "only for several nodes, or a time-out",
+    ),
     "owner/owner_side.py": ("owner.job_outputs", "few jobs have event lines, notices or metrics"),
     "platforms/kubernetes/kubernetes_access.py": (
         "platforms.kubernetes.submit.kubernetes_submission",

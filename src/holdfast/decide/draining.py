@@ -27,7 +27,6 @@ from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.progress_signs import healthy, restores, signs_of, stood_at
 from holdfast.decide.recovery import recover
 from holdfast.decide.restart_budgets import RequeueBudget
-from holdfast.explain.left_running import with_left_running
 from holdfast.explain.plain_success import plain_success
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
@@ -77,6 +76,8 @@ class AttemptJudge:
 
             report = explain(known, catalogue)
         if evidence.leftovers:
+            from holdfast.explain.left_running import with_left_running  # few jobs leave something running
+
             report = with_left_running(report, evidence.leftovers)
         return Conclusion(
             report=report, evidence=evidence, progressed=progressed, step=step, counts=counts, signs=signs

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import assert_never
 
+from holdfast.lazy_pattern import Lazy
 from holdfast.runtime.shell_quoting import Quote, quotes_at
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
@@ -27,10 +28,10 @@ _IN_FRONT = frozenset({"then", "do", "else", "time", "exec", "command", "nohup"}
 _QUESTIONS = frozenset({"!", "if", "elif", "while", "until", "case", "for", "select", "function"})
 #: The end of a group of commands whose output goes into a pipe.
 _GROUP_ENDS = frozenset({"}", "done", "fi", "esac"})
-_PIPE = re.compile(r"(?<![|>])\|&?(?!\|)")
-_PIPELINE = re.compile(r"(?:(?!&&|\|\||;|\n|(?<![<>|])&(?![>&])).)+", re.DOTALL)
-_SUBSTITUTION = re.compile(r"[$_]\([^()]*\)|`[^`]*`|\$\{[^{}]*\}")
-_PATTERN = re.compile(r"\s*\(?[^()\s|]+(?:\s*\|\s*[^()\s|]+)*\)\s*\S")
+_PIPE = Lazy(r"(?<![|>])\|&?(?!\|)")
+_PIPELINE = Lazy(r"(?:(?!&&|\|\||;|\n|(?<![<>|])&(?![>&])).)+", re.DOTALL)
+_SUBSTITUTION = Lazy(r"[$_]\([^()]*\)|`[^`]*`|\$\{[^{}]*\}")
+_PATTERN = Lazy(r"\s*\(?[^()\s|]+(?:\s*\|\s*[^()\s|]+)*\)\s*\S")
 
 
 def pipe_warning(command: Sequence[str], cwd: Path) -> str:
@@ -55,7 +56,7 @@ def hiding_pipe(text: str) -> tuple[str, str] | None:
     text = re.sub(r"\\\n|(?<=\|)\s*\n", lambda found: " " * len(found[0]), text)
     plain = _plain(text)
     for pipeline in _PIPELINE.finditer(plain):
-        pipes = list(_PIPE.finditer(plain, *pipeline.span()))
+        pipes = list(_PIPE.compiled.finditer(plain, *pipeline.span()))
         if not pipes or _PATTERN.match(pipeline[0]):
             continue
         first = _program(text, plain, pipeline.start(), pipes[0].start())
@@ -71,7 +72,7 @@ def commands_of(text: str) -> list[list[str]]:
     plain = _plain(text)
     found: list[list[str]] = []
     for pipeline in _PIPELINE.finditer(plain):
-        ends = [*(pipe.start() for pipe in _PIPE.finditer(plain, *pipeline.span())), pipeline.end()]
+        ends = [*(pipe.start() for pipe in _PIPE.compiled.finditer(plain, *pipeline.span())), pipeline.end()]
         part = text[pipeline.start() : ends[0]].strip(" \t(){}")
         try:
             words = shlex.split(part)

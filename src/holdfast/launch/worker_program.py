@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from holdfast.errors import BadUsage
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import NAME
 
+_STRANGE = Lazy(r"[^A-Za-z0-9._-]+")
 _BATCH = Lazy(r"(?m)^#(?:SBATCH|PBS|BSUB) ")
 
 
@@ -142,5 +142,5 @@ def job_name(text: str, otherwise: str) -> str:
 def plain_name(text: str, otherwise: str) -> str:
     """Return a name that is valid for a job, a role and a directory: `my train` becomes `my-train`."""
     if not (text.isascii() and text.replace("_", "").isalnum()):
-        text = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+        text = _STRANGE.sub("-", text)
     return text.strip("-._")[:63] or otherwise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.untrusted import json_as
 
@@ -18,8 +18,8 @@ MAX_FRAMES = 60
 #: A function's name is cut to this many characters: names of C++ templates have thousands.
 MAX_NAME = 160
 
-_FAULT_THREAD = re.compile(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
-_FAULT_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+_FAULT_THREAD = Lazy(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
+_FAULT_FRAME = Lazy(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
 class _Frame(msgspec.Struct):

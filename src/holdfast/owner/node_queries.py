@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
-from holdfast.decide.answer_collection import AnswerCollection
-from holdfast.decide.hang_detection import HangDetection, Next
 from holdfast.decide.link_measurement import NAME as LINKS
 from holdfast.decide.link_measurement import LinkMeasurement, Orders, with_links, worth_measuring
 from holdfast.decide.phases import Phase
@@ -35,7 +33,9 @@ from holdfast.record.local_time import local
 from holdfast.wire.node_messages import Moved
 
 if TYPE_CHECKING:
+    from holdfast.decide.answer_collection import AnswerCollection
     from holdfast.decide.gang_view import GangView
+    from holdfast.decide.hang_detection import HangDetection, Next
     from holdfast.model.events import Event
     from holdfast.model.job_spec import JobSpec
     from holdfast.reactor import Reactor
@@ -73,10 +73,14 @@ class NodeQueries:
         self._silence: HangDetection | None = None
         self._began_at = 0.0
         if spec.nodes.many:
+            from holdfast.decide.answer_collection import AnswerCollection  # only for several nodes
+
             self._roundup = AnswerCollection()
             reactor.deadlines(self._roundup.next_wake, self._roundup.due)
             reactor.deadlines(self._links_wake, self._links_due)
         if spec.hang_timeout_s is not None:
+            from holdfast.decide.hang_detection import HangDetection  # few jobs have this time-out
+
             self._silence = HangDetection(spec.hang_timeout_s)
             reactor.deadlines(self._silence.next_wake, self._overdue)
         self._quiet: IdleReporter | None = None

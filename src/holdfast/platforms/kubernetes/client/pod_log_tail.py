@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import httpx2
 import msgspec
 
 from holdfast.platforms.kubernetes.client.api_server import client, configuration
@@ -157,6 +156,8 @@ class Tail:
         self._read[found.uid] = asyncio.create_task(self._follow(found, container))
 
     async def _follow(self, found: Pod, container: str) -> None:
+        import httpx2  # an optional package
+
         path = f"/api/v1/namespaces/{self._namespace}/pods/{found.name}/log"
         last: int | None = None
         since, lines, tries = self._start.since, self._start.lines, 0
@@ -197,6 +198,8 @@ class Tail:
         return last
 
     async def _lines_of(self, path: str, query: Mapping[str, str]) -> Any:
+        import httpx2
+
         timeout = httpx2.Timeout(None, connect=10.0)
         async with self._server.stream("GET", path, params=dict(query), timeout=timeout) as answer:
             answer.raise_for_status()
