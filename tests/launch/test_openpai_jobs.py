@@ -91,7 +91,7 @@ SMALL = "protocolVersion: 2\nname: x\ntype: job\ntaskRoles:\n  w:\n    instances
 
 def _script(*commands: str) -> str:
     """The text that bash reads: each command runs if the one before succeeded."""
-    return "set -o errexit -o nounset -o pipefail\n" + "\ncase $? in 0) ;; *) exit ;; esac\n".join(commands)
+    return "set -o errexit -o nounset -o pipefail; " + "\ncase $? in 0) ;; *) exit ;; esac; ".join(commands)
 
 
 def _parsed(text: str) -> JobFile:

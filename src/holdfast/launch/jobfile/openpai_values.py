@@ -111,7 +111,8 @@ def script_of(found: Mistakes, where: str, commands: Sequence[str], shell: str =
     lines = [command.strip() for command in commands if command.strip()]
     if not lines:
         found.add(where, "expected at least one command, as in [python train.py]")
-    text = f"{STRICT[shell]}\n" + f"\n{_IF_SUCCEEDED}\n".join(lines)
+    # What is added stands in front of the user's lines, whose numbers are in messages of bash and of holdfast.
+    text = f"{STRICT[shell]}; " + f"\n{_IF_SUCCEEDED}; ".join(lines)
     if "\0" in text:
         found.add(where, "expected text without NUL characters")
     if len(text.encode(errors="surrogateescape")) > LONGEST:
