@@ -80,7 +80,7 @@ def known(catalogue: Catalogue) -> dict[str, ExitRow]:
 
 
 def own_row(phrase: str, code: int, solution: str = "") -> ExitRow:
-    """Make a row for a component's own phrase. Its number says nothing about the blame: nobody has said whose it is."""
+    """Make a row for a component's own phrase. Its number says nothing about the blame, so that is unknown."""
     return ExitRow(
         phrase=phrase,
         code=code,

@@ -42,7 +42,7 @@ _SHORT = Lazy(
 )
 _INTERFACE = Lazy(r"(?:Unable to find address for: |find interface |no interface )(?P<name>[\w.@-]{1,32})\b")
 _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) (?:timed out|returned 0)")
-#: A Python traceback that ends in a wait for a connection which nobody made or accepted.
+#: A Python traceback that ends in a wait for a connection that no peer made or accepted.
 _TRACE = "Traceback (most recent call last):"
 _GAVE_UP = Lazy(
     r"^(?:[\w.]*\.)?(?:TimeoutError|timeout|ConnectionRefusedError|OSError|ConnectTimeout\w*|Again)\b[^\n]*"
@@ -51,7 +51,7 @@ _GAVE_UP = Lazy(
 )
 _ACCEPTS = Lazy(r"\.accept\(\)|\bin (?:_?accept|get_connection|handle_request)\b|Listener\(")
 _CONNECTS = Lazy(r"create_connection\(|\.connect\(|\bin (?:create_connection|connect|SocketClient)\b|\bClient\(")
-#: Frames of clients of services: their waits are for nobody in the job.
+#: Frames of clients of services: they do not wait for a rank of the job.
 _SERVICES = Lazy(
     r"/(?:urllib3?|requests|httpx|httpcore|aiohttp|websockets?|botocore|boto3|s3transfer|huggingface_hub|fsspec|s3fs|gcsfs"
     r"|redis|pymongo|psycopg2?|pymysql|sqlalchemy|kafka|wandb|mlflow|paramiko|grpc)/|urllib/request\.py"

@@ -94,7 +94,7 @@ class AccelerateConfig(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """What is said at the start."""
+        """Return the lines that the run prints at its start."""
         over = f"; passed over: {', '.join(self.passed_over)}" if self.passed_over else ""
         variables = ", ".join(sorted(self.environment)) or "no variables"
         return f"accelerate's config {self.path} ({self.kind or 'NO'}): the workers get {variables}{over}"

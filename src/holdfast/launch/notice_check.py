@@ -1,4 +1,4 @@
-"""Tries a job's notices before the job starts, so that a message which nobody could get is known at once."""
+"""Tries a job's notices before the job starts, so that a message that cannot arrive is known at once."""
 
 from __future__ import annotations
 

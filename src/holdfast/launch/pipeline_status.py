@@ -15,7 +15,7 @@ from holdfast.runtime.shell_quoting import Quote, quotes_at
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 #: A longer script is not read: the warning is a courtesy.
 MOST_BYTES = 65_536
-#: Programs whose status nobody waits for: they only list, or print what they are given.
+#: Programs whose exit status does not matter: they only list, or print what they are given.
 _SOURCES = frozenset({
     ":", "[", "[[", "awk", "cat", "cd", "cut", "date", "df", "dirname", "du", "echo", "env", "find", "free", "grep",
     "head", "hostname", "hwloc-ls", "id", "jq", "ls", "lscpu", "lspci", "nproc", "nvidia-smi", "printf", "ps",

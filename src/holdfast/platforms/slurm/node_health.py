@@ -215,7 +215,7 @@ def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> 
     """Called when every device of the node is healthy again: end holdfast's drain if the released `device` was its
     reason.
 
-    Return a sentence about the result, or an empty string. A drain for any other reason stays, whoever made it. Slurm
+    Return a sentence about the result, or an empty string. A drain for any other reason stays. Slurm
     is not queried if this machine has no slurm.conf.
     """
     if not furnish(environ, None):
