@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.explain.peer_errors import first_hand, is_wordless
 from holdfast.explain.plain_success import plain_success
 
 __all__ = ["explain", "first_hand", "is_wordless", "read_workers"]
@@ -17,7 +16,7 @@ __all__ = ["explain", "first_hand", "is_wordless", "read_workers"]
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
     from holdfast.model.evidence import AttemptEvidence
-    from holdfast.model.exit_report import ExitReport
+    from holdfast.model.exit_report import ExitReport, WorkerExit
 
 # The reader and the rules are imported in the functions: an owner imports this package long before it has to explain an
 # exit, and most jobs succeed.
@@ -47,3 +46,17 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
     from holdfast.explain.node_reader import read_workers as _read_workers
 
     return _read_workers(evidence, catalogue)
+
+
+def first_hand(ended: WorkerExit) -> bool:
+    """Return whether this exit has evidence of a cause of its own, and does not only report a lost peer."""
+    from holdfast.explain import peer_errors
+
+    return peer_errors.first_hand(ended)
+
+
+def is_wordless(ended: WorkerExit) -> bool:
+    """Return whether the exit has a status without a meaning, and the program wrote no line."""
+    from holdfast.explain import peer_errors
+
+    return peer_errors.is_wordless(ended)

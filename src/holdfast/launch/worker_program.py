@@ -9,7 +9,6 @@ from holdfast.errors import BadUsage
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import NAME
 
-_STRANGE = Lazy(r"[^A-Za-z0-9._-]+")
 _BATCH = Lazy(r"(?m)^#(?:SBATCH|PBS|BSUB) ")
 
 
@@ -142,5 +141,6 @@ def job_name(text: str, otherwise: str) -> str:
 def plain_name(text: str, otherwise: str) -> str:
     """Return a name that is valid for a job, a role and a directory: `my train` becomes `my-train`."""
     if not (text.isascii() and text.replace("_", "").isalnum()):
-        text = _STRANGE.sub("-", text)
+        kept = (letter if letter.isascii() and (letter.isalnum() or letter in "._-") else " " for letter in text)
+        text = "-".join("".join(kept).split())
     return text.strip("-._")[:63] or otherwise
