@@ -74,7 +74,7 @@ class Console:
 
     @property
     def closed(self) -> bool:
-        """Whether the reader has closed the console: all output is dropped."""
+        """Whether the console's reader has closed it; then all further output is dropped."""
         return self._outlet.kind is OutletKind.CLOSED
 
     @property

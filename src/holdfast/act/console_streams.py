@@ -45,7 +45,7 @@ class ConsoleScreen(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the reader has closed the console: all output is dropped."""
+        """Whether the console's reader has closed it; then all further output is dropped."""
         ...
 
     def put(

@@ -159,7 +159,7 @@ def executable(pid: int) -> str:
 
 
 def pipe_at(pid: int, fd: int) -> str:
-    """Return the name of the pipe that this fd of a process is, such as `pipe:[123]`; empty if it is none."""
+    """Return the name of the pipe behind this fd of a process, such as `pipe:[123]`; empty if it is no pipe."""
     try:
         name = os.readlink(f"/proc/{pid}/fd/{fd}")
     except OSError:

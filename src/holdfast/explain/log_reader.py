@@ -273,7 +273,7 @@ def growth_before(line: QuotedLine, lines: Sequence[Line]) -> str:
 
 
 def kill_with_memory(clues: Sequence[Clue]) -> list[Clue]:
-    """Turn each clue of a plain SIGKILL into a memory kill, if the lines before it show growing memory."""
+    """Take each plain SIGKILL for a memory kill if the log lines before it show growing memory."""
     return [
         replace(clue, phrase=Phrase.HOST_OUT_OF_MEMORY_KILLED, wording="", fields={**clue.fields, "grown": clue.grown})
         if clue.phrase == Phrase.KILLED_BY_SIGNAL and clue.grown

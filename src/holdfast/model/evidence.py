@@ -213,7 +213,7 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     running: bool = False
     #: The bad devices, if the check names any.
     devices: tuple[str, ...] = ()
-    #: Whether the check demands that nodes or devices are left out, so that the job may work elsewhere.
+    #: Whether nodes or devices must be left out, so that the job may work on others.
     elsewhere: bool = False
     #: The check asks to stop the job: no other attempt may start, wherever it runs.
     ends_job: bool = False

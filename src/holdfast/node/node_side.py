@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class NodeSide:
-    """Runs one machine's part of one job: it makes the parts of the node and connects them."""
+    """Runs one job on one machine: makes the parts of the node and connects them."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class Checker(Protocol):
 
 
 class DeviceUse(msgspec.Struct, frozen=True):
-    """Functions that return how the job uses the devices now."""
+    """Functions that report how the job currently uses its devices."""
 
     #: Returns which rank uses which device.
     seats: Callable[[], Sequence[Seat]]

@@ -60,7 +60,7 @@ class SlurmWatch(JobWatch):
         )
 
     def _kill_s(self, now: float) -> float | None:
-        """Return the seconds until Slurm kills this run of the job; None: Slurm has not begun to end it."""
+        """Return the seconds left before Slurm kills this run of the job, or None if Slurm has not begun to end it."""
         ends_at = self._signals.ends_at
         return None if ends_at is None else ends_at - now
 
