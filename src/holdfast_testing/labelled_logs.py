@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import read_rows
-from holdfast.explain.row_matcher import built_in
+from holdfast.explain.logs.row_matcher import built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 from holdfast.node.explain_files import read_log

@@ -30,7 +30,7 @@ EQUIVALENT_BUGS: tuple[EquivalentBug, ...] = (
     EquivalentBug(
         name="link-ends-a-program",
         wrong="a lost link is the exception that ended a program before its stop",
-        file="explain/attribution.py",
+        file="explain/causes/attribution.py",
         place="_was_ending",
         right=" and not _of_a_link(best)",
         broken="",

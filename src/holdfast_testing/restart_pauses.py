@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.decide.restart_budgets import failed
+from holdfast.decide.recovery.restart_budgets import failed
 from holdfast_testing.simulated_world import Violation
 
 if TYPE_CHECKING:

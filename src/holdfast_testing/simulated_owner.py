@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
-from holdfast.decide.answer_collection import AnswerCollection, parts
 from holdfast.decide.gang import Gang
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
+from holdfast.decide.queries.answer_collection import AnswerCollection, parts
 from holdfast.model import events as ev
 from holdfast.model.actions import (
     Action,

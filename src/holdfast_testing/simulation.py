@@ -11,8 +11,8 @@ from holdfast.decide.gang import Gang
 from holdfast.decide.liveness import Liveness
 from holdfast.decide.owner import Owner, acknowledge
 from holdfast.decide.phases import Phase
-from holdfast.decide.recovery import CHARGED
-from holdfast.explain import row_matcher
+from holdfast.decide.recovery.recovery import CHARGED
+from holdfast.explain.logs import row_matcher
 from holdfast.model.decisions import DecisionKind, JobReport
 from holdfast.model.exit_report import Blame, Outcome, Rerun
 from holdfast.model.gang_protocol import Ack, Report

@@ -10,7 +10,7 @@ import pytest
 from conftest import Holdfast, wait_for
 from holdfast.catalogue.exit_rows import load
 from holdfast.catalogue.stop_phrases import choose, known, misshapen, own_row
-from holdfast.explain.stop_file_lines import order_of, words_of
+from holdfast.explain.logs.stop_file_lines import order_of, words_of
 from holdfast.safe_files import end_of_file
 
 SLEEPER = """

@@ -15,8 +15,8 @@ from holdfast.catalogue.pattern_atoms import atoms
 from holdfast.cli.exits import command
 from holdfast.cli.explain import command as explain_command
 from holdfast.errors import BadUsage
+from holdfast.explain.logs.row_matcher import Matcher, built_in
 from holdfast.explain.row_lint import Grade, lint
-from holdfast.explain.row_matcher import Matcher, built_in
 
 LICENCE_ROW = """
 - phrase: LicenceServerDown

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.explain import command
 from holdfast.errors import BadUsage
-from holdfast.explain.row_matcher import built_in
+from holdfast.explain.logs.row_matcher import built_in
 from holdfast.node.explain_files import TAIL_BYTES, excerpt, explain_files, read_log
 
 STEP_LINE = "2026-11-20 22:00:00,123 [INFO] trainer: step {} loss 2.3 (0.02s)\n"

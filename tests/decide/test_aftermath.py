@@ -6,8 +6,8 @@ from typing import Any
 
 from gang_play import Play, spec
 from holdfast.decide.after_hooks import ANSWER_S
-from holdfast.decide.answer_collection import AnswerCollection
 from holdfast.decide.phases import Phase
+from holdfast.decide.queries.answer_collection import AnswerCollection
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunHooks
 from holdfast.model.exit_report import Outcome

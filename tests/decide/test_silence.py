@@ -9,7 +9,7 @@ from decide_builders import IN_ALL_REDUCE, RANKS_OF, SEATS
 from msgspec.structs import replace
 
 from builders import T
-from holdfast.decide.hang_detection import ANSWER_S, HangDetection, Next
+from holdfast.decide.queries.hang_detection import ANSWER_S, HangDetection, Next
 from holdfast.explain import explain
 from holdfast.model.events import HangFound
 from holdfast.model.evidence import AttemptEvidence, RankSnapshot, ThreadState

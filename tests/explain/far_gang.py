@@ -15,11 +15,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.decide.agent import Agent
-from holdfast.decide.answer_collection import AnswerCollection, parts
 from holdfast.decide.gang import Gang
 from holdfast.decide.liveness import Liveness
 from holdfast.decide.owner import Owner
 from holdfast.decide.phases import Phase
+from holdfast.decide.queries.answer_collection import AnswerCollection, parts
 from holdfast.explain import read_workers
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, FinishJob, RecordAttempt, RunChecks, Secure, Send

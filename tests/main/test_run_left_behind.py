@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Holdfast, wait_for
 from holdfast.act.cgroups import ControlGroups
-from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.explain.causes.lost_owner import explain_lost_owner
 from holdfast.record.lost_owner_report import report_of_loss
 from holdfast.record.owner_lock import OwnerInfo, boot_id
 from processes import lives

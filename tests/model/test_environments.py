@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.act.worker_environment import keep_environment
-from holdfast.explain.secret_masking import mask
+from holdfast.explain.text.secret_masking import mask
 from holdfast.model.environment_diff import FILE, HIDDEN, MOST_BYTES, Difference, differences, kept
 
 VARIABLES = st.dictionaries(

@@ -9,7 +9,7 @@ from kernel_lines import GPU_NAMES, faults_of
 
 from builders import T
 from holdfast.catalogue.fault_codes import all_codes, canonical
-from holdfast.explain.device_fault_cause import phrase_of
+from holdfast.explain.causes.device_fault_cause import phrase_of
 from holdfast.model.faults import ActiveFault, Remedy
 from holdfast.observe.devices.fault_sources import KernelFaults
 from holdfast.observe.devices.kernel_faults import faults_in

@@ -17,9 +17,9 @@ import pytest
 
 from holdfast import children
 from holdfast.act.termination import request_stacks
-from holdfast.decide.hang_detection import HangWatch
-from holdfast.explain.hang_judgement import Hung, Judgement, judge
-from holdfast.explain.wait_rules import peer_wait
+from holdfast.decide.queries.hang_detection import HangWatch
+from holdfast.explain.hangs.hang_judgement import Hung, Judgement, judge
+from holdfast.explain.hangs.wait_rules import peer_wait
 from holdfast.model.evidence import RankSnapshot
 from holdfast.model.gang_protocol import Closeness
 from holdfast.observe import procfs

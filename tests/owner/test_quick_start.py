@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.cli._run_options import TORCHRUN, RunOption, ignored, read_run_options, settings
 from holdfast.cli.run import command
+from holdfast.explain.causes.plain_success import plain_success
 from holdfast.explain.funnel import explain as by_funnel
-from holdfast.explain.plain_success import plain_success
 from holdfast.model.evidence import AttemptEvidence, Deadline, LogExcerpt, StopRequest, WorkerEvidence
 from holdfast.model.exit_report import WorkerExit
 from holdfast.node.explain_warmup import AFTER_S, ExplainWarmup

@@ -73,7 +73,7 @@ def test_a_job_that_succeeds_imports_neither_the_explainer_nor_a_library_it_does
     assert modules_within(modules, "ctypes", "shutil", "random", "hashlib", "hmac", "secrets", "json") == []
     assert modules_within(modules, "holdfast.catalogue", "holdfast.decide.faults") == []
     explainer = {name.removeprefix("holdfast.explain") for name in modules_within(modules, "holdfast.explain")}
-    assert explainer == {"", ".plain_success", ".secret_filter"}
+    assert explainer == {"", ".causes", ".causes.plain_success", ".text", ".text.secret_filter"}
 
 
 @pytest.mark.real

@@ -56,7 +56,7 @@ OPEN_TO_IMPURE = frozenset({"bundle_detection", "safe_files", "clock", "reactor"
 #: What `cli` and `api` may use of a run's rooms.
 DOORS = frozenset(
     {
-        "explain.secret_filter",
+        "explain.text.secret_filter",
         "node.exit_status",
         "launch.jobfile",
         "launch.launch_spec",
@@ -275,7 +275,7 @@ def _late_imports(path: Path) -> Iterator[str]:
 
 def test_files_of_an_eager_room_import_each_other_at_the_top() -> None:
     # Most events have no secret: what masks them compiles patterns, for which no start waits.
-    doors = {SRC / "explain" / "__init__.py", SRC / "explain" / "secret_filter.py"}
+    doors = {SRC / "explain" / "__init__.py", SRC / "explain" / "text" / "secret_filter.py"}
     _all_keep(_late_imports, [path for path in FILES if _station(path) in EAGER_ROOMS and path not in doors])
 
 
@@ -685,8 +685,8 @@ NOT_THE_OWNERS = ("observe", "act", "node.devices", "node.prechecks", *(name[:-3
 FOR_BOTH = frozenset({"wire.fault_news.FaultsLine"})
 #: What judges the job.
 NOT_THE_NODES = (
-    "record.journal", "explain.explain", "explain.funnel", "explain.attribution", "explain.explanation_rules",
-    "decide.gang", "decide.owner", "decide.attempt_state", "decide.recovery", "decide.attempt_ending",
+    "record.journal", "explain.explain", "explain.funnel", "explain.causes.attribution", "explain.explanation_rules",
+    "decide.gang", "decide.owner", "decide.attempt_state", "decide.recovery.recovery", "decide.attempt_ending",
     *(name[:-3].replace("/", ".") for name in OWNERS),
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from conftest import Holdfast
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.explain import explain
-from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.explain.causes.lost_owner import explain_lost_owner
 from holdfast.launch.jobfile import job_file_reader as jobfile
 from holdfast.model.decisions import JobReport
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.explain import explain
-from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.explain.causes.lost_owner import explain_lost_owner
 from holdfast.launch.jobfile import job_file_reader as jobfile
 from holdfast.launch.jobfile.secret_values import hidden
 from holdfast.model.codec import decode_event

@@ -14,7 +14,7 @@ from record_builders import reported
 
 from builders import T
 from holdfast.decide.faults.fault_policy import FrequencyRule, Policy
-from holdfast.decide.isolation import standing
+from holdfast.decide.faults.isolation import standing
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Standing
 from holdfast.node.devices import fault_log as door

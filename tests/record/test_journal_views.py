@@ -16,7 +16,7 @@ import pytest
 
 from builders import exit_report, failed_job, job_spec
 from holdfast.errors import BadUsage
-from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.explain.causes.lost_owner import explain_lost_owner
 from holdfast.model.events import Tick
 from holdfast.model.exit_report import Blame, Outcome, Rerun
 from holdfast.record import job_views, report_file

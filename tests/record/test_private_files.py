@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Holdfast
-from holdfast.explain.secret_masking import mask, mask_text, masked
+from holdfast.explain.text.secret_masking import mask, mask_text, masked
 from holdfast.file_modes import distrust
 from holdfast.model.job_spec import JobSpec, Role
 from secret_texts import SECRETS

@@ -122,7 +122,7 @@ def _tell(report: ExitReport, as_json: bool, logs: Path | None = None) -> None:
     else:
         import shutil
 
-        from holdfast.explain.secret_filter import without_secrets
+        from holdfast.explain.text.secret_filter import without_secrets
         from holdfast.report.brief_report import render_exit
         from holdfast.report.failure_place import scene_of
 

@@ -86,7 +86,7 @@ def _why(error: Exception) -> str:
 
 
 def _scene(home: Path, known: JobDetail) -> FailurePlace | None:
-    from holdfast.explain.secret_filter import without_secrets
+    from holdfast.explain.text.secret_filter import without_secrets
     from holdfast.record.job_directory import logs_of
     from holdfast.report.failure_place import scene_of
 

@@ -150,7 +150,7 @@ def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: 
         from holdfast.report.text_report import render as in_full  # imported late: only the end of a run needs it
 
         return in_full(report, width=width, colour=colour, parts=True)
-    from holdfast.explain.secret_filter import without_secrets  # imported late, as above
+    from holdfast.explain.text.secret_filter import without_secrets  # imported late, as above
     from holdfast.report.brief_report import render_brief  # imported late, as above
     from holdfast.report.failure_place import scene_of  # imported late, as above
 

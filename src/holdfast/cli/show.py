@@ -100,7 +100,7 @@ def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: boo
         from holdfast.report.text_report import render
 
         return render(report, width=width, colour=colour, parts=True)
-    from holdfast.explain.secret_filter import without_secrets
+    from holdfast.explain.text.secret_filter import without_secrets
     from holdfast.report.brief_report import render_brief
     from holdfast.report.failure_place import scene_of
 

@@ -10,7 +10,7 @@ from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.device_binding import bindings
 from holdfast.decide.job_state import GangState, PendingRequeue
 from holdfast.decide.phases import Phase, PhaseTrigger
-from holdfast.decide.restart_budgets import ANSWER_S, RequeueBudget, requeues
+from holdfast.decide.recovery.restart_budgets import ANSWER_S, RequeueBudget, requeues
 from holdfast.explain import explain
 from holdfast.model.actions import Requeue
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport, Tally
@@ -194,7 +194,7 @@ class AttemptRecorder:
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
         """Print the ranks that did not exit within the grace period."""
-        from holdfast.explain.grace_kills import fate, outstayed  # imported late: no start needs it
+        from holdfast.explain.causes.grace_kills import fate, outstayed  # imported late: no start needs it
 
         if ranks := outstayed(evidence):
             self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")

@@ -24,10 +24,10 @@ from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.job_state import GangState
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import Phase, PhaseTrigger
-from holdfast.decide.progress_signs import healthy, restores, signs_of, stood_at
-from holdfast.decide.recovery import recover
-from holdfast.decide.restart_budgets import RequeueBudget
-from holdfast.explain.plain_success import plain_success
+from holdfast.decide.recovery.progress_signs import healthy, restores, signs_of, stood_at
+from holdfast.decide.recovery.recovery import recover
+from holdfast.decide.recovery.restart_budgets import RequeueBudget
+from holdfast.explain.causes.plain_success import plain_success
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
@@ -76,7 +76,7 @@ class AttemptJudge:
 
             report = explain(known, catalogue)
         if evidence.leftovers:
-            from holdfast.explain.left_running import with_left_running  # few jobs leave something running
+            from holdfast.explain.causes.left_running import with_left_running  # few jobs leave something running
 
             report = with_left_running(report, evidence.leftovers)
         return Conclusion(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.explain.plain_success import plain_success
+from holdfast.explain.causes.plain_success import plain_success
 
 __all__ = ["explain", "first_hand", "is_wordless", "read_workers"]
 
@@ -50,13 +50,13 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
 
 def first_hand(ended: WorkerExit) -> bool:
     """Return whether this exit has evidence of a cause of its own, and does not only report a lost peer."""
-    from holdfast.explain import peer_errors
+    from holdfast.explain.logs import peer_errors
 
     return peer_errors.first_hand(ended)
 
 
 def is_wordless(ended: WorkerExit) -> bool:
     """Return whether the exit has a status without a meaning, and the program wrote no line."""
-    from holdfast.explain import peer_errors
+    from holdfast.explain.logs import peer_errors
 
     return peer_errors.is_wordless(ended)

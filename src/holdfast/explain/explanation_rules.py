@@ -10,24 +10,18 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.explain import (
-    lost_node_cause,
-    memory_kill_cause,
-    openpai_rows,
-    requested_stops,
-    sentences,
-    system_cause,
-    worker_cause,
-)
-from holdfast.explain.attribution import Attribution, EvidenceStrength, Suspect, after_stop, fell_first
-from holdfast.explain.device_fault_cause import explaining
-from holdfast.explain.limit_cause import limit_reached
-from holdfast.explain.log_reader import Reading
-from holdfast.explain.missing_in_collective import recorded
-from holdfast.explain.report_draft import ReportDraft
-from holdfast.explain.row_matcher import Matcher
-from holdfast.explain.unended_rank import unended
-from holdfast.explain.unformed_group import unmet, unreached
+from holdfast.explain import openpai_rows
+from holdfast.explain.causes import lost_node_cause, memory_kill_cause, requested_stops, system_cause, worker_cause
+from holdfast.explain.causes.attribution import Attribution, EvidenceStrength, Suspect, after_stop, fell_first
+from holdfast.explain.causes.device_fault_cause import explaining
+from holdfast.explain.causes.limit_cause import limit_reached
+from holdfast.explain.causes.missing_in_collective import recorded
+from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.causes.unended_rank import unended
+from holdfast.explain.causes.unformed_group import unmet, unreached
+from holdfast.explain.logs.log_reader import Reading
+from holdfast.explain.logs.row_matcher import Matcher
+from holdfast.explain.text import sentences
 from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest, StopSource
 from holdfast.model.exit_report import OtherRule, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase

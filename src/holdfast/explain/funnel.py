@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
-from holdfast.explain.attribution import Attribution, attribute
-from holdfast.explain.exits_from_logs import ranks_with_ends
+from holdfast.explain.causes.attribution import Attribution, attribute
+from holdfast.explain.causes.exits_from_logs import ranks_with_ends
+from holdfast.explain.causes.fingerprint import fingerprint
+from holdfast.explain.causes.report_draft import finish
 from holdfast.explain.explanation_rules import ExplanationCase, believe
-from holdfast.explain.fingerprint import fingerprint
 from holdfast.explain.log_selection import matcher_of, readings_of
-from holdfast.explain.report_draft import finish
-from holdfast.explain.row_matcher import Matcher
-from holdfast.explain.secret_masking import mask
+from holdfast.explain.logs.row_matcher import Matcher
+from holdfast.explain.text.secret_masking import mask
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import (
     Because,

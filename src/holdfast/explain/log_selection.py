@@ -9,10 +9,10 @@ import functools
 from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
-from holdfast.explain.attribution import EvidenceStrength, after_stop, cut_short, kind_of
-from holdfast.explain.log_reader import Reading, glance_worker_logs, read_worker_logs
-from holdfast.explain.peer_errors import first_hand
-from holdfast.explain.row_matcher import Matcher, built_in
+from holdfast.explain.causes.attribution import EvidenceStrength, after_stop, cut_short, kind_of
+from holdfast.explain.logs.log_reader import Reading, glance_worker_logs, read_worker_logs
+from holdfast.explain.logs.peer_errors import first_hand
+from holdfast.explain.logs.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
 #: Number of workers whose logs are always read whole: those that exited first.

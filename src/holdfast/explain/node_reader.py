@@ -7,11 +7,11 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
-from holdfast.explain.attribution import EvidenceStrength, kind_of
-from holdfast.explain.last_lines import last_line
-from holdfast.explain.log_reader import Reading
+from holdfast.explain.causes.attribution import EvidenceStrength, kind_of
 from holdfast.explain.log_selection import matcher_of, readings_of
-from holdfast.explain.sentences import shortened
+from holdfast.explain.logs.last_lines import last_line
+from holdfast.explain.logs.log_reader import Reading
+from holdfast.explain.text.sentences import shortened
 from holdfast.model.codec import encode
 from holdfast.model.evidence import AttemptEvidence, WorkerEvidence
 from holdfast.model.exit_report import Evidence

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.explain.launcher_notes import signal_of
-from holdfast.explain.secret_masking import mask
+from holdfast.explain.logs.launcher_notes import signal_of
+from holdfast.explain.text.secret_masking import mask
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import Blame, EvidenceKind, ExitReport, Trigger, signal_name

@@ -12,9 +12,9 @@ from typing import Any
 
 from holdfast.catalogue.exit_codes import code_of
 from holdfast.catalogue.exit_rows import ExitRow
-from holdfast.explain.log_reader import Reading
-from holdfast.explain.report_draft import ReportDraft
-from holdfast.explain.row_matcher import Matcher, refused
+from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.logs.log_reader import Reading
+from holdfast.explain.logs.row_matcher import Matcher, refused
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger, WorkerExit
 from holdfast.model.noun_base import Noun

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.catalogue.exit_codes import misfits
 from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Strength, Wording, load
 from holdfast.explain import explain, openpai_rows
-from holdfast.explain.row_matcher import Matcher, refused
+from holdfast.explain.logs.row_matcher import Matcher, refused
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, convert, yaml_value

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from holdfast.explain.secret_filter import hide
+from holdfast.explain.text.secret_filter import hide
 from holdfast.launch.fetch_request import variable_of, variables_of
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.lazy_pattern import Lazy

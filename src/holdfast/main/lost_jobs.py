@@ -6,7 +6,7 @@ import os
 import time
 
 from holdfast.act import cgroups
-from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.explain.causes.lost_owner import explain_lost_owner
 from holdfast.model.evidence import LostOwner, MemoryKill
 from holdfast.model.exit_report import ExitReport
 from holdfast.observe.memory_watch import MemoryWatch

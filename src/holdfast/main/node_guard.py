@@ -23,7 +23,7 @@ from holdfast.act.guarded_children import ChildContext, Guard, ManagedChild
 from holdfast.act.linux import in_background, name_process
 from holdfast.clock import Clock
 from holdfast.decide.attempt_timers import timers_for
-from holdfast.explain.sentences import kill_words
+from holdfast.explain.text.sentences import kill_words
 from holdfast.main.job_preparation import job_directory_for
 from holdfast.main.run_guard import lost
 from holdfast.node.agent.agent_process import serve

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.restart_budgets import failures_in_row, spent_restarts
+from holdfast.decide.recovery.restart_budgets import failures_in_row, spent_restarts
 from holdfast.errors import HoldfastError
 from holdfast.metrics import metric_table as m
 from holdfast.metrics.job_totals import CHECKED, LabelNames, count_restart, mode_of

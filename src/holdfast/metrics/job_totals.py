@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.decide.restart_budgets import restarted
+from holdfast.decide.recovery.restart_budgets import restarted
 from holdfast.metrics import metric_table as m
 from holdfast.metrics.samples import Samples
 from holdfast.model.decisions import AttemptRecord, DecisionKind, lost_steps

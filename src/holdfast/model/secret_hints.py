@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-#: A text without any of these words has no secret that `holdfast.explain.secret_masking.mask` finds.
+#: A text without any of these words has no secret that `holdfast.explain.text.secret_masking.mask` finds.
 WORDS = (
     "key", "token", "secret", "passw", "pwd", "auth", "bearer", "cookie", "://", "credential", "passphrase", "sig",
     "akia", "asia", "aroa", "aida", "agpa", "anpa", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",

@@ -1,7 +1,7 @@
 """The reading of a worker's logs, made on the worker's node. Its size is bounded, and the logs themselves stay there.
 
-The node makes one `WorkerReading` per worker (`holdfast.explain.log_reader`); attribution and the rules of belief use
-only these. A phrase refers to a row of the catalogue, and a wording's id to one of its wordings.
+The node makes one `WorkerReading` per worker (`holdfast.explain.logs.log_reader`); attribution and the rules of belief
+use only these. A phrase refers to a row of the catalogue, and a wording's id to one of its wordings.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from holdfast.catalogue.exit_rows import Catalogue, load
 from holdfast.errors import BadUsage
 from holdfast.explain import explain
-from holdfast.explain.exits_from_logs import rank_of_name
-from holdfast.explain.launcher_notes import number_of, plain_of, signal_of
-from holdfast.explain.log_scanner import BLOCK_BYTES, Scanner
+from holdfast.explain.causes.exits_from_logs import rank_of_name
+from holdfast.explain.logs.launcher_notes import number_of, plain_of, signal_of
+from holdfast.explain.logs.log_scanner import BLOCK_BYTES, Scanner
+from holdfast.explain.logs.row_matcher import Matcher, built_in
 from holdfast.explain.row_lint import RowProblem, lint, usable
-from holdfast.explain.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, WorkerExit
 from holdfast.record.rotated_logs import older

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.act.leftovers import Leftovers
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 
 #: Seconds after which the wait is no longer a matter of a filter's last lines.
 AFTER_S = 1.0
@@ -29,6 +29,6 @@ class LeftoverNotice:
     def tick(self, now: float) -> None:
         self._told = True
         if waiting := self._leftovers.waiting(now):
-            from holdfast.explain.left_running import waits_for  # few jobs leave something running
+            from holdfast.explain.causes.left_running import waits_for  # few jobs leave something running
 
             self._say(waits_for(without_secrets(waiting), self._leftovers.wait_s))

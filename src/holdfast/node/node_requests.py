@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.decide.gang_view import GangView
 from holdfast.decide.phases import Phase
 from holdfast.explain import read_workers
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.evidence import AttemptEvidence

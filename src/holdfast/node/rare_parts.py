@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from holdfast.act.store import store_process
     from holdfast.act.warm import nurseries
     from holdfast.catalogue import exit_rows, stop_phrases
-    from holdfast.explain import hang_judgement, openpai_exit_file, row_matcher, secret_masking, stop_file_lines
+    from holdfast.explain import openpai_exit_file
+    from holdfast.explain.hangs import hang_judgement
+    from holdfast.explain.logs import row_matcher, stop_file_lines
+    from holdfast.explain.text import secret_masking
     from holdfast.launch import fetch_request, multi_node
     from holdfast.node import disk_cleaner, explain_files, missing_resources, owner_probes
     from holdfast.observe import checkpoint_files, flight_dumps, python_stacks

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.act.console import Console
 from holdfast.act.time_limited import descriptor_of, within
 from holdfast.act.worker_environment import read_error_file
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport

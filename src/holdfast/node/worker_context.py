@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.act.standard_streams import Streams
 from holdfast.act.worker_config import WorkerConfig
 from holdfast.errors import HoldfastError
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.worker_output_options import shown
 from holdfast.model.codec import encode

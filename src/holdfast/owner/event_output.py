@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.model import events as ev
 from holdfast.model.codec import encode
 from holdfast.model.event_lines import SCHEMA, EventKind, EventLine

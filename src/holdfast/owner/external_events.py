@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.model import actions as do
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource

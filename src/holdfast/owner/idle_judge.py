@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.decide.idle_warning import IdleWarning
-from holdfast.explain.system_cause import stacks
+from holdfast.decide.queries.idle_warning import IdleWarning
+from holdfast.explain.causes.system_cause import stacks
 from holdfast.model.evidence import HangEvidence
 from holdfast.model.human_format import duration
 from holdfast.safe_files import replace_file

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.explain.secret_filter import collected_without_secrets, without_secrets
+from holdfast.explain.text.secret_filter import collected_without_secrets, without_secrets
 from holdfast.model import events as ev
 from holdfast.model.events import Event, JobResumed, JobSubmitted
 from holdfast.record.journal import Journal

@@ -1,8 +1,8 @@
 """Sits between an owner and the link to its nodes: it asks all nodes, and merges their answers into one result.
 
-A question goes to several nodes, and one answer comes back (`decide/answer_collection.py`). The nodes' checks also
-measure the links between them (`decide/link_measurement.py`). All nodes sample a silent gang at once
-(`decide/hang_detection.py`). A job on one machine without a hang time-out uses none of this.
+A question goes to several nodes, and one answer comes back (`decide/queries/answer_collection.py`). The nodes' checks
+also measure the links between them (`decide/queries/link_measurement.py`). All nodes sample a silent gang at once
+(`decide/queries/hang_detection.py`). A job on one machine without a hang time-out uses none of this.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
-from holdfast.decide.link_measurement import NAME as LINKS
-from holdfast.decide.link_measurement import LinkMeasurement, Orders, with_links, worth_measuring
 from holdfast.decide.phases import Phase
+from holdfast.decide.queries.link_measurement import NAME as LINKS
+from holdfast.decide.queries.link_measurement import LinkMeasurement, Orders, with_links, worth_measuring
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.events import ChecksFinished, HangFound
 from holdfast.model.gang_protocol import (
@@ -33,9 +33,9 @@ from holdfast.record.local_time import local
 from holdfast.wire.node_messages import Moved
 
 if TYPE_CHECKING:
-    from holdfast.decide.answer_collection import AnswerCollection
     from holdfast.decide.gang_view import GangView
-    from holdfast.decide.hang_detection import HangDetection, Next
+    from holdfast.decide.queries.answer_collection import AnswerCollection
+    from holdfast.decide.queries.hang_detection import HangDetection, Next
     from holdfast.model.events import Event
     from holdfast.model.job_spec import JobSpec
     from holdfast.reactor import Reactor
@@ -73,13 +73,13 @@ class NodeQueries:
         self._silence: HangDetection | None = None
         self._began_at = 0.0
         if spec.nodes.many:
-            from holdfast.decide.answer_collection import AnswerCollection  # only for several nodes
+            from holdfast.decide.queries.answer_collection import AnswerCollection  # only for several nodes
 
             self._roundup = AnswerCollection()
             reactor.deadlines(self._roundup.next_wake, self._roundup.due)
             reactor.deadlines(self._links_wake, self._links_due)
         if spec.hang_timeout_s is not None:
-            from holdfast.decide.hang_detection import HangDetection  # few jobs have this time-out
+            from holdfast.decide.queries.hang_detection import HangDetection  # few jobs have this time-out
 
             self._silence = HangDetection(spec.hang_timeout_s)
             reactor.deadlines(self._silence.next_wake, self._overdue)

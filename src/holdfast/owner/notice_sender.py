@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast import children
 from holdfast.act.linux import descendants
 from holdfast.act.termination import kill
-from holdfast.decide.restart_budgets import restarted, spent_restarts
-from holdfast.explain.secret_filter import hide, without_secrets
+from holdfast.decide.recovery.restart_budgets import restarted, spent_restarts
+from holdfast.explain.text.secret_filter import hide, without_secrets
 from holdfast.import_path import module_command
 from holdfast.model.codec import encode
 from holdfast.model.exit_report import Outcome

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import Phase
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.model import events as ev
 from holdfast.model.actions import FinishJob
 from holdfast.model.evidence import StopRequest

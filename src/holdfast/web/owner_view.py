@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.decide import restart_budgets
 from holdfast.decide.gang import Gang
 from holdfast.decide.gang_view import GangView
 from holdfast.decide.phases import Phase
-from holdfast.decide.recovery import recover
+from holdfast.decide.recovery import restart_budgets
+from holdfast.decide.recovery.recovery import recover
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.noun_base import Noun

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.explain.lost_owner import explain_lost_owner
+from holdfast.explain.causes.lost_owner import explain_lost_owner
 from holdfast.model.exit_report import Outcome
 from holdfast.model.job_spec import JobSpec, PlatformJob, Role
 from holdfast.platforms.slurm.job_identity import platform_job

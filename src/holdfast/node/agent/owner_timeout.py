@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.explain.lost_owner import explain_owner_absent, explain_owner_lost
+from holdfast.explain.causes.lost_owner import explain_owner_absent, explain_owner_lost
 from holdfast.model.exit_report import ExitReport
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.catalogue.fault_codes import all_codes, canonical
-    from holdfast.decide.isolation import standings
+    from holdfast.decide.faults.isolation import standings
     from holdfast.node.devices.buffered_log import BufferedFaultLog
     from holdfast.node.devices.device_resets import ResetCommand, Resets
     from holdfast.node.devices.excluded_devices import kept_out
@@ -35,7 +35,7 @@ __all__ = [
 if not TYPE_CHECKING:
     _MODULES = {
         "holdfast.catalogue.fault_codes": ("all_codes", "canonical"),
-        "holdfast.decide.isolation": ("standings",),
+        "holdfast.decide.faults.isolation": ("standings",),
         "holdfast.node.devices.buffered_log": ("BufferedFaultLog",),
         "holdfast.node.devices.device_resets": ("ResetCommand", "Resets"),
         "holdfast.node.devices.excluded_devices": ("kept_out",),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.decide.faults.fault_overlap import Overlaps
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.isolation import Breaker, FaultEngine, LevelChange
+from holdfast.decide.faults.isolation import Breaker, FaultEngine, LevelChange
 from holdfast.errors import HoldfastError
 from holdfast.model.faults import ActiveFault, FaultEvent
 from holdfast.node.devices.fault_event_lines import event_refusal

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.catalogue.fault_codes import all_codes, canonical, describe
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.fault_remedies import level_name, remedy_of
-from holdfast.decide.isolation import FaultEngine, LevelChange
+from holdfast.decide.faults.isolation import FaultEngine, LevelChange
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.model.human_format import duration
 from holdfast.node.devices.fault_event_lines import event_refusal, is_case, play_cases, play_events

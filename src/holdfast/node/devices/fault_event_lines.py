@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.decide.faults.fault_engine import FUTURE_S
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.fault_replay import play, warnings
-from holdfast.decide.isolation import FaultEngine, LevelChange
+from holdfast.decide.faults.isolation import FaultEngine, LevelChange
 from holdfast.errors import BadUsage
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices import ascend_events, reported_faults

@@ -19,7 +19,7 @@ from pathlib import Path
 from holdfast.decide.faults.compiled_rules import SEVERITIES
 from holdfast.decide.faults.engine_snapshot import FORMAT, EngineState
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.isolation import Breaker, FaultEngine, LevelChange, standing, standings
+from holdfast.decide.faults.isolation import Breaker, FaultEngine, LevelChange, standing, standings
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.codec import encode
 from holdfast.model.faults import Assertion, DeviceStanding, FaultEvent, Remedy

@@ -22,9 +22,9 @@ from holdfast.decide.faults.graceful_tolerance import (
     ToleranceAction,
 )
 from holdfast.decide.faults.graceful_tolerance import TolerancePhase as Step
-from holdfast.decide.isolation import ChangeKind, LevelChange, LevelConsequence, answer_of, standings
+from holdfast.decide.faults.isolation import ChangeKind, LevelChange, LevelConsequence, answer_of, standings
 from holdfast.decide.phases import Phase
-from holdfast.explain.device_fault_cause import phrase_of
+from holdfast.explain.causes.device_fault_cause import phrase_of
 from holdfast.model import events as ev
 from holdfast.model.faults import ActiveFault, Assertion, DeviceStanding, FaultEvent, Remedy, Severity
 from holdfast.model.job_spec import JobSpec, NodeInfo

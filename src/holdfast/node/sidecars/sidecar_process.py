@@ -18,7 +18,7 @@ from holdfast.act.linux import descendants
 from holdfast.act.spawn import READY, spawn
 from holdfast.act.termination import Termination, kill
 from holdfast.errors import BadUsage
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.observe.worker_stream import BLOCK_BYTES, Stream, StreamLog
 from holdfast.reactor import CallbackPriority
 

@@ -14,8 +14,8 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.decide.answer_collection import parts
 from holdfast.decide.gang_view import GangView, MemberView
+from holdfast.decide.queries.answer_collection import parts
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.wire.link_interface import Request

@@ -1,0 +1,239 @@
+"""Decides what follows a failed attempt: one pure function with an ordered list of rules.
+
+All budgets are computed from the history of attempts, so no counter can be wrong: replaying the records gives the same
+decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.decide.recovery import restart_budgets
+from holdfast.decide.recovery.progress_signs import healthy, restores
+from holdfast.decide.recovery.restart_budgets import RequeueBudget
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
+from holdfast.model.exit_report import Blame, ExitReport, Rerun, Trigger
+from holdfast.model.human_format import duration
+from holdfast.model.job_spec import RestartPolicy
+from holdfast.model.phrases import Phrase
+from holdfast.model.progress_facts import Sign, SignKind
+
+#: Failures of this blame are charged to the user's budget, all others to the wider platform budget.
+CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
+#: Each attempt has a new rendezvous port, so a port that is taken in two attempts in a row is the program's own.
+OWN_PORT = Phrase.ADDRESS_IN_USE
+#: Before these failures all ranks only waited, so a long attempt does not count as healthy.
+WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
+
+
+def recover(
+    report: ExitReport,
+    policy: RestartPolicy,
+    history: Sequence[AttemptRecord],
+    *,
+    signs: Sequence[Sign] = (),
+    now: float,
+    jitter: float,
+    spare: bool,
+    left: RequeueBudget | None = None,
+) -> Decision:
+    """Decide what follows the attempt that `report` explains.
+
+    `history`: the attempts before it, oldest first. `signs`: the signs of progress in this attempt. `now`: seconds,
+    when the delay begins. `jitter`: uniform in [0, 1]. `spare`: every rank still has a place without the blamed nodes
+    or devices. `left`: the remaining budget for another run of the job; None: no platform starts it again.
+    """
+    if report.phrase == Phrase.RESIZED:
+        return Decision(kind=DecisionKind.RESTART, reason=report.reason)
+    whole, history = history, [record for record in history if restart_budgets.failed(record)]
+    row = 1 if restores(signs) or healthy(signs) else 1 + restart_budgets.failures_in_row(history)
+    # A failure that a device reported is not charged to the user, even if the program caused it.
+    charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
+    spent = restart_budgets.spent_restarts(whole, charged=charged, restored=restores(signs))
+    elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
+    bad = report.devices or ((report.first.node,) if report.first else ())
+    taken = {name for record in history for name in record.decision.avoid}
+    if is_loss(report):
+        # A lost node takes no part until it is back. Then it gets a second chance, so no spare place is needed.
+        bad = tuple(name for name in bad if any(is_loss(r.report) and name in r.report.devices for r in history))
+        elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
+    # A try on other nodes is a new try: the same failure ends the job only if it happens there as well.
+    same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
+    if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
+        # Another run of the job gets other nodes, and the user's budget does not pay for it.
+        taken_from = is_loss(report) or report.rerun is Rerun.ELSEWHERE
+        if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
+            return _elsewhere(report, left, bad)
+    refusal = _refusal(report, policy, history, row=row, signs=signs, charged=charged, spent=spent, same=same, now=now)
+    if refusal:
+        return Decision(kind=DecisionKind.FAIL, reason=refusal)
+    limit = policy.max_restarts if charged else policy.platform_max_restarts
+    delay = restart_budgets.restart_delay(report.rerun, policy, row, jitter)
+    when = f"in {delay:.1f} s" if delay else "now"
+    which = f"restart {spent + 1} of {limit}{'' if charged else ' (platform budget, not yours)'} {when}"
+    seen = progress_seen(signs, history)
+    if elsewhere:
+        if not spare or not bad:
+            where = ", ".join(bad) or "the failed part"
+            reason = f"{report.phrase} asks to run elsewhere, and without {where} there are too few places left"
+            return Decision(kind=DecisionKind.FAIL, reason=left.instead(reason) if left else reason)
+        if len(taken | set(bad)) > policy.max_isolations:
+            return Decision(kind=DecisionKind.FAIL, reason=no_more_avoided(bad, taken, policy.max_isolations))
+        return Decision(
+            kind=DecisionKind.REPLACE,
+            reason=f"{which}: {report.phrase}, so without {', '.join(bad)}{seen}",
+            charged=charged,
+            delay_s=delay,
+            avoid=bad,
+        )
+    return Decision(
+        kind=DecisionKind.RESTART,
+        reason=f"{which}: {why_again(report)}{seen}",
+        charged=charged,
+        delay_s=delay,
+    )
+
+
+def _elsewhere(report: ExitReport, left: RequeueBudget, bad: Sequence[str]) -> Decision:
+    """Return the decision to continue with other nodes in another run of the job. `bad`: nodes to avoid."""
+    names = report.devices or bad
+    without = f"without {', '.join(names)}" if names else "with other nodes"
+    return Decision(
+        kind=DecisionKind.REQUEUE,
+        reason=f"{left.cost()}: {report.phrase}, so in another run of the job {without}",
+        avoid=tuple(bad),
+    )
+
+
+def _refusal(
+    report: ExitReport,
+    policy: RestartPolicy,
+    history: Sequence[AttemptRecord],
+    *,
+    row: int,
+    signs: Sequence[Sign],
+    charged: bool,
+    spent: int,
+    same: str,
+    now: float,
+) -> str:
+    """Return why no further attempt may be made; empty: one may be made."""
+    if report.rerun is Rerun.NEVER:
+        if report.phrase == Phrase.CHECK_FAILED:
+            return "the check asks to stop the job"
+        return f"{report.phrase} would fail again"
+    if policy.max_restarts == 0:
+        return "restarts are switched off (--max-restarts 0)"
+    if same:
+        return same
+    limit = policy.max_restarts if charged else policy.platform_max_restarts
+    if spent >= limit:
+        whose = "" if charged else " for failures that are not yours"
+        used = f"the only restart{whose} is used" if limit == 1 else f"all {limit} restarts{whose} are used"
+        since = progress_seen(signs, history)
+        return f"{used}{since}"
+    if row > policy.max_in_a_row:
+        return (
+            f"{row} failures in a row without progress; the limit is {policy.max_in_a_row} "
+            "(max_in_a_row in a job file; a row ends with a higher step, in the output or by holdfast.progress)"
+        )
+    recent = sum(restart_budgets.restarted(record) and record.ended_at >= now - policy.window_s for record in history)
+    if recent >= policy.window_restarts:
+        return f"{recent} restarts within {duration(policy.window_s)}; the limit is {policy.window_restarts}"
+    return ""
+
+
+def _same_again(
+    report: ExitReport, policy: RestartPolicy, history: Sequence[AttemptRecord], *, signs: Sequence[Sign], charged: bool
+) -> str:
+    """Return why another attempt would fail in the same way; empty if it may not.
+
+    It would if the last failures are equal and none of these attempts got further than the one before it.
+    """
+    judged = (charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT
+    before = history[-(policy.same_failure - 1) :] if policy.same_failure > 1 else ()
+    if not judged or not report.fingerprint or not before or len(before) < policy.same_failure - 1:
+        return ""
+    if any(record.report.fingerprint != report.fingerprint for record in before):
+        return ""
+    if _gained(report, signs) or any(_gained(record.report, record.signs) for record in before[1:]):
+        return ""
+    numbers = [str(record.attempt) for record in before] + [str(report.attempt)]
+    return (
+        f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {failure_name(report)}, and "
+        f"no sign of progress was seen between them (--same-failure {policy.same_failure})"
+    )
+
+
+def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
+    return any(sign.kind is not SignKind.HEALTHY or report.phrase not in WAITED for sign in signs)
+
+
+def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy: RestartPolicy) -> bool:
+    """Return whether the previous attempt, without progress, blamed the same node: then the job avoids it.
+
+    A bug in the program blames a rank, and a rank is often on the same node. So failures of the workload do not count.
+    """
+    if report.first is None or report.blame is Blame.WORKLOAD or not history or history[-1].progressed:
+        return False
+    last = history[-1].report
+    return last.first is not None and last.first.node == report.first.node and last.blame is not Blame.WORKLOAD
+
+
+def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
+    """Return why the job may not avoid these devices or nodes too: the job itself may break them.
+
+    `taken`: the names that it avoids already. `most`: how many it may avoid.
+    """
+    if not taken:
+        return f"avoiding {', '.join(bad)} is more than this job may: at most {most} (max_isolations in a job file)"
+    return (
+        f"this job has had {', '.join(sorted(taken))} avoided already and may take no more than {most}: "
+        "the job itself may be what breaks them"
+    )
+
+
+def failure_name(report: ExitReport) -> str:
+    """Return a short name of the failure: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
+    if report.exception:
+        return report.exception
+    if report.original.signal:
+        return f"{report.phrase} ({report.original.signal})"
+    if report.original.exit_code is not None and report.phrase == Phrase.UNEXPLAINED:
+        return f"exit status {report.original.exit_code}"
+    return report.phrase
+
+
+def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
+    """Return a clause with the first sign of progress, or with the lack of one. Empty for a first attempt."""
+    if signs:
+        return f"; progress: {signs[0].text}"
+    return f"; no sign of progress since attempt {_last_sign(history)}" if history else ""
+
+
+def _last_sign(history: Sequence[AttemptRecord]) -> int:
+    """Return the number of the last attempt with a sign of progress; the first attempt if there is none."""
+    return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
+
+
+def is_loss(report: ExitReport) -> bool:
+    """Return whether the report is about nodes that fell silent or left, as the gang itself detected."""
+    return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
+
+
+def why_again(report: ExitReport) -> str:
+    """Return the reason for another attempt, as a clause."""
+    match report.rerun:
+        case _ if is_loss(report):
+            return f"{', '.join(report.devices)} {'is' if len(report.devices) == 1 else 'are'} lost, the others go on"
+        case Rerun.NOW if report.trigger is Trigger.FAULT:
+            devices = ", ".join(report.devices)
+            return f"{report.phrase} asks for no more than a restart or a reset, so {devices} stays in use"
+        case Rerun.NOW:
+            return f"another attempt helps against {report.phrase}"
+        case Rerun.LATER:
+            return f"{report.phrase} passes with time, so a later attempt may work"
+        case _ if report.blame is Blame.UNKNOWN:
+            return f"{report.phrase} has no known cause, so another attempt may work"
+        case _:
+            return f"{report.phrase} may have been an accident, so another attempt may work"

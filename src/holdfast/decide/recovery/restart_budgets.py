@@ -1,0 +1,100 @@
+"""Computes from the attempts so far: the spent restarts of each budget, failures in a row, and the next pause.
+
+Decides whether the platform may start the job again in another run, and what that costs. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.decide.recovery.progress_signs import restores
+from holdfast.model.decisions import AttemptRecord, DecisionKind
+from holdfast.model.exit_report import Rerun
+from holdfast.model.job_spec import JobSpec, RestartPolicy
+from holdfast.model.phrases import Phrase
+
+
+def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
+    """Return the spent restarts of one budget. `charged`: the user's budget, else the platform's.
+
+    The user's budget starts anew after each attempt with a sign that restores it. `restored`: the present attempt has
+    one.
+    """
+    count = 0
+    if charged and restored:
+        return 0
+    for record in reversed(history):
+        if restarted(record) and record.decision.charged == charged:
+            count += 1
+        if charged and restores(record.signs):
+            break
+    return count
+
+
+def restarted(record: AttemptRecord) -> bool:
+    """Return whether another attempt followed this one, also in another run of the job."""
+    return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE, DecisionKind.REQUEUE)
+
+
+def failed(record: AttemptRecord) -> bool:
+    """Return whether the attempt itself failed. A resized gang, or a requeue by the platform, is no failure."""
+    return record.report.phrase != Phrase.RESIZED and record.decision.kind is not DecisionKind.REQUEUE
+
+
+def failures_in_row(history: Sequence[AttemptRecord]) -> int:
+    """Return how many attempts the present row of failures has: those from the last one that progressed or ran
+    healthily."""
+    count = 0
+    for record in reversed(history):
+        count += 1
+        if record.progressed:
+            break
+    return count
+
+
+def restart_delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: float) -> float:
+    """Return the seconds to wait before the next attempt. `failures`: failures in a row. `jitter`: in [0, 1].
+
+    The pause is exponential, with jitter in [d/2, d]. The first failure of a row has a pause only if `rerun` is LATER.
+    """
+    doublings = failures - 1 if rerun is Rerun.LATER else failures - 2
+    if doublings < 0:
+        return 0.0
+    # Limit the exponent, so that a long row of failures cannot overflow before the cap applies.
+    longest = min(policy.backoff_cap_s, policy.backoff_s * 2.0 ** min(doublings, 60))
+    return longest * (0.5 + jitter / 2)
+
+
+#: Seconds that the platform may take to end this run after the owner asked for a new one.
+ANSWER_S = 300.0
+
+
+class RequeueBudget(msgspec.Struct, frozen=True):
+    """The platform's budget for further runs of the job: restarts spent, and the limit."""
+
+    spent: int
+    limit: int
+    #: Why no further run is possible; empty: no platform starts jobs again. None: a further run is possible.
+    refusal: str | None
+
+    def cost(self) -> str:
+        """Return the cost in words: `restart 3 of 20 (platform budget, not yours)`."""
+        return f"restart {self.spent + 1} of {self.limit} (platform budget, not yours)"
+
+    def instead(self, reason: str) -> str:
+        """Return a reason to end the job, with the reason why the job is not queued again."""
+        return f"{reason}; not queued again: {self.refusal}" if self.refusal else reason
+
+
+def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int) -> RequeueBudget:
+    """Return the budget for further runs. `unrecorded`: requeues that followed no attempt, so no record shows them."""
+    limit = spec.restarts.platform_max_restarts
+    spent = spent_restarts(history, charged=False, restored=False) + unrecorded
+    refusal: str | None = None
+    if not spec.requeue.possible:
+        refusal = spec.requeue.why_not
+    elif spent >= limit:
+        refusal = f"all {limit} restarts for failures that are not yours are used"
+    return RequeueBudget(spent, limit, refusal)

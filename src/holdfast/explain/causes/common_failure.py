@@ -1,0 +1,175 @@
+"""Finds ranks that failed in the same way: none of them caused the others to fail, so the report names no culprit.
+
+Ranks that raise the same exception at the same place have a common reason, whichever was first. Ranks that were stopped
+while they raised it count too.
+
+If a rank exits with a plain status and no line that the catalogue knows, the gang waits half a second for the other
+ranks. Ranks that exit by themselves within that time, with the same status, have a common reason too: for example, all
+of them reject a configuration, or miss a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.explain.causes.attribution import AFTER_SILENCE_S, Attribution, EvidenceStrength, Suspect, kind_of
+from holdfast.explain.causes.fingerprint import normalized
+from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.logs.clue_ranking import key
+from holdfast.explain.logs.log_reader import Reading
+from holdfast.explain.text import sentences as words
+from holdfast.model.evidence import AttemptEvidence
+from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
+from holdfast.model.phrases import Phrase
+from holdfast.model.worker_reading import Clue, RaisedException, Weight
+
+#: Limit on the ranks whose exits the report lists.
+_SHOWN = 8
+
+
+#: Exits further apart than this, in seconds, have different reasons even if the exception is the same: nothing stopped
+#: the later rank in between.
+_TOGETHER_S = 5.0
+#: The weights of a clue whose exception ended the program.
+_RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)
+
+
+def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]]) -> tuple[int, ...]:
+    """Return the ranks that raised the exception of `best` at the same place; none if only one rank did."""
+    mine = _same(raised_by(best))
+    if mine is None:
+        return ()
+    ranks = {rank for rank, raised in others if _same(raised) == mine}
+    return tuple(sorted(ranks)) if len(ranks) > 1 else ()
+
+
+def raised_by(clue: Clue) -> RaisedException | None:
+    """Return the exception that ended the program; None if the clue has none."""
+    return clue.raised if clue.weight in _RAISED else None
+
+
+def _same(raised: RaisedException | None) -> tuple[object, ...] | None:
+    """Return a key that is equal for the same exception at the same place, whatever the variable parts of its
+    message."""
+    if raised is None:
+        return None
+    return (raised.type, raised.frame[:2] if raised.frame is not None else None, normalized(raised.message))
+
+
+def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> ReportDraft:
+    """Change the draft for one of the ranks into a draft for all of them."""
+    raised = draft.cause.raised if draft.cause is not None else None
+    name = f"all {everybody} ranks" if len(ranks) == everybody else f"{len(ranks)} of {everybody} ranks"
+    draft.fields = {**draft.fields, "who": name, "rank": words.ranks(ranks)}
+    if raised is not None:
+        place = f" at {raised.frame[0]}:{raised.frame[1]}" if raised.frame is not None else ""
+        same = "all of them" if draft.phrase == Phrase.USER_EXCEPTION else f"{name} raised the same {raised.type}"
+        draft.remark = f"{same}{place}, so none of them is the cause of the others"
+    else:
+        draft.remark = f"{name} said the same, so none of them is the cause of the others"
+    ended = draft.exit
+    if ended is not None and not ended.after_stop:
+        draft.original = Original(exit_code=ended.exit_code)
+    draft.alike = tuple(ranks)
+    draft.also = []
+    draft.worker = draft.exit = draft.rank = None
+    draft.collateral = ()
+    return draft
+
+
+def of_a_device(draft: ReportDraft) -> bool:
+    """Return whether the draft blames the hardware: one device may have caused the exception on all ranks then."""
+    return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
+
+
+def same_exception(
+    suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, draft: ReportDraft
+) -> tuple[int, ...]:
+    """Return all ranks that raised the culprit's exception at the same place; none if some rank has another cause of
+    its own."""
+    if suspect.kind is not EvidenceStrength.OWN or draft.cause is None:
+        return ()
+    by = suspect.died[0] + _TOGETHER_S
+    near = [each for each in readings if Suspect(each, each.worker.exit, EvidenceStrength.OWN).died[0] <= by]
+    if raised_by(draft.cause) is None:
+        ranks = _said_alike(draft.cause, suspect, near)
+    else:
+        told = [(each.worker.rank, raised_by(each.best) if each.best else each.said.last_raised) for each in near]
+        ranks = raised_alike(draft.cause, told)
+    own = (each.worker.rank for each in readings if kind_of(each, evidence) is EvidenceStrength.OWN)
+    return ranks if ranks and all(rank in ranks for rank in own) else ()
+
+
+def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple[int, ...]:
+    """Return the ranks with the same line and the same status, if the cause is no exception, such as a usage
+    message."""
+    code = suspect.exit.exit_code if suspect.exit is not None else None
+    if code is None or not Weight.EVENT < cause.weight < Weight.PEERS:
+        return ()
+    ranks = [
+        each.worker.rank
+        for each in near
+        if each.worker.exit is not None and each.worker.exit.exit_code == code and each.best is not None
+        and (each.best.phrase, normalized(each.best.line.text)) == (cause.phrase, normalized(cause.line.text))
+    ]  # fmt: skip
+    return tuple(sorted(ranks)) if len(ranks) > 1 else ()
+
+
+def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]:
+    """Return the ranks with clues, if all have the same one and it is no exception of their own: all waited for
+    peers."""
+    if best.weight < Weight.WARNED and raised_by(best) is not None:
+        return ()
+    strongest: dict[int, Clue] = {}
+    for rank, clue in told:
+        if rank not in strongest or key(clue) < key(strongest[rank]):
+            strongest[rank] = clue
+    same = all((clue.phrase, clue.weight) == (best.phrase, best.weight) for clue in strongest.values())
+    return tuple(sorted(strongest)) if same and len(strongest) > 1 else ()
+
+
+def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
+    """Return the ranks that exited by themselves with the same status, at nearly the same time and for no known reason;
+    none if other ranks exited otherwise."""
+    if who.culprit is None or who.culprit.kind is not EvidenceStrength.SILENT:
+        return []
+    suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
+    active = [suspect for suspect in suspects if suspect.kind is not EvidenceStrength.NONE]
+    if len(active) < 2 or any(suspect.kind is not EvidenceStrength.SILENT for suspect in active):
+        return []
+    codes = {suspect.exit.exit_code for suspect in active if suspect.exit is not None}
+    died = [suspect.died[0] for suspect in active]
+    if len(codes) > 1 or codes == {None} or max(died) - min(died) > AFTER_SILENCE_S:
+        return []
+    return active
+
+
+def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> ReportDraft:
+    """Change the draft for one of the ranks into a draft for all of them, without a culprit and without collateral."""
+    code = fellows[0].exit.exit_code if fellows[0].exit is not None else None
+    died = [suspect.died[0] for suspect in fellows]
+    span_ms = max(1, round(1000 * (max(died) - min(died))))
+    everybody = len(evidence.workers)
+    who = f"all {everybody} ranks" if len(fellows) == everybody else f"{len(fellows)} of {everybody} ranks"
+    said = [line for suspect in fellows if (line := suspect.reading.last_line) is not None]
+    spoke = bool(said) or any(suspect.reading.said.spoke for suspect in fellows)
+    words = "and nothing known in their logs says why" if spoke else "and printed nothing"
+    draft.reason = f"{who} exited with status {code} within {span_ms} ms {words}"
+    if draft.meaning:
+        draft.reason += f"; status {code}, {draft.meaning}"
+    elif draft.phrase == Phrase.UNEXPLAINED:
+        draft.solution = (
+            "Look at what these ranks share at this point: their arguments, their configuration, a file or service that"
+            " each of them needs. Have the program say why before it exits: raise an exception, or write to stderr."
+        )
+    ends = [
+        Evidence(kind=EvidenceKind.EXIT_CODE, text=ended.how, source=f"{ended.role}-{ended.rank}", at=ended.ended_at)
+        for suspect in fellows[:_SHOWN]
+        if (ended := suspect.exit) is not None
+    ]
+    draft.evidence = [*said[:2], *ends]
+    draft.original = Original(exit_code=code)
+    draft.alike = tuple(suspect.rank for suspect in fellows)
+    draft.worker = draft.exit = draft.rank = None
+    draft.collateral = ()
+    return draft

@@ -1,0 +1,148 @@
+"""Explains failures by nodes that were lost, or never joined."""
+
+from __future__ import annotations
+
+from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.logs.row_matcher import Matcher
+from holdfast.explain.text import sentences
+from holdfast.explain.text.sentences import kill_words
+from holdfast.model.evidence import AttemptEvidence, GangShortfall, LeftBehind, MemoryKill
+from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
+from holdfast.model.phrases import Phrase
+
+#: Limit on the nodes that the reason names.
+NAMED = 8
+
+
+def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
+    """Draft the report for a lost node: it is silent, it ended, or it has a new agent without the job's processes."""
+    if evidence.cut_off:
+        return _link_lost(evidence, matcher)
+    row = matcher.catalogue.row(Phrase.NODE_FAILED)
+    gone = [lost for lost in evidence.lost if not lost.back] or list(evidence.lost)
+    first = max(gone, key=lambda lost: lost.silent_s)
+    others = len(gone) - 1
+    more = f"; {others} more node{' is' if others == 1 else 's are'} gone" if others else ""
+    with_ranks = f" with {sentences.ranks(first.ranks)}" if first.ranks else ""
+    draft = ReportDraft(
+        Phrase.NODE_FAILED,
+        row,
+        Trigger.RUNTIME,
+        reason=f"{first.node}{with_ranks} {_fate(first)}{more}",
+        evidence=[
+            Evidence(kind=EvidenceKind.CHECK, text=f"{lost.node} {_fate(lost)}", source=lost.node)
+            for lost in gone[:NAMED]
+        ],
+        rank=first.ranks[0] if first.ranks else None,
+        fields={"node": first.node},
+        devices=() if first.back else tuple(lost.node for lost in gone),
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+    )
+    if (kill := first.memory_kill) is not None:
+        return _agent_out_of_memory(first, kill, draft, matcher)
+    if first.back:
+        draft.blame, draft.rerun = Blame.PLATFORM, Rerun.NOW
+        draft.solution = "Nothing to do: the node takes part again. "
+        draft.solution += (
+            "The owner stood still, or its link did: see the load and the disk of its machine (uptime, dmesg -T)."
+            if first.why
+            else f"See what ended its agent: dmesg -T on {first.node} names memory kills."
+        )
+    return draft
+
+
+def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft, matcher: Matcher) -> ReportDraft:
+    """Draft the report for an agent that a memory kill ended, whose workers were killed with it."""
+    return ReportDraft(
+        Phrase.HOST_OUT_OF_MEMORY_KILLED,
+        matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED),
+        Trigger.KERNEL,
+        reason=f"{draft.reason}: its agent was {kill_words(kill)}",
+        evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, node=lost.node)],
+        rank=draft.rank,
+        fields=draft.fields,
+        collateral=draft.collateral,
+        line=DecidingLine(text=kill.text, source=kill.source),
+    )
+
+
+def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
+    """Draft the report if all other nodes became silent at once: the link of the owner's node failed."""
+    names = [lost.node for lost in evidence.lost]
+    silent_s = max(lost.silent_s for lost in evidence.lost)
+    return ReportDraft(
+        Phrase.NETWORK_LOST,
+        matcher.catalogue.row(Phrase.NETWORK_LOST),
+        Trigger.RUNTIME,
+        rerun=Rerun.NOW,
+        reason=f"all {len(names)} other nodes ({_named(names)}) fell silent at once, for "
+        f"{sentences.seconds(silent_s)}: the link of {evidence.cut_off} failed, and none of them is blamed",
+        solution=f"Look at the link of {evidence.cut_off}: ip -statistics link, dmesg -T, its switch port.",
+        evidence=[
+            Evidence(kind=EvidenceKind.CHECK, text=f"{each.node} {_fate(each)}", source=each.node)
+            for each in evidence.lost[:NAMED]
+        ],
+        collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
+    )
+
+
+def _fate(lost: LeftBehind) -> str:
+    if lost.back:
+        return "lost its workers" if lost.memory_kill else f"lost its workers: {lost.why or 'its agent started anew'}"
+    if lost.why:
+        return f"is gone: {lost.why}"
+    said = f"has not answered for {sentences.seconds(lost.silent_s)}"
+    if not lost.words_s:
+        return said
+    ages = ", ".join(f"{age:g}" for age in lost.words_s)
+    return f"{said} (its last words came {ages} s before)"
+
+
+def not_assembled(muster: GangShortfall, matcher: Matcher) -> ReportDraft:
+    """Draft the report for too few nodes: how many joined, which ones and which ranks are missing, and a command to
+    try."""
+    row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
+    good = [node for node in muster.came if node not in muster.unfit]
+    came = f": {_named(good)}" if good else ""
+    verb = "node" if muster.least == 1 else "nodes"
+    reason = f"{len(good)} of {muster.least} {verb} joined within {sentences.seconds(muster.waited_s)}{came}"
+    if muster.unfit:
+        reason += f"; {_named(muster.unfit)} joined and cannot be used: a device or the node is left out"
+    if muster.missing_ranks:
+        missing = ", ".join(map(str, muster.missing_ranks[:NAMED])) + (
+            ", …" if len(muster.missing_ranks) > NAMED else ""
+        )
+        reason += f"; no node came with --node-rank {missing}"
+    if muster.missing:
+        reason += f"; never said hello: {_named(muster.missing)}"
+    return ReportDraft(
+        Phrase.GANG_START_TIMEOUT,
+        row,
+        Trigger.RUNTIME,
+        reason=reason,
+        solution=_test_of(muster),
+        evidence=[
+            Evidence(kind=EvidenceKind.CHECK, text=f"{node} joined", source="gang") for node in muster.came[:NAMED]
+        ],
+    )
+
+
+def _test_of(muster: GangShortfall) -> str:
+    """Return advice with a command that tests why a node did not join."""
+    if muster.missing:
+        return (
+            f"Try: ssh -o BatchMode=yes {muster.missing[0]} true (in Slurm: srun --overlap -w {muster.missing[0]} "
+            f"hostname). Where that works, see that the owner's port can be "
+            "reached from there (--port-range and one rule of a firewall); --join-timeout gives them longer."
+        )
+    again = "See that the same command runs on every node; --join-timeout gives them longer."
+    host, _, port = muster.endpoint.rpartition(":")
+    if not host:
+        return again
+    test = f"timeout 5 bash -c '</dev/tcp/{host.strip('[]')}/{port}' && echo reached"
+    return f"On a node that did not come, try: {test}. {again}"
+
+
+def _named(names: list[str] | tuple[str, ...]) -> str:
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

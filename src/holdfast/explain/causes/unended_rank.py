@@ -1,0 +1,65 @@
+"""Recognises a rank whose program had ended with an exception, while its process lived on and looked like a hang.
+
+Something keeps such a process: a thread that is no daemon, an atexit handler, a destructor that waits for a peer. Its
+own last words are the cause, not the place where it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.explain.causes.attribution import Attribution, EvidenceStrength, Suspect
+from holdfast.explain.logs.log_reader import Reading
+from holdfast.model.evidence import AttemptEvidence, HangEvidence, RankSnapshot
+
+#: The outermost frame of a program that still runs.
+_PROGRAM = "<module>"
+
+
+def unended(readings: Sequence[Reading], evidence: AttemptEvidence) -> tuple[Attribution, str] | None:
+    """Return the attribution to the first such rank, and a clause on what keeps its process; None if there is none."""
+    hang = evidence.hang
+    if hang is None:
+        return None
+    shots = _last(hang)
+    found = [
+        Suspect(reading, reading.worker.exit, EvidenceStrength.OWN)
+        for reading in readings
+        if reading.said.own_exception
+        and not reading.said.of_peers
+        and (shot := shots.get(reading.worker.rank)) is not None
+        and _is_over(shot)
+    ]
+    if not found:
+        return None
+    first = min(found, key=lambda suspect: suspect.reading.worker.last_output_at or 0.0)
+    collateral = tuple(reading.worker.rank for reading in readings if reading.worker.rank != first.rank)
+    kept = _keeper(shots[first.rank])
+    return Attribution(first, collateral=collateral), f"its process did not end{f': {kept}' if kept else ''}"
+
+
+def _last(hang: HangEvidence) -> dict[int, RankSnapshot]:
+    """Return each rank's last look with stacks, else its last look."""
+    found: dict[int, RankSnapshot] = {}
+    for look in hang.looks:
+        for shot in look:
+            if shot.rank not in found or any(thread.frames for thread in shot.threads):
+                found[shot.rank] = shot
+    return found
+
+
+def _is_over(shot: RankSnapshot) -> bool:
+    """Whether the main thread has left the program: its frames are known, and none is the program's own beginning."""
+    main = next((thread for thread in shot.threads if thread.tid == shot.pid), None)
+    if main is None or not main.frames:
+        return False
+    return not any(frame.startswith(_PROGRAM) for frame in main.frames)
+
+
+def _keeper(shot: RankSnapshot) -> str:
+    """Return what keeps the process: the main thread's place, and a thread that still runs the program's code."""
+    main = next(thread for thread in shot.threads if thread.tid == shot.pid)
+    place = next((frame for frame in main.frames if ".py:" in frame), main.frames[0])
+    others = [thread for thread in shot.threads if thread is not main and thread.frames]
+    still = f", and its thread {others[0].name or others[0].tid} still runs" if others else ""
+    return f"it waits in {place}{still}"

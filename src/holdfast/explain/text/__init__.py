@@ -1,0 +1,1 @@
+"""Fills templates of sentences, and masks secrets in text. Pure."""
