@@ -41,16 +41,15 @@ PAGES = (
 )
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_has_a_fault_or_asks_for_anything_elsewhere(
-    browser: Eyes, web: Served, jobs: dict[str, str], path: str, dark: bool
+    browser: Eyes, web: Served, jobs: dict[str, str], path: str
 ) -> None:
-    page = at(
-        browser, web, re.sub("@([a-z]+)", lambda found: jobs[found[1]], path), dark=dark, script=path != "/nothing"
-    )
-    browser.picture(page, f"web{re.sub('[/?=]', '-', path).replace('@', '')}-{'dark' if dark else 'light'}")
-    assert browser.faults(page) == []
+    page = at(browser, web, re.sub("@([a-z]+)", lambda found: jobs[found[1]], path))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        browser.picture(page, f"web{re.sub('[/?=]', '-', path).replace('@', '')}-{scheme}")
+        assert browser.faults(page) == [], scheme
     assert browser.asked_elsewhere == []
 
 
