@@ -297,6 +297,65 @@ def test_and_when_none_comes_the_job_ends_with_what_took_the_node(play: NodesPla
     assert play.final is not None
     assert play.final.report.phrase == "NodeFailed"
     assert "b" in play.final.report.reason
+    assert _end(play) == ("fail", "1 of at least 2 nodes is here (a; gone: b), and no other came within 30 s")
+    assert [record.decision.kind for record in play.records] == [DecisionKind.RESTART], "as it was decided then"
+
+
+def _end(play: NodesPlay) -> tuple[str, str]:
+    """The last decision of the job's report."""
+    assert play.final is not None
+    last = play.final.attempts[-1].decision
+    assert (last.charged, last.delay_s) == (False, 0.0)
+    assert play.gang.records[-1].decision == last, "a replay of the journal shows the same"
+    return last.kind.value, last.reason
+
+
+def test_nodes_that_are_lost_one_after_another_are_named_at_the_end(play: NodesPlay) -> None:
+    play.run(NodePlan(least=2, most=3, last_call_s=1.0), "a", "b", "c")
+    play.lose("b")
+    play.drained("b")
+    play.to(Phase.RUNNING)
+    play.lose("c")
+    play.drained("c")
+    play.wait(60.0)
+    assert _end(play) == ("fail", "1 of at least 2 nodes is here (a; gone: b, c), and no other came within 30 s")
+
+
+def test_a_spare_that_is_lost_too_is_named_at_the_end(play: NodesPlay) -> None:
+    play.run(NodePlan(least=2, most=2, spares=1, replace_s=5.0), "a", "b", "c")
+    play.tell(ev.NodeSilent(node="c", boot=1, silent_s=6.0))
+    play.lose("b")
+    play.drained("b")
+    play.wait(5.0)
+    assert _end(play) == ("fail", "1 of at least 2 nodes is here (a; gone: b, c), and no other came within 5 s")
+
+
+def test_a_node_that_a_fault_takes_out_is_named_at_the_end(play: NodesPlay) -> None:
+    play.run(NodePlan(least=2, most=2, replace_s=5.0, replaced=True), "a", "b")
+    fault = FaultEvent(device="b", code="79", assertion=Assertion.ONCE, at=play.now, node="b")
+    play.tell(ev.FaultSeen(fault=fault, remedy=Remedy.HOLD, stop=True, avoid=("b",), why="gpu0 fell off the bus"))
+    play.drained()
+    play.wait(6.0)
+    assert _end(play) == ("fail", "1 of at least 2 nodes is here (a; left out: b), and no other came within 5 s")
+
+
+def test_a_stop_while_nodes_are_waited_for_is_the_last_decision(play: NodesPlay) -> None:
+    play.run(NodePlan(least=2, most=2), "a", "b")
+    play.lose("b")
+    play.drained("b")
+    play.stop(reason="I have seen enough")
+    assert _end(play) == ("stop", "I have seen enough")
+
+
+def test_an_owner_that_was_away_while_nodes_were_waited_for_ends_the_job_in_the_same_way(play: NodesPlay) -> None:
+    play.run(NodePlan(least=2, most=2), "a", "b", timers=structs.replace(TIMERS, beat_s=1.0, lease_s=6.0))
+    play.lose("b")
+    play.drained("b")
+    assert play.at(Phase.ASSEMBLING)
+    play.tell(ev.OwnerRecovered())
+    play.wait(45.0)
+    assert _end(play)[0] == "fail"
+    assert "(a; gone: b), and no other came within 30 s" in _end(play)[1]
 
 
 # ---------------------------------------------------------------------------------------------- lost, back, left

@@ -213,6 +213,8 @@ def test_a_refusal_ends_the_job_with_what_took_its_nodes(play: Platform) -> None
     assert play.final is not None
     assert play.final.outcome is Outcome.FAILED
     assert play.final.report.phrase == Phrase.NODE_FAILED
+    last = play.final.attempts[-1].decision
+    assert (last.kind, last.reason) == (DecisionKind.FAIL, "not queued again: slurmctld did not answer for 30 s")
 
 
 def test_a_refusal_of_a_run_before_is_none(play: Platform) -> None:

@@ -77,6 +77,9 @@ def test_with_neither_the_job_ends_and_names_the_node(cluster: ClusterOf) -> Non
     report = job.report()
     assert report["phrase"] == "NodeFailed" and "node2" in report["reason"]
     assert set(statuses.values()) == {report["code"]}
+    decided = report["attempts"][-1]["decision"]
+    assert decided["kind"] == "fail" and "(node1, node3; gone: node2), and no other came" in decided["reason"], decided
+    assert report["blame"] == "network", "nothing says more than that it is silent"
     assert job.report(3)["phrase"] == "NodeFailed"
 
 

@@ -193,3 +193,25 @@ def test_when_the_guard_of_the_owner_s_node_is_killed_the_job_ends_everywhere(ru
     assert runs.runs[1].wait(60) != 0
     runs.wait(lambda: not any(Path(f"/proc/{worker['pid']}").exists() for worker in workers), "no worker is left")
     assert runs.report(1)["phrase"] == "KilledBySignal"
+
+
+@pytest.mark.key
+def test_a_job_that_ends_for_lack_of_nodes_says_so_everywhere(runs: Runs) -> None:
+    why = "and no other came within 1 s"
+    summary = runs.place / "summary.md"
+    runs.start_all(2, "--replace-wait", "1", "--summary", str(summary), nnodes="2")
+    runs.workers(1, 2)
+    left = psutil.Process(runs.runs[1].pid).children(recursive=True)
+    runs.runs[1].kill()
+    for process in left:
+        runs.kill(process.pid)
+    assert runs.runs[0].wait(60) == 165
+    last = runs.report()["attempts"][-1]["decision"]
+    assert last["kind"] == "fail" and why in last["reason"] and "gone:" in last["reason"], last
+    page = runs.place / "page.html"
+    shown = [_typed_at_home(runs, "show"), _typed_at_home(runs, "show", "--verbose"), summary.read_text()]
+    _typed_at_home(runs, "show", "--html", str(page))
+    for text in (runs.said(0).rpartition("FAILED")[2], *shown, page.read_text()):
+        words = " ".join(text.split())
+        assert why in words and "restart 1 of" not in words, text
+    assert "failed" in _typed_at_home(runs, "jobs")

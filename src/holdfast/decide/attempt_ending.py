@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.decide import gang_wording
 from holdfast.decide.attempt_state import AttemptState, Conclusion
 from holdfast.decide.attempt_timers import TimerKind
@@ -58,8 +60,12 @@ class AttemptRecorder:
                 course.say(f"attempt {record.attempt}: {left}")
             course.say(decision_line(record))
 
-    def finish(self, report: ExitReport, kind: DecisionKind) -> None:
+    def finish(self, report: ExitReport, kind: DecisionKind, reason: str) -> None:
+        """End the job. `reason`: why no attempt follows; it replaces a last decision for an attempt that never came."""
         course = self._course
+        if course.records and course.records[-1].decision.kind in (*AGAIN, DecisionKind.REQUEUE):
+            decided = replace(course.records[-1].decision, kind=kind, reason=reason, charged=False, delay_s=0.0)
+            course.decide_anew(decided)
         course.finish(
             JobReport(
                 job_id=course.job_id,
@@ -84,7 +90,7 @@ class AttemptRecorder:
 
     def finish_stopped(self, request: StopRequest) -> None:
         """Finish the job as stopped. The record of its last attempt keeps that attempt's own cause."""
-        self.finish(self._stopped(request), DecisionKind.STOP)
+        self.finish(self._stopped(request), DecisionKind.STOP, request.reason)
 
     def _stopped(self, request: StopRequest) -> ExitReport:
         course = self._course
@@ -119,7 +125,7 @@ class AttemptRecorder:
             fallen = DecisionKind.FAIL if course.stop is None else DecisionKind.STOP
             self.queue(now, reason, cause or report, fallen)
         else:
-            self.finish(cause or report, kind)
+            self.finish(cause or report, kind, reason)
 
     def record_unstarted(self, trigger: PhaseTrigger, now: float, kind: DecisionKind, reason: str) -> ExitReport:
         """Record an attempt that ended before it had workers."""
@@ -158,7 +164,7 @@ class AttemptRecorder:
             return
         course.say(left.instead(reason))
         course.move(PhaseTrigger.NONE_HEALTHY, now, reason)
-        self.finish(report, DecisionKind.FAIL)
+        self.finish(report, DecisionKind.FAIL, left.instead(reason))
 
     def requeues(self) -> RequeueBudget:
         """Return the platform's remaining budget for another run of the job."""
@@ -190,7 +196,7 @@ class AttemptRecorder:
         report = explain(evidence, course.catalogue)
         course.move(PhaseTrigger.NONE_HEALTHY, now, report.reason)
         course.say(f"not started: {report.reason}")
-        self.finish(report, DecisionKind.FAIL)
+        self.finish(report, DecisionKind.FAIL, report.reason)
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
         """Print the ranks that did not exit within the grace period."""

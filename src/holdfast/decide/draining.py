@@ -378,7 +378,7 @@ class Draining:
             # stopped.
             self._ending.finish_stopped(course.stop)
         else:
-            self._ending.finish(record.report, decision.kind)
+            self._ending.finish(record.report, decision.kind, decision.reason)
 
     def _places_without(self, names: Sequence[str]) -> bool:
         replaced = self._course.spec.nodes.replaced

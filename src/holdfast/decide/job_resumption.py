@@ -79,7 +79,7 @@ class Resuming:
         course.caused_by_this()
         course.say(f"not queued again: {why}")
         course.move(PhaseTrigger.REFUSED, now, why)
-        self._ending.finish(course.asked.report, course.asked.kind)
+        self._ending.finish(course.asked.report, course.asked.kind, f"not queued again: {why}")
 
     def said(self, event: ev.PlatformSaid) -> None:
         """Add the platform's statement as evidence to the attempt about which the owner asked.

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.decide.attempt_members import AttemptMembers
 from holdfast.decide.attempt_state import AttemptState
@@ -20,7 +21,7 @@ from holdfast.decide.phases import FIRST, TABLE, InvalidTransition, Phase, Phase
 from holdfast.decide.placement import line_up, on_node, place
 from holdfast.model import events as ev
 from holdfast.model.actions import Action, Avoid, FinishJob, RecordAttempt, Say
-from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
+from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import StopRequest
 from holdfast.model.exit_report import ExitReport
 from holdfast.model.faults import DeviceStanding
@@ -287,6 +288,10 @@ class GangState:
         """Record the end of the attempt."""
         self._records.append(record)
         self.emit(RecordAttempt(record=record, cause=self.cause))
+
+    def decide_anew(self, decision: Decision) -> None:
+        """Replace the decision after the last attempt, because the attempt that it announced never came."""
+        self._records[-1] = replace(self._records[-1], decision=decision)
 
     def pause_until(self, due: float) -> None:
         self.due = due

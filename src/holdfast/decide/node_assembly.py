@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.job_state import GangState
 from holdfast.decide.phases import Phase, PhaseTrigger
@@ -156,10 +158,15 @@ class Assembly:
     # ------------------------------------------------------------------------------------------ sentences
 
     def short(self) -> str:
-        """Return the lack of nodes in words: `1 of at least 2 nodes is here (a)`."""
-        names, least = [node.name for node in self.fit()], self._course.spec.nodes.least
-        listed = f" ({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else ""
-        return f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here{listed}"
+        """Return the lack of nodes in words: `1 of at least 2 nodes is here (a; gone: b; left out: c)`."""
+        course = self._course
+        names, least = [node.name for node in self.fit()], course.spec.nodes.least
+        gone, fit = [name for name in course.known if name in course.absent], {*names}
+        out = [name for name in course.known if name not in fit and name not in course.absent]
+        listed = [_some(names), gone and f"gone: {_some(gone)}", out and f"left out: {_some(out)}"]
+        inside = "; ".join(part for part in listed if part)
+        count = f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here"
+        return f"{count} ({inside})" if inside else count
 
     def muster(self, now: float) -> GangShortfall:
         """Return the evidence about the nodes that did not join in time, for the report."""
@@ -194,6 +201,10 @@ def waits_for(course: GangState) -> str:
         )
     missing = plan.least - len(names)
     return f"{missing} more node{'s'[: missing != 1]} (here: {here})" if missing > 0 else f"another node (here: {here})"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
 
 
 def _spares(count: int) -> str:

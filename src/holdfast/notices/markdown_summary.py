@@ -42,16 +42,22 @@ def markdown(report: dict[str, Any]) -> str:
         rows += [("blame", report["blame"]), ("reason", report["reason"]), ("what to do", report["solution"])]
     if first := report.get("first"):
         rows.append(("rank", f"{first['rank']} on {first['node']}" if first["node"] else str(first["rank"])))
+    attempts = report.get("attempts") or []
+    if report["code"] and attempts:
+        rows.append(("decision", _decided(attempts[-1])))
     lines += [f"| {name} | {_word(str(text))} |" for name, text in rows]
     if report["code"] and (evidence := report.get("evidence")):
         lines += ["", *_fenced([str(item["text"]) for item in evidence[:_MOST_EVIDENCE]])]
-    attempts = report.get("attempts") or []
     if len(attempts) > 1:
         lines += ["", "| attempt | class | decision |", "|---|---|---|"]
         for record in attempts[-_MOST_ATTEMPTS:]:
-            said = f"{record['decision']['kind']}: {record['decision']['reason']}"
-            lines.append(f"| {record['attempt']} | {_word(str(record['report']['phrase']))} | {_word(said)} |")
+            phrase = _word(str(record["report"]["phrase"]))
+            lines.append(f"| {record['attempt']} | {phrase} | {_word(_decided(record))} |")
     return "\n".join(["", *lines, "", f"`holdfast show {job['id']}`", ""])
+
+
+def _decided(attempt: dict[str, Any]) -> str:
+    return f"{attempt['decision']['kind']}: {attempt['decision']['reason']}"
 
 
 def _word(text: str) -> str:

@@ -18,6 +18,7 @@ from holdfast.decide.recovery.restart_budgets import restarted, spent_restarts
 from holdfast.explain.text.secret_filter import hide, without_secrets
 from holdfast.import_path import module_command
 from holdfast.model.codec import encode
+from holdfast.model.decisions import DecisionKind
 from holdfast.model.exit_report import Outcome
 from holdfast.model.notice_messages import Beginning, Notice, NoticeKind, NoticePlan
 from holdfast.record.report_file import exit_report_object, to_json_object
@@ -120,6 +121,9 @@ class Notices:
         if report is not None:
             last = report.report
             text = f"{self._job} {report.outcome.value.upper()}: {last.phrase}: {last.reason}"
+            decision = report.attempts[-1].decision if report.attempts else None
+            if decision is not None and decision.kind is DecisionKind.FAIL:
+                text += f"; not restarted: {decision.reason}"
             body = {"report": to_json_object(report)}
             failed = report.outcome is Outcome.FAILED
             more = {"HOLDFAST_OUTCOME": report.outcome.value}

@@ -459,9 +459,30 @@ def test_lost_nodes() -> None:
     report = explain(
         seen(dead(0, trace(GLOO_LOST_PEER)), lost=(LeftBehind(node="node7", silent_s=42.0, ranks=(8, 9)),))
     )
-    assert (report.phrase, report.blame) == ("NodeFailed", Blame.HARDWARE)
+    assert (report.phrase, report.blame) == ("NodeFailed", Blame.NETWORK)
     assert report.devices == ("node7",)
     assert "42 s" in report.reason
+
+
+@pytest.mark.parametrize(
+    ("words", "blame"),
+    [
+        ("DOWN+NOT_RESPONDING (Not responding)", Blame.NETWORK),
+        ("ALLOCATED", Blame.NETWORK),
+        ("DOWN (Node unexpectedly rebooted)", Blame.HARDWARE),
+        ("DOWN (fan 2 of the chassis)", Blame.HARDWARE),
+    ],
+)
+def test_a_silent_node_is_the_networks_fault_until_something_says_more(words: str, blame: Blame) -> None:
+    said = Evidence(kind=EvidenceKind.PLATFORM, text=f"node7: {words}", source="scontrol show node node7", node="node7")
+    lost = (LeftBehind(node="node7", silent_s=42.0, ranks=(8, 9)),)
+    report = explain(seen(dead(0, trace(GLOO_LOST_PEER)), lost=lost, platform=(said,)))
+    assert (report.phrase, report.blame) == ("NodeFailed", blame)
+
+
+def test_a_node_that_is_known_to_be_gone_is_not_the_networks_fault() -> None:
+    report = explain(seen(lost=(LeftBehind(node="node7", silent_s=0.0, why="its machine was deleted"),)))
+    assert (report.phrase, report.blame) == ("NodeFailed", Blame.HARDWARE)
 
 
 def test_a_failed_check_has_the_checks_blame() -> None:

@@ -12,6 +12,9 @@ from holdfast.model.phrases import Phrase
 
 #: Limit on the nodes that the reason names.
 NAMED = 8
+#: Words of Slurm and Kubernetes about a node that is down, and about one that they do not reach either, in lower case.
+_DOWN = ("reboot", "power", "fail", "panic", "deleted", "no longer exists", "terminated")
+_ONLY_SILENT = ("not responding", "not_responding")
 
 
 def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
@@ -40,6 +43,12 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     )
     if (kill := first.memory_kill) is not None:
         return _agent_out_of_memory(first, kill, draft, matcher)
+    if not (first.back or first.why or _is_known_to_be_down(first.node, evidence)):
+        draft.blame = Blame.NETWORK
+        draft.solution = (
+            f"See whether {first.node} is up (ping, its console): if so, look at its link and switch port, else at its "
+            "BMC event log (ipmitool sel list) and the kernel log of the boot before (journalctl -k -b -1)."
+        )
     if first.back:
         draft.blame, draft.rerun = Blame.PLATFORM, Rerun.NOW
         draft.solution = "Nothing to do: the node takes part again. "
@@ -49,6 +58,14 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
             else f"See what ended its agent: dmesg -T on {first.node} names memory kills."
         )
     return draft
+
+
+def _is_known_to_be_down(node: str, evidence: AttemptEvidence) -> bool:
+    """Return whether something says more of a silent node than that it is silent: the platform, or a fault of it."""
+    said = [item.text.lower() for item in evidence.platform if item.node == node or node in item.text]
+    ended = any(word in text for text in said for word in _DOWN)
+    down = any("down" in text and not any(word in text for word in _ONLY_SILENT) for text in said)
+    return ended or down or any(fault.event.device == node for fault in evidence.faults)
 
 
 def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft, matcher: Matcher) -> ReportDraft:
