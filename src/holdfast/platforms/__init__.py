@@ -1,1 +1,1 @@
-"""Where jobs run: ssh, Slurm and Kubernetes, a folder each, and the interface that a platform implements."""
+"""The platforms that run jobs: ssh, Slurm and Kubernetes, one folder each, and the interface that each implements."""

@@ -11,11 +11,11 @@ from holdfast.model.noun_base import Noun
 class QueueEntry(Noun, frozen=True, kw_only=True):
     """A job as its platform's queue shows it."""
 
-    #: The state as the platform writes it: `PENDING`.
+    #: The job's state as the platform writes it, such as `PENDING`.
     state: str
-    #: The reason for waiting as the platform writes it: `Resources`. Empty: the job does not wait.
+    #: Why the job waits, as the platform writes it, such as `Resources`. Empty if the job does not wait.
     reason: str = ""
-    #: Expected start, in seconds since the epoch; None: unknown.
+    #: Expected start time, in seconds since the epoch; None if unknown.
     begins: float | None = None
 
 
@@ -26,7 +26,7 @@ class QueueUnknown(Noun, frozen=True, kw_only=True):
     """
 
     why: str
-    #: A later look may succeed.
+    #: Whether the queue may become readable later.
     passes: bool
 
 
@@ -38,7 +38,7 @@ class QueueAnswer(Protocol):
 
     @property
     def said(self) -> str:
-        """The error as a clause for a message."""
+        """The error message, as a clause for holdfast's own message."""
         ...
 
     @property
@@ -49,12 +49,12 @@ class QueueAnswer(Protocol):
 
     @property
     def unknown(self) -> bool:
-        """The platform knows no such job."""
+        """Whether the platform does not know the job."""
         ...
 
 
 class JobQueue(Protocol):
-    """One platform's queue, for the length of one command: `entries` and `cluster` are read once and cached."""
+    """One platform's queue. An object serves one command: it reads `entries` and `cluster` once and caches them."""
 
     def entries(self) -> Mapping[str, QueueEntry] | QueueUnknown:
         """Return this user's jobs in the queue, by id. Each task of an array is an entry."""
@@ -65,7 +65,7 @@ class JobQueue(Protocol):
         ...
 
     def may_begin(self, entry: QueueEntry) -> bool:
-        """Whether the platform will start this job, or may requeue it."""
+        """Whether the platform may start this job, or requeue it."""
         ...
 
     def cancel(self, number: str, *, waiting: bool) -> QueueAnswer:
@@ -77,7 +77,7 @@ class JobQueue(Protocol):
         ...
 
     def wait(self, seconds: float) -> None:
-        """Sleep before the next look at the queue. An interrupt ends the wait."""
+        """Sleep before the queue is read again. An interrupt ends the sleep."""
         ...
 
     def beside(self, number: str, node: str, words: Sequence[str]) -> QueueAnswer:

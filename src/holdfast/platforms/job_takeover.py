@@ -59,7 +59,7 @@ def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]
         try:
             return claim_again(launch.home, owner, run=run, log_dir=launch.log_dir), ""
         except OSError:
-            continue  # another `holdfast run` of the same script was faster
+            continue  # another `holdfast run` of the same script took this job over first
     return None, ""
 
 
@@ -75,7 +75,7 @@ def _goes_on(history: History, launch: LaunchSpec) -> bool:
 
 
 def replayed(history: History, catalogue: Catalogue | None) -> Gang:
-    """Return the gang's state after the history."""
+    """Return the gang's state after replaying all events of the history."""
     gang = Gang(catalogue)
     for now, event in history:
         gang.handle(event, now)
@@ -83,9 +83,9 @@ def replayed(history: History, catalogue: Catalogue | None) -> Gang:
 
 
 def end_queued(home: Path, job_id: str, request: StopRequest) -> bool:
-    """End a job that waits for its platform to restart it, and record that.
+    """End a job that waits for its platform to restart it, and record the end in the journal.
 
-    False: the job is not waiting (any more).
+    Return False if the job does not wait for a restart.
     """
     directory = job_dir(home, job_id)
     before = read_owner(directory)
@@ -124,7 +124,7 @@ def resumption(
 ) -> list[ev.Event]:
     """Return the first events for the owner of a restarted job.
 
-    They are the platform's report on how the previous run ended, and the restart itself. `before`: the gang's state
+    The events are the platform's report on how the previous run ended, and the restart. `before`: the gang's state
     after the history.
     """
     platform = launch.spec.platform

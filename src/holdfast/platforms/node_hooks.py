@@ -1,4 +1,4 @@
-"""The interface for a platform's node checks, run by its hooks before and between jobs: `holdfast check --slurm`."""
+"""The interface for `holdfast check --slurm`: a platform's hooks check its nodes before and between jobs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from holdfast.model.noun_base import Noun
 
 
 class CheckBusy(Exception):
-    """Another check of this node is running."""
+    """Another check of this node is already running."""
 
 
 class NodeTreatment(Noun, frozen=True, kw_only=True):
-    """The action taken on a node after its check, or the action it would take."""
+    """The action that follows a node's check, done or only proposed."""
 
     node: str
     #: The action: `nothing`, `drain` or `resume`.
     doing: str = "nothing"
-    #: The platform has carried out the action.
+    #: Whether the platform has carried out the action.
     done: bool = False
-    #: The result in one sentence; empty: there was nothing to do.
+    #: The result in one sentence; empty if nothing had to be done.
     said: str = ""
-    #: The shell command for the action.
+    #: The shell command that carries out the action.
     command: str = ""
 
 
 class NodeHooks(Protocol):
-    """A platform's hooks that check its nodes."""
+    """The hooks with which a platform checks its nodes."""
 
     @property
     def checks(self) -> Sequence[str]:
@@ -41,39 +41,43 @@ class NodeHooks(Protocol):
         ...
 
     def furnish(self, environ: MutableMapping[str, str], conf: str | None) -> str:
-        """Set the variables that the platform's hooks leave out, and return the configuration file used.
+        """Set environment variables that the platform's hooks lack. Return the path of the configuration file in use.
 
         `conf`: the platform's configuration file from the command line.
         """
         ...
 
     def by_hand(self, environ: Mapping[str, str]) -> bool:
-        """Whether a person runs the check, and not a hook."""
+        """Whether a person, and not a hook, runs this check."""
         ...
 
     def waits(self, environ: Mapping[str, str]) -> bool:
-        """Whether a job waits for this check."""
+        """Whether a job waits for the end of this check."""
         ...
 
     def alone(self, node: str, *, waits: bool) -> AbstractContextManager[None]:
         """Return a context in which no other check of this node runs.
 
-        If one runs now: wait for its end if `waits`; otherwise raise `CheckBusy`.
+        If another check runs now, wait for its end if `waits` is true. Otherwise raise `CheckBusy`.
         """
         ...
 
     def told_by_jobs(self, node: str, users: Collection[int] | None) -> list[str]:
-        """Return one sentence for each device of the node that jobs of these users hold. None: jobs of all users."""
+        """Return one sentence for each device of the node that jobs of these users hold. `users` None: jobs of all
+        users.
+        """
         ...
 
     def tend(self, node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool) -> NodeTreatment:
-        """Drain the node for its troubles, or end a drain. `drains` and `gives_back` permit the two actions."""
+        """Drain the node because of its troubles, or end an earlier drain. `drains` and `gives_back` permit the two
+        actions.
+        """
         ...
 
     def after_release(self, node: str, device: str, environ: MutableMapping[str, str]) -> str:
-        """Called when `device` was released and every device of the node is healthy again: end holdfast's drain of the
-        node if `device` was its reason.
+        """End holdfast's drain of the node, if `device` was the reason for it. Return a sentence about the result, or
+        "".
 
-        Return a sentence about the result, or an empty string.
+        This is called after `device` was released, when every device of the node is healthy again.
         """
         ...

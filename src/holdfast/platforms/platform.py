@@ -1,9 +1,9 @@
-"""The interface of a platform. A platform is where jobs run: ssh, Slurm, Kubernetes, or an installed package's own.
+"""The interface of a platform, which runs jobs: ssh, Slurm, Kubernetes, or a platform from an installed package.
 
-The rest of holdfast knows platforms by these classes alone (`platform_registry.py` finds them): a job's processes use
-`Platform`, and commands about jobs use its base `PlatformAccess`. `job` and `launch` have no default; nor have
-`submission`, `agent_join` and `end_of_run`, which are needed only if the platform takes submissions, passes an agent's
-order in the environment, or restarts jobs. docs/internals/platforms.md shows how to write one.
+The rest of holdfast knows platforms only by these classes (`platform_registry.py` finds them). A job's processes use
+`Platform`. Commands about jobs use its base `PlatformAccess`. `job` and `launch` have no default. `submission`,
+`agent_join` and `end_of_run` have none either, but a platform needs them only if it takes submissions, passes an
+agent's settings in the environment, or restarts jobs. docs/internals/platforms.md shows how to write a platform.
 """
 
 from __future__ import annotations
@@ -33,46 +33,47 @@ if TYPE_CHECKING:
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
-#: Signals that a platform sends, and that it must be able to explain.
+#: Signals that a platform sends to a job's processes, and whose reason a watch must be able to find out.
 OF_A_PLATFORM = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-#: Exit status of a run that ends because its platform restarts the job: EX_TEMPFAIL of sysexits.h.
+#: Exit status of a run that ends because its platform restarts the job; it is EX_TEMPFAIL of sysexits.h.
 QUEUED_AGAIN = 75
 
 
 class LaunchRequest(msgspec.Struct, frozen=True):
-    """The command as the user typed it, for the platform that starts its agents."""
+    """The command that the user typed, for the platform that starts the job's agents."""
 
-    #: The typed options; a platform may add the number of workers.
+    #: The options that the user typed. A platform may add the number of workers.
     options: RunOptions
     settings: Settings
-    #: Builds the job; its argument is True for a job over many nodes.
+    #: Builds the job. The argument says whether the job runs on many nodes.
     job_of: Callable[[bool], JobFile]
-    #: `--nnodes`: minimum and maximum.
+    #: Minimum and maximum number of nodes, from `--nnodes`.
     nodes: tuple[int, int]
     home: Path
-    #: Descriptor on which the guard reports signals to the process that looks at the nodes. The guard itself has -1.
+    #: Descriptor on which the guard passes signals to the process that checks the nodes. In the guard itself the value
+    #: is -1.
     guard_fd: int | None
 
     @property
     def look(self) -> bool:
-        """Whether this process only checks the nodes and then returns the job to its guard. Nothing is started."""
+        """Whether this process only checks the nodes, and then hands the job to its guard without starting anything."""
         return self.guard_fd is None or self.guard_fd >= 0
 
 
 class OneMachineJob(msgspec.Struct, frozen=True):
-    """A job that the platform's words place on this machine alone."""
+    """A job that runs on this machine alone, because of the platform's settings."""
 
     job: JobFile
-    #: Why it runs here, for the user.
+    #: Why the job runs on this machine, for the user.
     note: str
 
 
 class EndOfRun(msgspec.Struct, frozen=True):
     """How the previous run of a restarted job ended."""
 
-    #: The reason as a clause.
+    #: The reason for the end, as a clause.
     reason: str
-    #: The cause of the attempt that was cut short.
+    #: The phrase for the cause that ended the last attempt.
     phrase: str
     said: tuple[PlatformSaid, ...] = ()
 
@@ -81,7 +82,7 @@ class JobAlreadyOver(Exception):
     """The job of this process has already ended."""
 
     def __init__(self, words: str, status: int) -> None:
-        """`words`: the message. `status`: this process's exit status."""
+        """`words`: the message for the user. `status`: this process's exit status."""
         super().__init__(words)
         self.words = words
         self.status = status
@@ -90,19 +91,19 @@ class JobAlreadyOver(Exception):
 class PlatformAccess:
     """The part of a platform that commands about jobs use, such as `jobs` and `submit`.
 
-    For a built-in platform they import only this part, which is small, so that they start fast.
+    This part of a built-in platform is a small module of its own, so that these commands start fast.
     """
 
-    #: Name in options, job files and records: `slurm`.
+    #: The platform's name in options, job files and records, such as `slurm`.
     name = ""
-    #: Name in messages: `Slurm`.
+    #: The platform's name in messages, such as `Slurm`.
     title = ""
 
     # ------------------------------------------------------------------------------------------------ submitting a job
 
     #: Whether the platform's server can validate a job file before submission: `submit --dry-run=server`.
     judges_submissions = False
-    #: Where a job file puts settings that `submit` has no option for: `batch script`.
+    #: The part of a job file for settings that `submit` has no option for, such as `batch script`.
     beyond_options = ""
 
     def submit_options(self) -> tuple[SubmitOption, ...]:
@@ -110,58 +111,60 @@ class PlatformAccess:
         return ()
 
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
-        """Validate a job file for submission. `text`: the file's contents. Raises `BadUsage`."""
+        """Validate a job file for its submission. `text`: contents of the job file. Raises `BadUsage`."""
         raise NotImplementedError
 
     # ----------------------------------------------------------------------------------------- jobs seen from outside
 
     def queue(self) -> JobQueue | None:
-        """Return the queue of waiting jobs; None: the platform has no queue to query."""
+        """Return the queue of waiting jobs. Return None if the platform has no queue that holdfast can read."""
         return None
 
     def remote(self) -> RemoteJobs | None:
-        """Return access to the user's jobs from outside the cluster; None: jobs are visible on this machine."""
+        """Return access to the user's jobs in a cluster. Return None if jobs are visible on this machine."""
         return None
 
     # ------------------------------------------------------------------------------------------------ node checks
 
     def node_hooks(self) -> NodeHooks | None:
-        """Return the hooks that check this platform's nodes (`holdfast check`); None: it has none."""
+        """Return the hooks with which `holdfast check` checks this platform's nodes. Return None if there are none."""
         return None
 
 
 class Platform(PlatformAccess):
-    """A whole platform, for the processes of a job. One object serves the process; it keeps no state of a job.
+    """A whole platform, for the processes of a job. A process has one such object, which stores nothing about a job.
 
     `environment`: the variables of the process, or of the job.
     """
 
-    #: The platform explains signals (`watch`), so a signal does not make a node leave the job.
+    #: Whether the platform's watch can explain signals. Then a signal does not make a node leave the job.
     explains_signals = False
     #: How an agent receives the job's key, for messages: `srun, on standard input`.
     key_from = ""
-    #: Default time that an agent waits for a lost owner, in seconds.
+    #: How long an agent waits for a lost owner by default, in seconds.
     owner_wait_s = 60.0
 
     # ------------------------------------------------------------------------------------------------ detecting the job
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
-        """Return this process's job in the platform's terms.
+        """Return this process's job as the platform knows it.
 
-        None: it belongs to no job, or the platform has no job ids.
+        Return None if the process belongs to no job, or if the platform has no job ids.
         """
         raise NotImplementedError
 
     def described(self, spec: JobSpec, environment: Mapping[str, str], *, at_time_limit: bool) -> JobSpec:
-        """Add this platform to the job. `at_time_limit`: the user wants a restart at the job's time limit."""
+        """Return the job with this platform's facts added. `at_time_limit`: restart the job when it reaches its time
+        limit.
+        """
         return msgspec.structs.replace(spec, platform=self.job(environment))
 
     def hosts_only(self, environment: Mapping[str, str]) -> bool:
-        """Whether this process hosts a job's owner while the workers run on other machines."""
+        """Whether this process hosts the owner of a job whose workers all run on other machines."""
         return False
 
     def user(self, environment: Mapping[str, str]) -> str:
-        """Return the user's name that all nodes of a job know; empty: use this process's user."""
+        """Return a user name that is the same on all nodes of the job. Return "" to use this process's user."""
         return ""
 
     # ------------------------------------------------------------------------------------------------ starting agents
@@ -169,25 +172,27 @@ class Platform(PlatformAccess):
     def launch(self, request: LaunchRequest) -> MultiNodeJob | OneMachineJob | None:
         """Return the job over the platform's nodes, with the owner's host and the agents' starter. Raises `BadUsage`.
 
-        OneMachineJob: the user's list of machines has this one alone.
-
-        None: the job stays on this machine, or it is started in another way.
+        Return a OneMachineJob if the user's list of machines contains only this machine. Return None if the job runs on
+        this machine, or if it is started in another way.
         """
         raise NotImplementedError
 
     def agent_environment(self, sent: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-        """Return an agent's environment. `sent`: variables in its order. `there`: variables of its process."""
+        """Return an agent's environment.
+
+        `sent`: variables from the agent's settings. `there`: variables of the agent's process.
+        """
         return {**there, **sent}
 
     def joining(self, options: RunOptions) -> tuple[str, ...]:
         """Return the topology labels of an agent's node, the widest first.
 
-        May set the number of workers in `options`.
+        The method may also set the number of workers in `options`.
         """
         return ()
 
     def agent_join(self) -> AgentJoin:
-        """Return an agent's order, if the platform passes it in the environment and not on standard input."""
+        """Return an agent's settings, if the platform passes them in the environment and not on standard input."""
         raise NotImplementedError
 
     # -------------------------------------------------------------------------------------- watching and ending a job
@@ -195,15 +200,15 @@ class Platform(PlatformAccess):
     def watch(
         self, spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> JobWatch | None:
-        """Return the owner's watch over its job; None: this platform watches no job."""
+        """Return the owner's watch over its job. Return None if this platform watches no jobs."""
         return None
 
     def orphaned(
         self, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str], done: Callable[[], None]
     ) -> bool:
-        """An agent has lost its owner for good: ask the platform to restart the job, or to end it.
+        """Ask the platform to restart or end the job, because an agent has lost its owner for good.
 
-        `done` is called when nothing is left to do. False: the platform is not asked.
+        `done` is called when nothing is left to do. Return False if the platform is not asked.
         """
         return False
 
@@ -218,11 +223,12 @@ class Platform(PlatformAccess):
         return 0
 
     def end_of_run(self, job: PlatformJob, before: GangView) -> EndOfRun:
-        """Return how the previous run ended. `before`: the gang's state after the journal."""
+        """Return how the previous run ended. `before`: the gang's state after replaying the journal."""
         raise NotImplementedError
 
     def adopted(self, home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
-        """Return the job's state directory if an owner on another machine had the job before; None: the job is new.
+        """Return the job's state directory if an owner on another machine ran the job before. Return None if the job is
+        new.
 
         Raises `JobAlreadyOver`.
         """

@@ -1,8 +1,8 @@
-"""The list of platforms: built in, or an entry point of an installed package.
+"""The list of all platforms. A platform is built in, or it is an entry point of an installed package.
 
-Nothing else knows their modules. A built-in platform is imported only if one of its variables or settings is set. A
-package's platform is imported only if something names it: `HOLDFAST_PLATFORM`, an agent's order, an option, a job's
-record.
+No other part of holdfast names the platforms' modules. A built-in platform is imported only if one of its variables or
+settings is set. A package's platform is imported only if something names it: `HOLDFAST_PLATFORM`, an agent's settings,
+an option, or a job's record.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.settings.resolved_settings import Settings
 
-#: The entry-point group: `name = "package.module:Class"`.
+#: The entry-point group of platforms. An entry is `name = "package.module:Class"`.
 GROUP = "holdfast.platforms"
-#: The variable that names a package's platform. Loading all entry points at every start would take too long.
+#: The variable that names a package's platform. The name is needed because loading all entry points would slow each
+#: start.
 NAMED_BY = "HOLDFAST_PLATFORM"
-#: Set in a worker. A run started by a worker gets its signals from that worker, not from the platform.
+#: A variable that is set in workers. If a worker starts another run, signals come from the worker, not from the
+#: platform.
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 
 
@@ -37,25 +39,25 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about a built-in platform that are needed before it is imported."""
 
     name: str
-    #: Import target of its `Platform`, as in an entry point: `package.module:Class`.
+    #: Import target of the class derived from `Platform`, as in an entry point: `package.module:Class`.
     target: str
-    #: Import target of its `PlatformAccess`, which imports less.
+    #: Import target of the class derived from `PlatformAccess`, whose module imports less.
     access: str
-    #: Variables of which the platform sets at least one in its jobs' processes.
+    #: Variables of the platform. It sets at least one of them in the processes of its jobs.
     variables: tuple[str, ...] = ()
     #: Settings by which the user chooses the platform.
     settings: tuple[str, ...] = ()
-    #: A variable set in agents that get their order from the environment, not from standard input.
+    #: A variable that is set in agents if they get their settings from the environment instead of standard input.
     agent: str = ""
-    #: Variables of which the platform sets at least one in containers of a job's image.
+    #: Variables of the platform. It sets at least one of them in containers that run a job's image.
     images: tuple[str, ...] = ()
-    #: The variable with the platform's name for this node.
+    #: The variable with the name that the platform gives this node.
     node: str = ""
 
 
 _HERE = "holdfast.platforms"
 
-#: Built-in platforms, in the order in which they may start a job's agents.
+#: Built-in platforms. If several could start a job's agents, the first one does.
 BUILT_IN: tuple[BuiltIn, ...] = (
     BuiltIn(
         name="kubernetes",
@@ -85,14 +87,14 @@ BUILT_IN: tuple[BuiltIn, ...] = (
 
 
 def _loaded(target: str) -> Any:
-    """Import a class and return an object of it. `target`: as in an entry point, `package.module:Class`."""
+    """Import a class and create an object of it. `target`: `package.module:Class`, as in an entry point."""
     module, _, member = target.partition(":")
     return getattr(importlib.import_module(module), member)()
 
 
 @functools.cache
 def _packaged_target(name: str) -> str | None:
-    """Return the target that an installed package's entry point names; None: no package has this platform."""
+    """Return the import target of a package's platform. Return None if no installed package has this platform."""
     from importlib.metadata import entry_points  # reads the metadata of every installed package
 
     return next((point.value for point in entry_points(group=GROUP, name=name)), None)

@@ -1,1 +1,1 @@
-"""Kubernetes as a platform: start a job in pods, watch it, submit it, and view it from outside."""
+"""The platform Kubernetes: start a job in pods, watch it, submit it, and read its state from outside."""

@@ -1,4 +1,4 @@
-"""The platform class for commands about jobs on Kubernetes: submission, and a cluster's jobs from outside it."""
+"""The platform class for commands that submit jobs to Kubernetes, or read and stop them from outside the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.platforms.submission import Submission, SubmitRequest
     from holdfast.settings.resolved_settings import Settings
 
-#: The keys of a job file's `kubernetes:` section that are also options of `holdfast submit`.
+#: Keys of a job file's `kubernetes:` section that `holdfast submit` also accepts as options.
 # fmt: off
 SUBMIT_OPTIONS = (
     *SHARED,
@@ -43,7 +43,8 @@ class KubernetesAccess(PlatformAccess):
         return SUBMIT_OPTIONS
 
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
-        from holdfast.platforms.kubernetes.submit.kubernetes_submission import KubernetesSubmission  # only for `submit`
+        # Only `submit` needs this module.
+        from holdfast.platforms.kubernetes.submit.kubernetes_submission import KubernetesSubmission
 
         return KubernetesSubmission(request, settings, text)
 

@@ -1,4 +1,6 @@
-"""Start a job on Kubernetes. The owner has its own pod and creates a pod for each node, whose agent connects to it."""
+"""Start a job on Kubernetes. The owner has a pod of its own and creates one pod per node. Each node's agent connects to
+the owner.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +36,20 @@ from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 from holdfast.wire.job_key import parse_key
 
-#: Default of `--join-timeout`, in seconds: pods wait for resources and for images.
+#: Default of `--join-timeout`, in seconds. Pods may wait long for resources and for images.
 JOIN_S = 3600.0
-#: Default of `--replace-wait`, in seconds: Kubernetes must place a new pod, which may have to pull its image.
+#: Default of `--replace-wait`, in seconds. Kubernetes must place a new pod, and may have to pull its image.
 REPLACE_S = 600.0
 MOST_KEY_BYTES = 128
 MOST_ORDER_BYTES = 256 << 10
-#: Variables of the agent that workers do not need.
+#: Environment variables that agents need and workers must not inherit.
 _OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, object_names.NODE_INDEX, object_names.SLOTS)
 
 
 def over_pods(
     options: RunOptions, settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
 ) -> MultiNodeJob:
-    """Return the job over the pods of its plan. This process hosts the owner and has no worker. Raises `BadUsage`."""
+    """Return the job over the planned pods. This process hosts the owner and runs no worker. Raises `BadUsage`."""
     readable_again(options)
     pods = plan_here(os.environ)
     job = job_of(True)
@@ -80,9 +82,9 @@ def over_pods(
 
 
 def _order(options: RunOptions, job: JobFile, plan: Any, pods: PodPlan) -> str:
-    """Return the part of the order that all agents share, for their pods.
+    """Return the settings that all agents share, as JSON for a variable in their pods.
 
-    It has no key and no variables of this pod.
+    The settings contain no key, and no variables of the owner's pod.
     """
     typed = replace(options, job=f"{pods.exchange}/{object_names.JOB_FILE}", local_addr=None)
     found = order_for_agents(object_names.PLATFORM, typed, job.spec.name, plan, b"", environment={})
@@ -90,9 +92,9 @@ def _order(options: RunOptions, job: JobFile, plan: Any, pods: PodPlan) -> str:
 
 
 def mounted_key(environment: Mapping[str, str]) -> bytes:
-    """Read the job's key from its mounted Secret.
+    """Read the job's key from its mounted Secret. Raises `BadUsage`.
 
-    Every user of the job's pods, the owner's and the agents', can read it. Raises `BadUsage`.
+    Every user in the job's pods can read the file.
     """
     path = environment.get(object_names.KEY_FILE, "")
     name, namespace = environment.get(object_names.JOB_NAME, "JOB"), environment.get(object_names.NAMESPACE, "default")
@@ -111,7 +113,7 @@ def mounted_key(environment: Mapping[str, str]) -> bytes:
 
 
 def join_in_pod() -> AgentJoin:
-    """Read this agent's order from the environment, and remove its variables there. The key is read from a file."""
+    """Read this agent's settings from environment variables, then remove them. The key is read from a file."""
     environment = dict(os.environ)
     host, _, port = environment[object_names.OWNER_ADDRESS].rpartition(":")
     text = environment.get(ORDER, "")

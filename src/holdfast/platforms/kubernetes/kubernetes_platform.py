@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class KubernetesPlatform(KubernetesAccess, Platform):
-    """Runs jobs in pods.
+    """Runs the processes of a job in pods.
 
-    Kubernetes by itself replaces a job's owner pod, so an agent without an owner asks it for nothing.
+    Kubernetes itself replaces the owner's pod, so an agent that has lost its owner requests nothing.
     """
 
     explains_signals = True
@@ -36,13 +36,14 @@ class KubernetesPlatform(KubernetesAccess, Platform):
     owner_wait_s = 600.0
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
-        return None  # the job's name is that of its Job, in the cluster's own records
+        return None  # the cluster's own records already have the job's name
 
     def hosts_only(self, environment: Mapping[str, str]) -> bool:
         return object_names.JOB_NAME in environment and object_names.OWNER_ADDRESS not in environment
 
     def user(self, environment: Mapping[str, str]) -> str:
-        return environment.get(object_names.JOB_NAME, "")  # each image has users of its own
+        # User names differ from image to image, so the job's name is used.
+        return environment.get(object_names.JOB_NAME, "")
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | None:
         if not in_owners_pod(os.environ):
@@ -60,9 +61,9 @@ class KubernetesPlatform(KubernetesAccess, Platform):
         return watch(spec, reactor, say, environment)
 
     def exit_status(self, code: int) -> int:
-        """Return one status for every verdict, because the Kubernetes Job decides by it whether to try another pod.
+        """Return one status for every verdict: it makes the Kubernetes Job start no other pod.
 
-        The termination message has the code itself.
+        The real code is in the container's termination message.
         """
         return object_names.DO_NOT_RETRY
 

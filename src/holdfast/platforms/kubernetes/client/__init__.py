@@ -1,1 +1,1 @@
-"""The Kubernetes client process. The owner sends it requests, so that it never blocks and imports no client library."""
+"""The process that calls Kubernetes' API for the owner. So the owner never blocks, and imports no client library."""

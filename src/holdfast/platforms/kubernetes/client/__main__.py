@@ -1,4 +1,4 @@
-"""`python -m holdfast.platforms.kubernetes.client`: requests come on standard input, answers go to standard output."""
+"""The program `python -m holdfast.platforms.kubernetes.client`: reads requests from stdin, writes answers to stdout."""
 
 from holdfast.platforms.kubernetes.client.client_process import main
 

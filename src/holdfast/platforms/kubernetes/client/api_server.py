@@ -1,4 +1,4 @@
-"""Find the API server and the credentials: as kubectl does, or from a pod's service account. Interpret its answers."""
+"""Find the API server and the credentials, as kubectl does or from a pod's service account. Classify its answers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.safe_text import one_line
 if TYPE_CHECKING:
     from lightkube.config.kubeconfig import SingleConfig
 
-#: Time limit for a connection, in seconds.
+#: Time limit for connecting to the API server, in seconds.
 TRY_S = 10.0
 
 
 class NoClient(Exception):
-    """No request can be made at all. The message says why, in one sentence."""
+    """No request can be sent at all. The message gives the reason in one sentence."""
 
     trouble = ApiTrouble.MISSING
 
@@ -40,7 +40,7 @@ def configuration() -> SingleConfig:
         config = found.get()
     except (ConfigError, OSError, KeyError, TypeError, ValueError) as error:
         raise NoClient(f"no cluster is configured: {error}") from None
-    except Exception as error:  # an invalid YAML file; its parser has its own exceptions
+    except Exception as error:  # the YAML parser raises exceptions of its own for an invalid file
         raise NoClient(f"the configuration of the cluster cannot be read: {error}") from None
     assert config is not None, "it raises where there is none"
     return config
@@ -66,14 +66,14 @@ def client(config: SingleConfig) -> Any:
 
 _WORDS = 600
 _INVALID = frozenset({400, 405, 406, 413, 415, 422})
-#: Statuses of a server that is away. 500 belongs to them: a starting or stopping server, or one without etcd, sends it.
+#: HTTP statuses that mean "try again later". A server sends 500 while it starts or stops, or while it has no etcd.
 _AWAY = frozenset({408, 429, 500, 502, 503, 504})
 
 
 def meant(status: int, body: Any) -> tuple[ApiTrouble, str, str]:
-    """Classify an answer: the trouble, Kubernetes' reason, and a clause.
+    """Classify an answer of the API server: return the trouble, Kubernetes' reason, and a clause for messages.
 
-    `body`: the Status object; others have no details.
+    `body`: the Status object of a failure. Any other body gives no reason and no message.
     """
     reason, message = words_of(body)
     quoted = f" ({message})" if message else ""
@@ -96,7 +96,7 @@ def meant(status: int, body: Any) -> tuple[ApiTrouble, str, str]:
 
 
 def words_of(body: Any) -> tuple[str, str]:
-    """Return reason and message of a Status object; empty if it has none."""
+    """Return reason and message of a Status object; both are empty if the body is no Status object."""
     if not isinstance(body, dict):
         return "", ""
     return one_line(str(body.get("reason") or ""))[:64], one_line(str(body.get("message") or ""))[:_WORDS]

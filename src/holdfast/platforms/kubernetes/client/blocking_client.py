@@ -1,7 +1,7 @@
-"""A blocking client of Kubernetes' API for `submit`, `jobs`, `show`, `logs` and `stop`.
+"""A client of Kubernetes' API that blocks, for `submit`, `jobs`, `show`, `logs` and `stop`.
 
-The owner uses a client process instead (`holdfast.platforms.kubernetes.client`). lightkube provides the connection and
-the credentials; it is imported only when a client is created.
+The owner uses a client process instead (`holdfast.platforms.kubernetes.client`). The library lightkube provides the
+connection and the credentials. It is imported only when a client is created.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ _PATCH = "application/merge-patch+json"
 class BlockingClient:
     """A connection to one API server: `with BlockingClient.here() as api: api.get("/version")`.
 
-    A failed request is reported in the returned `Answered`. Only `here`, `lines` and `log` raise exceptions.
+    The returned `Answered` says whether a request failed. Only `here`, `lines` and `log` raise exceptions.
     """
 
     def __init__(self, client: Any, server: str, namespace: str) -> None:
-        """`client`: a lightkube client. `server`: its address, for messages. `namespace`: the default for requests."""
+        """`client`: a lightkube client.
+        `server`: address of the API server, for messages.
+        `namespace`: default namespace of the requests.
+        """
         self._client = client
-        #: Address of the server, for messages.
+        #: Address of the API server, for messages.
         self.server = server
-        #: Namespace of the kubeconfig's context, or of the pod.
+        #: Namespace of the kubeconfig's context, or of the pod in which this process runs.
         self.namespace = namespace
 
     @classmethod
@@ -46,7 +49,7 @@ class BlockingClient:
         Raises `NoClient`.
         """
         config = configuration()
-        import httpx2  # this import takes a quarter of a second
+        import httpx2  # the import takes a quarter of a second
         from lightkube.config.client_adapter import Client, ConnectionParams
         from lightkube.core.exceptions import ConfigError
 
@@ -63,21 +66,21 @@ class BlockingClient:
         return self.ask(Method.GET, path, query=query)
 
     def create(self, path: str, body: Any, *, only_judge: bool = False) -> Answered:
-        """Create an object. `only_judge`: the server only validates it."""
+        """Create an object. `only_judge`: let the server validate the object without storing it."""
         return self.ask(Method.POST, path, body=body, query={"dryRun": "All"} if only_judge else {})
 
     def patch(self, path: str, body: Any) -> Answered:
-        """Apply a merge patch."""
+        """Apply a JSON merge patch to an object."""
         return self.ask(Method.PATCH, path, body=body)
 
     def delete(self, path: str) -> Answered:
-        """Delete an object and its dependents, in the background."""
+        """Delete an object. Kubernetes then deletes its dependents in the background."""
         return self.ask(Method.DELETE, path, query={"propagationPolicy": "Background"})
 
     def ask(
         self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, text: bool = False
     ) -> Answered:
-        """Send one request. `text`: the answer is plain text such as a log, not JSON."""
+        """Send one request. `text`: expect plain text, such as a log, instead of JSON."""
         import httpx2
 
         headers = {"Accept": "*/*" if text else "application/json"}
@@ -102,7 +105,9 @@ class BlockingClient:
 
     @contextmanager
     def lines(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[str]]:
-        """Yield the lines of a streamed answer such as a watch. Raises `BrokenAnswer` if it fails."""
+        """Yield the lines of a streamed answer such as a watch. Raises `BrokenAnswer` if the request or the stream
+        fails.
+        """
         import httpx2
 
         with self._stream(path, query, timeout=httpx2.Timeout(None, connect=CONNECT_S)) as found:
@@ -110,13 +115,13 @@ class BlockingClient:
 
     @contextmanager
     def log(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
-        """Yield a pod's log in blocks as they arrive. Raises `BrokenAnswer` if it fails or breaks off."""
+        """Yield a pod's log in blocks as they arrive. Raises `BrokenAnswer` if the request or the stream fails."""
         with self._stream(path, query) as found:
             yield found.iter_bytes()
 
     @contextmanager
     def _stream(self, path: str, query: Mapping[str, str], **how: Any) -> Iterator[Any]:
-        """Yield a streamed answer. Raises `BrokenAnswer` if it fails or breaks off."""
+        """Yield a streamed answer. Raises `BrokenAnswer` if the request or the stream fails."""
         import httpx2
 
         try:
@@ -132,7 +137,7 @@ class BlockingClient:
             ) from None
 
     def has(self) -> ServerCapabilities:
-        """Return the server's features, as far as it reveals them."""
+        """Return the server's features, as far as this user may read them."""
         kinds = {}
         for version in versions_of(self.get("/apis").body):
             found = self.get(f"/apis/{version}")
@@ -142,7 +147,7 @@ class BlockingClient:
 
 
 class BrokenAnswer(Exception):
-    """A streamed answer failed or broke off."""
+    """A streamed request failed, or its stream broke off."""
 
     def __init__(self, answer: Answered) -> None:
         super().__init__(answer.said)

@@ -25,13 +25,13 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.untrusted import Malformed, json_as, json_value
 
-#: Limit of simultaneous requests; further ones wait in the pipe.
+#: Limit of simultaneous requests. Further requests wait in the pipe.
 AT_A_TIME = 32
 _PATCH = "application/merge-patch+json"
 
 
 def main() -> int:
-    """Run until standard input ends."""
+    """Serve the owner's requests until standard input ends."""
     try:
         config = configuration()
     except NoClient as error:
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _none(said: str) -> int:
-    """Answer every request with this error, because there is no configuration."""
+    """Answer every request with the error `said`, because no cluster is configured."""
     for line in sys.stdin.buffer:
         try:
             asked = json_as(line, ToClient, most_bytes=MOST_LINE_BYTES)
@@ -55,14 +55,14 @@ def _none(said: str) -> int:
 
 
 def _say(answer: FromClient) -> None:
-    """Write a message to the owner. If the pipe is full this blocks, which also stops the watches and bounds memory."""
+    """Write a message to the owner. A full pipe blocks this process, so the watches pause and memory stays bounded."""
     data = memoryview(msgspec.json.encode(answer) + b"\n")
     while data:
         data = data[os.write(1, data) :]
 
 
 class _Serving:
-    """Serves the owner's requests; each runs in a separate task."""
+    """Serves the owner's requests. Each request runs in a task of its own."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
@@ -81,7 +81,7 @@ class _Serving:
             try:
                 asked = json_as(line, ToClient, most_bytes=MOST_LINE_BYTES)
             except Malformed:
-                return  # the owner has another version of holdfast
+                return  # the owner has another version of holdfast, so its requests cannot be read
             match asked:
                 case Drop():
                     if (task := self._tasks.pop(asked.number, None)) is not None:
@@ -130,7 +130,8 @@ class _Serving:
         try:
             body = json_value(answer.content) if answer.content else None
         except Malformed:
-            body = answer.text[:MOST_LINE_BYTES] if answer.is_success else None  # a log is not JSON
+            # The body of a log request is plain text.
+            body = answer.text[:MOST_LINE_BYTES] if answer.is_success else None
         trouble, reason, said = meant(answer.status_code, body)
         return Answered(
             number=call.number,

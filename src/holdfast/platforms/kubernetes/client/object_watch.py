@@ -1,4 +1,4 @@
-"""Follow one kind of objects: a list, then a watch from the list's version on. A broken watch is resumed."""
+"""Follow the objects of one kind: list them, then watch for changes since the list. Resume the watch if it breaks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.untrusted import Malformed, json_value
 
-#: Number of objects in a page of a list.
+#: Number of objects in one page of a list.
 PAGE = 100
-#: Duration of a watch, in seconds; the server then ends it and the client resumes it. So a connection that died
-#: unnoticed is replaced within this time.
+#: Duration of a watch, in seconds. The server ends it after this time, and the client starts the next. So a connection
+#: that has died unnoticed is replaced.
 WATCH_S = 60
 SILENT_S = WATCH_S + 15.0
 FIRST_PAUSE_S = 0.25
@@ -32,7 +32,7 @@ _GONE = 410
 
 
 class _Expired(Exception):
-    """The server no longer has this version, so list again."""
+    """The server no longer has the changes since the last seen version, so the objects must be listed again."""
 
 
 class _Trouble(Exception):
@@ -42,21 +42,24 @@ class _Trouble(Exception):
 
 
 class ObjectWatch:
-    """Follows objects until its task is cancelled."""
+    """Follows the objects of one kind until its task is cancelled."""
 
     def __init__(self, client: Any, follow: Follow, say: Callable[[FromClient], None]) -> None:
-        """`client`: the HTTP client. `follow`: the objects to follow. `say`: called with each message for the owner."""
+        """`client`: the HTTP client.
+        `follow`: selects the objects to follow.
+        `say`: called with each message for the owner.
+        """
         self._client = client
         self._follow = follow
         self._say = say
-        #: Resource version to watch from; empty: list first.
+        #: The resource version at which the next watch starts. If empty, the objects are listed first.
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
-        #: The last reported trouble.
+        #: The last trouble that was reported to the owner.
         self._told = ""
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """Follow the objects until the task is cancelled."""
         import httpx2  # an optional package
 
         while True:
@@ -74,7 +77,7 @@ class ObjectWatch:
                 await self._troubled(ApiTrouble.AWAY, f"the API server does not answer ({_named(error)})")
 
     async def _troubled(self, trouble: ApiTrouble, said: str) -> None:
-        # Do not report a single broken watch: the next try shows whether the server is away.
+        # Report nothing for the first failure: only a failed second try shows that the server is away.
         if self._pause_s > FIRST_PAUSE_S and said != self._told:
             self._told = said
             self._say(Unseen(number=self._follow.number, trouble=trouble, said=said))
@@ -92,7 +95,7 @@ class ObjectWatch:
             answer = await self._client.get(self._follow.path, params=query)
             body = _body(answer)
             if answer.status_code == _GONE:
-                raise _Expired  # the list expired between two pages
+                raise _Expired  # the server dropped this version between two pages
             trouble, _, said = meant(answer.status_code, body)
             if trouble is not ApiTrouble.NONE or not isinstance(body, dict):
                 raise _Trouble(trouble, said or "the API server answers no list")
@@ -130,11 +133,11 @@ class ObjectWatch:
                     self._event(line)
 
     def _event(self, line: str) -> None:
-        """Pass on one line of a watch. Raises `_Expired` if the watch cannot continue from it."""
+        """Pass on one line of a watch. Raises `_Expired` if the objects must be listed again."""
         try:
             event = json_value(line, most_bytes=MOST_EVENT_BYTES)
         except Malformed:
-            raise _Expired from None  # the watch broke off within a line; the next list has its object
+            raise _Expired from None  # the watch broke off within a line, so the objects are listed again
         kind, item = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
         if not isinstance(item, dict):
             raise _Expired
@@ -155,11 +158,11 @@ async def pause(seconds: float) -> None:
     try:
         await asyncio.wait_for(asyncio.Event().wait(), seconds)
     except TimeoutError:
-        pass  # the time is over
+        pass  # the pause is over
 
 
 def without_managers(item: Any) -> Any:
-    """Remove `managedFields`, which takes half of an object and is not used."""
+    """Remove the field `managedFields`: nobody uses it, and it takes half of an object's size."""
     if isinstance(item, dict) and isinstance(meta := item.get("metadata"), dict):
         meta.pop("managedFields", None)
     return item

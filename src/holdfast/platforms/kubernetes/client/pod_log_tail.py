@@ -27,27 +27,28 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.platforms.kubernetes.objects.job_status import is_over
 
-#: How long logs are still read after the job's end, in seconds. A kubelet reports its containers a second late.
+#: How long logs are still read after the job's end, in seconds. A kubelet reports the end of a container about a second
+#: late.
 LAST_S = 10.0
-#: Limit on the number of pods whose logs are followed. Each takes a connection, and the client opens at most a hundred.
+#: Limit of pods whose logs are followed. Each log takes a connection, and the client opens at most a hundred.
 MOST_PODS = 90
-#: Limit on how often in a row a broken log is resumed.
+#: Limit of successive attempts to resume one pod's log after it broke off.
 MOST_TRIES = 5
 
 
 class LogStart(msgspec.Struct, frozen=True, kw_only=True):
-    """The place in each log from which the log is followed."""
+    """The position in each pod's log from which the log is read."""
 
-    #: Time of the first line, in seconds since the epoch, rounded down; None: the log's first line.
+    #: Time of the first line to read, in seconds since the epoch, rounded down; None: read from the log's start.
     since: float | None = None
-    #: Number of last lines to begin with; None: all.
+    #: How many of the log's last lines to read before following it; None: all.
     lines: int | None = None
-    #: Returns whether a line counts among the last lines, from its pod, its time and its text; None: each line counts.
+    #: Returns whether a line counts toward `lines`, from its pod, its time and its text; None: each line counts.
     fits: Callable[[Pod, int | None, bytes], bool] | None = None
 
 
 class Tail:
-    """Follows the logs of one job's containers."""
+    """Follows the logs of one job's pods."""
 
     def __init__(
         self,
@@ -72,19 +73,19 @@ class Tail:
         self._start = start
         #: Reading tasks by the pod's uid.
         self._read: dict[str, asyncio.Task[None]] = {}
-        #: Pods whose containers have not started, as far as their kubelets have reported.
+        #: Uids of pods whose containers have not started yet, as far as their kubelets have reported.
         self._awaited: set[str] = set()
-        #: A complete list of pods has come.
+        #: Whether a complete list of pods has been received.
         self._listed = False
-        #: Set while no pod is awaited.
+        #: Set while every known pod's container has started.
         self._settled = asyncio.Event()
-        #: Set when the job is over.
+        #: Set after the job's end.
         self._over = asyncio.Event()
         #: Whether the message about more than `MOST_PODS` pods has been printed.
         self._many = False
 
     async def run(self) -> None:
-        """Follow until the job is over and its logs are read. Raises `NoClient`."""
+        """Follow the logs until the job has ended and they are read to the end. Raises `NoClient`."""
         async with client(configuration()) as server:
             self._server = server
             here = f"/namespaces/{self._namespace}"
@@ -99,12 +100,12 @@ class Tail:
             try:
                 await asyncio.wait_for(self._the_rest(), LAST_S)
             except TimeoutError:
-                pass  # a pod hangs, or its start was never reported
+                pass  # some pod hangs, or its start was never reported
             for task in (*tasks, *self._read.values()):
                 task.cancel()
 
     async def _the_rest(self) -> None:
-        """The job is over: wait for pods that are reported late, and read their logs to the end."""
+        """After the job's end wait for pods that are reported late, and read their logs to the end."""
         await self._settled.wait()
         if self._read:
             await asyncio.wait(self._read.values())
@@ -112,7 +113,7 @@ class Tail:
     def _on_message(self, news: FromClient) -> None:
         match news:
             case Listed(number=1):
-                # A job that is missing from the complete list has been deleted.
+                # The job has been deleted if the complete list of jobs does not contain it.
                 if not news.items or any(is_over(item) for item in news.items):
                     self._over.set()
             case Changed(number=1):
@@ -136,7 +137,7 @@ class Tail:
             self._settled.clear()
 
     def _of_pod(self, found: Pod) -> None:
-        """Start to read a pod's log once its container has started."""
+        """Start to read a pod's log, if its container has started."""
         container = container_of(found)
         state = found.container(container)
         if not self._wanted(found) or found.uid in self._read:
@@ -171,19 +172,22 @@ class Tail:
                 async for line in self._lines_of(path, query):
                     at, text = timed(line)
                     if last is not None and at is not None and at <= last:
-                        continue  # read before the log broke off
+                        continue  # this line was read before the log broke off
                     last, tries = at if at is not None else last, 0
                     self._take(found, at, text)
                 return
             except httpx2.HTTPStatusError as error:
                 if error.response.status_code in (400, 404):
-                    return  # the container has not started after all, or the pod is gone
+                    return  # the container has not started, or the pod no longer exists
             except httpx2.HTTPError:
                 if last is not None:
                     since, lines = last / 1e9, None
 
     async def _last_that_fit(self, found: Pod, path: str) -> int | None:
-        """Pass on the last lines that fit. Return the time of the log's last line, in nanoseconds; None: unknown."""
+        """Pass on the last lines for which `fits` is true.
+
+        Return the time of the log's last line, in nanoseconds since the epoch; None if unknown.
+        """
         start = self._start
         assert start.lines is not None and start.fits is not None, "the caller's condition"
         kept: deque[tuple[int | None, bytes]] = deque(maxlen=start.lines)
@@ -213,26 +217,26 @@ class Tail:
 
 
 def follow(tail: Tail) -> None:
-    """Follow the logs until the job is over."""
+    """Follow the logs until the job has ended."""
     asyncio.run(tail.run())
 
 
 # ---------------------------------------------------------------------------------------------------- a log in lines
 
 
-#: Longer lines are split.
+#: Limit of one line, in bytes. Longer lines are split.
 MOST_LINE_BYTES = 1 << 20
 
 
 def container_of(found: Pod) -> str:
-    """Return the name of the container whose log counts as the pod's log."""
+    """Return the name of the container whose log is shown as the pod's log."""
     return object_names.TASK if found.labels.get(object_names.PART) == object_names.AGENT else object_names.OWNER
 
 
 def query_of(found: Pod, *, since: float | None, lines: int | None) -> Mapping[str, str]:
-    """Return the query for a pod's log.
+    """Return the query parameters for a pod's log.
 
-    `since`: seconds since the epoch, rounded down. `lines`: number of last lines.
+    `since`: time of the first line, in seconds since the epoch, rounded down. `lines`: number of last lines.
     """
     query = {"container": container_of(found), "timestamps": "true"}
     if since is not None:
@@ -243,7 +247,7 @@ def query_of(found: Pod, *, since: float | None, lines: int | None) -> Mapping[s
 
 
 def lines_in(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Join blocks and yield whole lines with their line ends; the last line may lack one."""
+    """Join blocks of bytes and yield whole lines with their line ends. The last line may have no line end."""
     rest = b""
     for block in blocks:
         *lines, rest = (rest + block).split(b"\n")
@@ -257,7 +261,7 @@ def lines_in(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def timed(line: bytes) -> tuple[int | None, bytes]:
-    """Split off the time, in nanoseconds since the epoch; None: the line has none."""
+    """Split a line into its time, in nanoseconds since the epoch, and its text. The time may be missing (None)."""
     moment, space, text = line.partition(b" ")
     at = _nanoseconds(moment.rstrip(b"\n").decode("ascii", "replace"))
     return (at, text) if at is not None and (space or moment.endswith(b"\n")) else (None, line)
@@ -265,7 +269,9 @@ def timed(line: bytes) -> tuple[int | None, bytes]:
 
 @lru_cache(maxsize=64)
 def _seconds(text: str) -> int:
-    """Parse a time to whole seconds since the epoch. Cached, because many lines share a second. Raises ValueError."""
+    """Parse a time to whole seconds since the epoch. Results are cached, because many lines have the same second.
+    Raises ValueError.
+    """
     return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 
 

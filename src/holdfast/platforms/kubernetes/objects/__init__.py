@@ -1,1 +1,1 @@
-"""Build the Kubernetes objects of a job, and interpret the API server's records. Nothing is sent in this folder."""
+"""Build the Kubernetes objects of a job, and parse the API server's records. This folder sends nothing."""

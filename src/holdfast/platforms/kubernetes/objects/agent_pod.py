@@ -10,7 +10,7 @@ from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape, resources_of
 from holdfast.platforms.kubernetes.objects.pod_template import merged
 
-#: Time for an agent to exit after its workers' grace period, in seconds.
+#: Time for an agent to exit after the end of its workers' grace period, in seconds.
 END_S = 30
 
 EXCHANGE_VOLUME = "holdfast-exchange"
@@ -19,7 +19,7 @@ JOB_VOLUME = "holdfast-job"
 HOME_VOLUME = "holdfast-home"
 SHM_VOLUME = "holdfast-shm"
 
-#: Security settings for containers of the holdfast image, which need no privileges.
+#: Security settings for containers that run holdfast's image, since holdfast needs no privileges.
 HARMLESS: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -28,7 +28,7 @@ HARMLESS: Mapping[str, Any] = {
 
 
 class OwnersJob(Noun, frozen=True, kw_only=True):
-    """The Job of the owner's pod. All other objects of the job belong to it."""
+    """The Job that runs the owner's pod. All other objects of the job belong to this Job."""
 
     name: str
     uid: str
@@ -37,8 +37,8 @@ class OwnersJob(Noun, frozen=True, kw_only=True):
     def reference(self) -> dict[str, Any]:
         """The owner reference for the job's other objects.
 
-        It is not a controller's reference, because the Job's controller would count agents' pods as its own.
-        `blockOwnerDeletion` is left out: it needs a right on the Job that a namespaced role may lack.
+        The reference does not set `controller`, because the Job's controller would then count agents' pods as its own.
+        It does not set `blockOwnerDeletion`, because that needs a right on the Job that a namespaced role may lack.
         """
         return {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": self.uid}
 
@@ -46,10 +46,10 @@ class OwnersJob(Noun, frozen=True, kw_only=True):
 def pod(
     plan: PodPlan, index: int, generation: int = 0, *, job: OwnersJob | None = None, avoid: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the pod of node `index`. `generation`: how many pods the node has had before.
+    """Return the pod of node `index`.
 
-    `avoid`: names of Kubernetes nodes on which it must not run. `job` None: for a dry run or for validation by the API
-    server. Raises IndexError.
+    `generation`: how many pods the node has had before. `avoid`: names of Kubernetes nodes on which the pod must not
+        run. `job`: the owner's Job; None for a dry run, or for validation by the API server. Raises IndexError.
     """
     shape = plan.shape(index)
     metadata: dict[str, Any] = {
@@ -155,20 +155,20 @@ def _spec(plan: PodPlan, shape: PodShape, index: int) -> dict[str, Any]:
 
 
 def key_volume(name: str) -> dict[str, Any]:
-    """Return the volume with the job's key. Containers of every user can read it, but only in this pod.
+    """Return the volume with the job's key. Any user in this pod can read the file.
 
-    With mode 0400 only root could read it. A group that may read it (fsGroup) would also get the user's volumes.
+    With mode 0400 only root could read it. Access through a group (fsGroup) would also change the user's volumes.
     """
     return {"name": KEY_VOLUME, "secret": {"secretName": object_names.key_secret(name), "defaultMode": 0o444}}
 
 
 def secrets_file(plan: PodPlan) -> dict[str, str]:
-    """Return the variable with the path of the job file's `secrets`, if it has any."""
+    """Return the variable with the path of the job file's `secrets`; empty if the job has no secrets."""
     return {object_names.SECRETS_FILE: f"{object_names.KEY_DIR}/{object_names.SECRETS}"} if plan.secrets else {}
 
 
 def of_the_pod() -> list[dict[str, Any]]:
-    """Return variables that Kubernetes fills with the pod's own name, uid, namespace and node."""
+    """Return variables that Kubernetes fills with the pod's name, uid, namespace and node."""
     fields = {
         object_names.POD: "metadata.name",
         object_names.POD_UID: "metadata.uid",
@@ -200,9 +200,10 @@ def _resources(asked: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _elsewhere(affinity: Mapping[str, Any], avoid: Sequence[str]) -> dict[str, Any]:
-    """Return the affinity with `avoid` excluded. Its terms are alternatives, so each of them gets the exclusion.
+    """Return the affinity with the nodes `avoid` excluded.
 
-    Nodes are matched by their Kubernetes name, because the host name's label may differ from it.
+    The affinity's terms are alternatives, so each term gets the exclusion. Nodes are matched by their Kubernetes name,
+    because the label with the host name may differ from it.
     """
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in dict.fromkeys(avoid)]
     node = dict(affinity.get("nodeAffinity") or {})
@@ -216,9 +217,9 @@ def _elsewhere(affinity: Mapping[str, Any], avoid: Sequence[str]) -> dict[str, A
 
 
 def rather_elsewhere(spec: dict[str, Any], nodes: Sequence[str]) -> None:
-    """Prefer nodes other than these.
+    """Make the pod's spec prefer other nodes than `nodes`.
 
-    The previous pod's node has just stopped answering, and may still count as ready.
+    `nodes` has the node of the previous pod: it has just stopped answering, and Kubernetes may still call it ready.
     """
     affinity = dict(spec.get("affinity") or {})
     node = dict(affinity.get("nodeAffinity") or {})

@@ -1,7 +1,8 @@
 """Pods, nodes and events from the API server, reduced to the fields that holdfast uses.
 
-Valid for Kubernetes 1.20 to 1.37: a field that is missing or has the wrong type becomes empty. Texts come from other
-programs, and are made one line. Times are from the cluster's clocks; compare them only with each other.
+The parsers work for Kubernetes 1.20 to 1.37. A field that is missing or has the wrong type becomes empty. Texts come
+from other programs, so line breaks in them are removed. Times come from the cluster's clocks; compare them only with
+each other.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 from holdfast.model.noun_base import Noun
 from holdfast.safe_text import one_line
 
-#: Length limit of one text.
+#: Length limit of one text, in characters.
 WORDS = 1000
 #: Length limit of a termination message, which may be JSON. The kubelet keeps no more.
 MOST_MESSAGE = 4096
 
 
 class PodPhase(enum.StrEnum):
-    """A pod's phase."""
+    """A pod's phase, as in its status."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -31,7 +32,7 @@ class PodPhase(enum.StrEnum):
 
 
 class Condition(Noun, frozen=True, kw_only=True):
-    """A condition of a pod or a node."""
+    """One condition of a pod or a node."""
 
     #: Type of the condition: `PodScheduled`, `DisruptionTarget`, `Ready`.
     kind: str
@@ -46,7 +47,7 @@ class Condition(Noun, frozen=True, kw_only=True):
 
 
 class ContainerEnd(Noun, frozen=True, kw_only=True):
-    """How a container ended."""
+    """The status of a container that has ended."""
 
     code: int
     signal: int = 0
@@ -57,13 +58,15 @@ class ContainerEnd(Noun, frozen=True, kw_only=True):
 
 
 class Container(Noun, frozen=True, kw_only=True):
-    """One container of a pod. None of `waiting`, `running`, `end` is set: its node has not reported yet."""
+    """One container of a pod. If `waiting`, `running` and `end` are all unset, its node has not reported the container
+    yet.
+    """
 
     name: str
     image: str = ""
-    #: Reason for waiting: `ImagePullBackOff`, `PodInitializing`.
+    #: Why the container waits: `ImagePullBackOff`, `PodInitializing`.
     waiting: str = ""
-    #: Message for `waiting`.
+    #: Kubernetes' message about the reason in `waiting`.
     message: str = ""
     running: bool = False
     end: ContainerEnd | None = None
@@ -79,25 +82,25 @@ class Pod(Noun, frozen=True, kw_only=True):
     namespace: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    #: The resourceVersion; it can only be compared for equality.
+    #: The pod's resourceVersion. Two versions can only be compared for equality.
     version: str = ""
-    #: Name of the pod's node; empty: the scheduler has not chosen a node.
+    #: Name of the pod's node; empty if the scheduler has not chosen one.
     node: str = ""
     phase: PodPhase = PodPhase.UNKNOWN
     #: Reason of the pod's status: `Evicted`, `NodeLost`, `Preempting`.
     reason: str = ""
     message: str = ""
-    #: The pod is being deleted. Its record exists until its node reports the end.
+    #: Whether the pod is being deleted. The record stays until the pod's node reports the end of its containers.
     deleting: bool = False
     delete_grace_s: float | None = None
     conditions: tuple[Condition, ...] = ()
-    #: The init containers.
+    #: The pod's init containers.
     prepares: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
 
     @property
     def over(self) -> bool:
-        """Whether all its containers have ended for good."""
+        """Whether all of the pod's containers have ended for good."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
     def condition(self, kind: str) -> Condition | None:
@@ -122,16 +125,16 @@ class ClusterNode(Noun, frozen=True, kw_only=True):
 
 
 class Event(Noun, frozen=True, kw_only=True):
-    """A Kubernetes event about an object."""
+    """A Kubernetes event, which reports something about one object."""
 
     uid: str = ""
     #: Reason: `FailedScheduling`, `Preempted`, `TaintManagerEviction`.
     reason: str = ""
     message: str = ""
-    #: Kind of the object.
+    #: Kind of the object that the event is about.
     kind: str = ""
     name: str = ""
-    #: The object's uid.
+    #: Uid of the object that the event is about.
     of: str = ""
     count: int = 1
     at: float = 0.0
@@ -194,7 +197,7 @@ def event(item: Any) -> Event:
 
 
 def api_time(text: str) -> float:
-    """Return the seconds since the epoch of `2026-11-22T21:30:00Z`; 0 if the text is no time."""
+    """Parse a time such as `2026-11-22T21:30:00Z` to seconds since the epoch. Return 0 if the text is no time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -207,7 +210,7 @@ def _container(status: Any, images: Mapping[str, str]) -> Container:
     name = _text(status, "name")
     return Container(
         name=name,
-        # The status has the resolved name of the image, but the user knows the name in the spec.
+        # The status contains the resolved name of the image. Users know the name from the spec.
         image=images.get(name) or _text(status, "image"),
         waiting=_text(waiting, "reason"),
         message=_text(waiting, "message"),

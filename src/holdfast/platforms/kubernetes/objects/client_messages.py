@@ -1,4 +1,4 @@
-"""The messages between the owner and its Kubernetes client process, one line of JSON each."""
+"""The messages between the owner and its Kubernetes client process. Each message is one line of JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.model.noun_base import Message
 
-#: Limit of one line. An object has at most about 1.5 MiB, and a page of a list has 100 objects.
+#: Limit of one line, in bytes. An object has at most about 1.5 MiB, and a page of a list has up to 100 objects.
 MOST_LINE_BYTES = 24 << 20
 
 
@@ -18,7 +18,7 @@ class ApiTrouble(enum.StrEnum):
     NONE = "none"
     #: The API server does not answer, is overloaded, or is shutting down.
     AWAY = "away"
-    #: The request reached its time limit.
+    #: The server did not answer within the request's time limit.
     SLOW = "slow"
     #: The service account has no permission (401, 403).
     REFUSED = "refused"
@@ -36,12 +36,12 @@ class ApiTrouble(enum.StrEnum):
     FAILED = "failed"
 
 
-#: Failures that a later try may not have.
+#: Kinds of failure that may go away if the request is repeated later.
 TEMPORARY = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW})
 
 
 class Method(enum.StrEnum):
-    """The HTTP method."""
+    """The HTTP method of a request."""
 
     GET = "GET"
     POST = "POST"
@@ -59,7 +59,7 @@ class ObjectChange(enum.StrEnum):
 
 
 class Call(Message, frozen=True, kw_only=True):
-    """One request to the API server. The client does not retry it."""
+    """One request to the API server. The client process does not retry it."""
 
     #: Number of the request; the answer repeats it.
     number: int
@@ -72,32 +72,32 @@ class Call(Message, frozen=True, kw_only=True):
 
 
 class Follow(Message, frozen=True, kw_only=True):
-    """List these objects, then watch them until `Drop`. The client resumes a broken watch."""
+    """A request to list objects, then to watch them until `Drop`. The client process resumes a broken watch."""
 
     number: int
     path: str
-    #: Query parameters, such as selectors.
+    #: Query parameters of the list and the watch, such as selectors.
     query: Mapping[str, str] = {}
 
 
 class Drop(Message, frozen=True, kw_only=True):
-    """End the request or watch with this number."""
+    """A request to end the call or the watch with this number."""
 
     number: int
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """The answer to `Call`."""
+    """The answer to a `Call`."""
 
     number: int
-    #: HTTP status; 0: there was no answer.
+    #: HTTP status; 0 if no answer came.
     status: int = 0
     #: The object, if the request succeeded.
     body: Any = None
-    #: Kubernetes' reason for a failure: `AlreadyExists`.
+    #: Kubernetes' reason for a failure, such as `AlreadyExists`.
     reason: str = ""
     trouble: ApiTrouble = ApiTrouble.NONE
-    #: The failure with Kubernetes' message, as a clause.
+    #: Description of the failure, with Kubernetes' message, as a clause.
     said: str = ""
 
     @property
@@ -108,7 +108,7 @@ class Answered(Message, frozen=True, kw_only=True):
 class Listed(Message, frozen=True, kw_only=True):
     """A page of a list, in answer to `Follow`.
 
-    The first page makes earlier lists and changes of this watch obsolete.
+    The first page of a list replaces all objects that earlier messages of this watch have reported.
     """
 
     number: int
@@ -118,7 +118,7 @@ class Listed(Message, frozen=True, kw_only=True):
 
 
 class Changed(Message, frozen=True, kw_only=True):
-    """An object of a `Follow` has changed since the list."""
+    """A change of one object of a `Follow` after the list."""
 
     number: int
     change: ObjectChange
@@ -126,9 +126,9 @@ class Changed(Message, frozen=True, kw_only=True):
 
 
 class Unseen(Message, frozen=True, kw_only=True):
-    """The objects of a `Follow` cannot be watched at the moment.
+    """A report that the objects of a `Follow` cannot be watched at the moment.
 
-    The client retries; then `Listed` or `Changed` follows.
+    The client process retries. `Listed` or `Changed` follows after a success.
     """
 
     number: int

@@ -1,8 +1,8 @@
 """Read a Kubernetes server's discovery documents, and choose the scheduler that places all pods of a gang at once.
 
 The order of choice is: Kueue, if a queue is set; the default scheduler's PodGroup (`scheduling.k8s.io`, from 1.36 on,
-or its predecessor Workload in 1.35); coscheduling; Volcano. Without any of them the gang itself waits for all of its
-pods, and pods that have started hold their resources meanwhile.
+or its predecessor Workload in 1.35); coscheduling; Volcano. If the cluster has none of them, the gang waits until all
+its pods have started. Pods that have started hold their resources meanwhile.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ NATIVE, KUEUE, COSCHEDULING, VOLCANO = (
     "scheduling.volcano.sh",
 )
 GROUPS = (NATIVE, KUEUE, COSCHEDULING, VOLCANO)
-#: From this version on a server has `podFailurePolicy`, unless its administrator has disabled it.
+#: First Kubernetes version whose servers support `podFailurePolicy`, unless an administrator has disabled it.
 _FAILURE_POLICY = (1, 26)
-#: How long coscheduling waits for a whole group before it releases the resources, in seconds.
+#: How long coscheduling waits for all pods of a group before it releases their resources, in seconds.
 SCHEDULE_S = 600
 
 
 class ServerCapabilities(Noun, frozen=True, kw_only=True):
     """The features of a server."""
 
-    #: Major and minor version; zeros: unknown, treated as a recent one.
+    #: Major and minor version of the server. Zeros mean unknown; such a server is treated as a recent one.
     version: tuple[int, int] = (0, 0)
-    #: Group and version to its resources: `{"scheduling.k8s.io/v1alpha2": ("podgroups", "workloads")}`.
+    #: Maps each group and version to its resources: `{"scheduling.k8s.io/v1alpha2": ("podgroups", "workloads")}`.
     kinds: dict[str, tuple[str, ...]] = {}
 
     @property
@@ -41,24 +41,26 @@ class ServerCapabilities(Noun, frozen=True, kw_only=True):
         return self.version == (0, 0) or self.version >= _FAILURE_POLICY
 
     def having(self, group: str, resource: str) -> str:
-        """Return the group's most stable version that has the resource, as `group/version`; empty: none has."""
+        """Return the group's most stable version that has the resource, as `group/version`. Return "" if no version has
+        it.
+        """
         found = [each for each in self.kinds if each.startswith(f"{group}/") and resource in self.kinds[each]]
         return max(found, key=_stability, default="")
 
 
 class GangScheduler(Noun, frozen=True, kw_only=True):
-    """The scheduler that places the pods, and the objects that it needs."""
+    """The scheduler that places the pods of a gang, and the Kubernetes objects that this scheduler needs."""
 
     together: GangPlacement = GangPlacement()
     objects: tuple[dict[str, Any], ...] = ()
-    #: Scheduler name for the pods; empty: the default one, or the user's choice.
+    #: Name of the scheduler in the pods' specs. Empty means the default scheduler, or the one that the user sets.
     scheduler: str = ""
-    #: A line about the choice for the user.
+    #: A line for the user that explains the choice.
     note: str = ""
 
 
 def version_of(document: Any) -> tuple[int, int]:
-    """Return the version in a `/version` document; zeros if it has none."""
+    """Parse the version in a `/version` document. Return zeros if the document has none."""
     if not isinstance(document, Mapping):
         return 0, 0
     numbers = [re.match(r"[0-9]+", str(document.get(key, ""))) for key in ("major", "minor")]
@@ -95,9 +97,10 @@ def _stability(group_version: str) -> tuple[int, int, int]:
 def choose(
     server: ServerCapabilities, *, name: str, namespace: str, pods: int, queue: str = "", asked: str = "auto"
 ) -> GangScheduler:
-    """Choose the scheduler that places the pods of a gang at once. `asked`: the user's choice.
+    """Choose the scheduler that places the pods of a gang at once.
 
-    `pods`: minimum number of pods of the gang. Raises ValueError if the cluster lacks the user's choice.
+    `asked`: the scheduler that the user requests. `pods`: minimum number of pods of the gang. Raises ValueError if the
+        cluster does not have the requested scheduler.
     """
     if asked == "none":
         return GangScheduler(note="the gang waits for all of its pods itself, as `gang: none` says")
@@ -129,7 +132,7 @@ def _kueue(server: ServerCapabilities, name: str, _: str, pods: int, queue: str)
 
 
 def _native(server: ServerCapabilities, name: str, namespace: str, pods: int, _: str) -> GangScheduler | None:
-    """Use the default scheduler's PodGroup, or its predecessor Workload; None: the server has neither."""
+    """Choose the default scheduler's PodGroup, or its predecessor Workload. Return None if the server has neither."""
     note = f"the scheduler of Kubernetes places the {pods} pods at once (PodGroup {name})"
     if version := server.having(NATIVE, "podgroups"):
         group = _object(version, "PodGroup", name, namespace, {"schedulingPolicy": {"gang": {"minCount": pods}}})
@@ -186,7 +189,7 @@ _LACKS = {
 
 
 def path(manifest: Mapping[str, Any], *, named: bool = False) -> str:
-    """Return the API path for the object's creation; with `named`, the path of the object itself."""
+    """Return the API path for creating the object. With `named`, return the path of the object itself."""
     version, meta = str(manifest["apiVersion"]), manifest["metadata"]
     start = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = f"{str(manifest['kind']).lower()}s"

@@ -1,7 +1,7 @@
 """Build the objects of a job other than its agents' pods, as plain mappings for the API server.
 
-Only stable kinds are used (v1, batch/v1, rbac.authorization.k8s.io/v1), valid from Kubernetes 1.20 on. A newer field is
-left out if the server lacks it.
+All kinds used are stable (v1, batch/v1, rbac.authorization.k8s.io/v1) and exist since Kubernetes 1.20. Newer fields are
+left out if the server does not support them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 class OwnerPodSpec(Noun, frozen=True, kw_only=True):
-    """The settings of the owner's objects."""
+    """The settings for the owner's pod and its related objects."""
 
     plan: PodPlan
     #: The contents of the job file.
@@ -39,28 +39,30 @@ class OwnerPodSpec(Noun, frozen=True, kw_only=True):
     key: str
     #: The values of the job file's `secrets`, by name.
     secrets: dict[str, str] = {}
-    #: Further options of `holdfast run`.
+    #: Further command-line options for `holdfast run`.
     words: tuple[str, ...] = ()
-    #: An existing service account with the needed rights; empty: the job gets an account of its own.
+    #: Name of an existing service account that has the owner's rights. If empty, the job creates one.
     service_account: str = ""
-    #: How many pods of the owner may be lost.
+    #: How many of the owner's pods may be lost before the job fails.
     retries: int = 6
-    #: Delay after the job's end until Kubernetes deletes it, in seconds; None: it is kept.
+    #: Delay between the job's end and its deletion by Kubernetes, in seconds; None: Kubernetes keeps the job.
     keep_s: int | None = None
     cpus: str = "100m"
     memory: str = "256Mi"
     template: dict[str, Any] = {}
-    #: Whether the server knows `podFailurePolicy`.
+    #: Whether the server supports `podFailurePolicy`.
     pod_failure_policy: bool = True
-    #: The gang scheduler's objects.
+    #: The objects that the gang scheduler needs.
     groups: tuple[dict[str, Any], ...] = ()
 
     def __repr__(self) -> str:
-        return f"Owner({self.plan.name})"  # keep the key and the secrets out of logs
+        return f"Owner({self.plan.name})"  # show no key and no secrets, because the text may get into logs
 
 
 def manifests(owner: OwnerPodSpec) -> list[dict[str, Any]]:
-    """Return all objects in the order of creation. The Job is last, because its pod needs the others."""
+    """Return all objects of the job in the order of their creation. The Job comes last, because its pod needs the
+    others.
+    """
     plan = owner.plan
     found = [_secret(owner), _job_config(owner), _state_config(plan), _service(plan)]
     if not owner.service_account:
@@ -102,7 +104,7 @@ def _job_config(owner: OwnerPodSpec) -> dict[str, Any]:
 
 
 def _state_config(plan: PodPlan) -> dict[str, Any]:
-    """Return an empty ConfigMap for the state, so that the owner needs no right to create one."""
+    """Return an empty ConfigMap for the job's state. With it the owner needs no right to create ConfigMaps."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -118,7 +120,7 @@ def _service(plan: PodPlan) -> dict[str, Any]:
         "metadata": _meta(plan, plan.name),
         "spec": {
             "clusterIP": "None",
-            # Agents must reach an owner that is not ready yet: it becomes ready only after they connect.
+            # Agents must reach the owner before it is ready, because it becomes ready only after they have connected.
             "publishNotReadyAddresses": True,
             "selector": object_names.labels(plan.name, object_names.OWNER),
             "ports": [{"name": "owner", "port": object_names.PORT, "targetPort": object_names.PORT, "protocol": "TCP"}],
@@ -136,7 +138,7 @@ def _service_account(plan: PodPlan) -> dict[str, Any]:
 
 
 def rules(name: str) -> list[dict[str, Any]]:
-    """Return the owner's rights in its namespace: agents' pods, its state, events, and its own Job."""
+    """Return the rules of the owner's Role: access to agents' pods, its state, events, and its own Job."""
     return [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
         {
@@ -195,8 +197,8 @@ def _job(owner: OwnerPodSpec) -> dict[str, Any]:
 def failure_policy() -> dict[str, Any]:
     """Return the Job's failure policy.
 
-    A final verdict fails the Job at once. An eviction of the owner's pod does not count as a failure. Any other exit is
-    retried. Servers up to 1.28 require the empty list.
+    An exit with a final verdict fails the Job at once. An eviction of the owner's pod does not count as a failure.
+    After any other exit Kubernetes starts another pod. Servers up to 1.28 require the empty list.
     """
     ends = {
         "containerName": OWNER_CONTAINER,
@@ -269,13 +271,15 @@ def _pod_spec(owner: OwnerPodSpec) -> dict[str, Any]:
 
 
 def over(plan: PodPlan) -> list[str]:
-    """Return the options that tell `holdfast run` about the nodes."""
+    """Return the options of `holdfast run` for the number of nodes and spares."""
     nodes = str(plan.nodes) if plan.least in (0, plan.nodes) else f"{plan.least}:{plan.nodes}"
     return ["--nnodes", nodes, *(["--spares", str(plan.spares)] if plan.spares else [])]
 
 
 def _twenty(cpus: str) -> str:
-    """Return a CPU limit of 20 times the request. The request is for quiet hours; a start needs far more."""
+    """Return 20 times the CPU request as the CPU limit. An owner at rest needs little CPU, but its start needs far
+    more.
+    """
     return f"{int(cpus[:-1]) * 20}m" if cpus.endswith("m") and cpus[:-1].isdigit() else cpus
 
 

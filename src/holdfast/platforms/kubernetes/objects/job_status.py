@@ -17,11 +17,11 @@ from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.safe_text import one_line
 from holdfast.untrusted import Malformed, json_as, json_leniently
 
-#: Key of the job's report in the state ConfigMap.
+#: Key in the state ConfigMap under which the job's report is stored.
 REPORT = "report.json"
 MOST_PLAN_BYTES = 1 << 20
 MOST_EVENTS = 20
-#: Limit of a termination message in bytes. The kubelet cuts longer ones.
+#: Limit of a termination message, in bytes. The kubelet cuts longer messages.
 MOST_MESSAGE_BYTES = 4096
 
 
@@ -33,12 +33,12 @@ class ClusterJobState(enum.StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    #: The job's objects are being deleted.
+    #: Kubernetes is deleting the job's objects.
     ENDING = "ending"
 
 
 class ClusterJob(Noun, frozen=True, kw_only=True):
-    """One job in a cluster."""
+    """The status of one job in a cluster."""
 
     #: Name of the job's objects.
     name: str
@@ -48,29 +48,29 @@ class ClusterJob(Noun, frozen=True, kw_only=True):
     #: Creation time, in seconds since the epoch.
     created: float
     ended: float | None = None
-    #: Final code from the owner's report; without one, the exit status of the owner's last container.
+    #: The code in the owner's report. If there is no report, the exit status of the owner's last container.
     code: int | None = None
     phrase: str = ""
-    #: Why the job has ended, or why it waits.
+    #: Why the job has ended, or why it waits, as a clause.
     said: str = ""
     #: The owner's newest pod.
     owner: Pod | None = None
     #: Agents' pods, sorted by node and generation.
     pods: tuple[Pod, ...] = ()
-    #: Planned number of pods; 0: unknown.
+    #: Number of pods that the plan has; 0 if unknown.
     nodes: int = 0
     running: int = 0
-    #: The last attempt that the owner has recorded; 0: none yet.
+    #: Number of the last attempt that the owner has recorded; 0 if it has recorded none.
     attempt: int = 0
 
 
 def job_seen(
     job: Mapping[str, Any], pods: Iterable[Any], plan: PodPlan | None = None, header: Header | None = None
 ) -> ClusterJob:
-    """Derive a job's status.
+    """Derive a job's status from its objects.
 
     `job`: the Job from the API server. `pods`: pods with the job's label. `header`: the header of the owner's saved
-    state.
+        state.
     """
     meta, status = job.get("metadata") or {}, job.get("status") or {}
     found = [(str((each.get("metadata") or {}).get("creationTimestamp") or ""), pod(each)) for each in pods]
@@ -121,7 +121,7 @@ def _waits(job: Mapping[str, Any], owner: Pod | None) -> str:
 
 
 def _before(owner: Pod) -> str:
-    """Return why the owner does not run."""
+    """Return why the owner's pod does not run."""
     if why := waits(owner):
         return why
     code, phrase, words = verdict(owner)
@@ -130,7 +130,7 @@ def _before(owner: Pod) -> str:
 
 
 def is_over(job: Mapping[str, Any]) -> bool:
-    """Whether a Job has succeeded or failed."""
+    """Whether a Kubernetes Job has succeeded or failed."""
     return _end(job.get("status") or {})[1] is not None
 
 
@@ -175,7 +175,7 @@ def verdict(owner: Pod | None) -> tuple[int | None, str, str]:
 
 
 def termination_message(report: JobReport) -> bytes:
-    """Return a report as a termination message, for `verdict` and for `kubectl describe pod`."""
+    """Encode a report as a termination message. `verdict` decodes it, and `kubectl describe pod` prints it."""
     why = report.report
     rank = {"rank": why.first.rank, "node": why.first.node} if why.first is not None else {}
     whole: dict[str, Any] = {
@@ -193,14 +193,15 @@ def termination_message(report: JobReport) -> bytes:
     for key in ("solution", "reason", "solution", "reason"):
         over = len(msgspec.json.encode(whole)) - MOST_MESSAGE_BYTES
         if over > 0:
-            # Cutting `over` characters is enough: each takes at least one byte in JSON. A shorter text is emptied.
+            # Each removed character shortens the JSON by at least one byte, so removing `over` characters is enough. A
+            # shorter text becomes empty.
             text = str(whole[key])
             whole[key] = text[: max(len(text) - over, 0)] if len(text) > over else ""
     return msgspec.json.encode(whole)
 
 
 def waits(found: Pod) -> str:
-    """Return why a pod has not started, in Kubernetes' words; empty: it has."""
+    """Return why a pod has not started, in Kubernetes' words. Return "" if the pod has started."""
     if found.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
         return ""
     placed = found.condition("PodScheduled")
@@ -216,7 +217,7 @@ def waits(found: Pod) -> str:
 
 
 def pod_in_words(found: Pod) -> str:
-    """Describe the state of an agent's pod."""
+    """Describe the state of an agent's pod in words."""
     if found.deleting:
         return "is being deleted"
     if why := waits(found):
@@ -235,7 +236,7 @@ def newest(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def plan_of(config: Any) -> PodPlan | None:
-    """Parse the plan in a job's ConfigMap; None: missing or invalid."""
+    """Parse the plan in a job's ConfigMap. Return None if the plan is missing or invalid."""
     text = ((config or {}).get("data") or {}).get(object_names.PLAN_FILE) if isinstance(config, Mapping) else None
     try:
         return json_as(text, PodPlan, most_bytes=MOST_PLAN_BYTES) if isinstance(text, str) else None
@@ -244,7 +245,7 @@ def plan_of(config: Any) -> PodPlan | None:
 
 
 def placement(plan: PodPlan) -> str:
-    """Describe how the job's pods are placed."""
+    """Describe how the job's pods are placed, in words."""
     if plan.together.kind:
         return f"{plan.together.kind} places the {plan.nodes} pods at once"
     if plan.nodes > 1:
@@ -253,7 +254,7 @@ def placement(plan: PodPlan) -> str:
 
 
 def rank_at(plan: PodPlan, rank: int) -> tuple[int, int] | None:
-    """Return the index of a rank's pod and the number of workers in it; None: there is no such rank."""
+    """Return the index of a rank's pod and the number of workers in this pod. Return None if there is no such rank."""
     index = 0
     for shape in plan.shapes:
         if rank < shape.pods * shape.workers:
@@ -264,5 +265,5 @@ def rank_at(plan: PodPlan, rank: int) -> tuple[int, int] | None:
 
 
 def events_seen(items: Iterable[Any]) -> list[Event]:
-    """Return the last events, sorted by time."""
+    """Parse the events, sort them by time, and return the last ones."""
     return sorted(map(event, items), key=lambda each: each.at)[-MOST_EVENTS:]

@@ -1,4 +1,4 @@
-"""Validate the user's Kubernetes settings: options, a job file's `kubernetes:` section and settings files."""
+"""Validate the user's Kubernetes settings from options, a job file's `kubernetes:` section and settings files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.platforms.kubernetes.objects.pod_template import template_refusal
 
 
 class KubernetesValue(Noun, frozen=True, kw_only=True):
-    """One value and its origin, for messages: "--namespace", "job file train.yaml: `kubernetes.namespace`"."""
+    """One value with its origin for messages: "--namespace", "job file train.yaml: `kubernetes.namespace`"."""
 
     value: Any
     origin: str
@@ -22,7 +22,7 @@ class KubernetesValue(Noun, frozen=True, kw_only=True):
 
 
 class KubernetesKey(Noun, frozen=True, kw_only=True):
-    """A key of the `kubernetes:` section."""
+    """One key of the `kubernetes:` section."""
 
     key: str
     #: Description for the documentation's table of keys.
@@ -33,7 +33,7 @@ class KubernetesKey(Noun, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
 
 
-#: Keys in the order of the documentation.
+#: All keys, in the order in which the documentation lists them.
 # fmt: off
 OWN: tuple[KubernetesKey, ...] = (
     KubernetesKey(key="namespace", what="the namespace; unless given the one of the kubeconfig's context, or of the pod", expected="a name of small letters, digits and `-`, at most 63", judge="label", also=("ns",)),
@@ -77,7 +77,7 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
     """A job's validated Kubernetes options."""
 
     values: dict[str, Any] = {}
-    #: The origin of each key's value, for messages about Kubernetes' errors.
+    #: The origin of each key's value, for messages about errors from Kubernetes.
     origins: dict[str, str] = {}
 
     def text(self, key: str) -> str:
@@ -89,7 +89,7 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> PodSizes:
-        """The requested sizes of pods."""
+        """The pod sizes that the user requests."""
         nodes = self.values.get("nodes")
         roles: dict[str, dict[str, Any]] = self.values.get("roles") or {}
         return PodSizes(
@@ -107,7 +107,7 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def least(self) -> int:
-        """The gang's minimum number of pods; 0: the gang needs all."""
+        """The minimum number of pods for the gang; 0 if the gang needs all of its pods."""
         nodes = self.values.get("nodes")
         return nodes[0] if nodes and nodes[0] < nodes[1] else 0
 
@@ -147,7 +147,7 @@ def _own(name: str, given: KubernetesValue) -> KubernetesKey:
     key = name.strip().lstrip("-").replace("-", "_")
     if key in BY_KEY:
         return BY_KEY[key]
-    import difflib  # needed only for a mistake
+    import difflib  # the import is needed only after a mistake
 
     near = difflib.get_close_matches(key.lower(), BY_KEY, n=1, cutoff=0.6)
     meant = f"; did you mean `{near[0]}`?" if near else ""

@@ -1,8 +1,8 @@
-"""Mark a node that a person must check with a taint, and an annotation with the reason.
+"""Mark a node that a person must check with a taint, and with an annotation that has the reason.
 
-A taint's value is limited to 63 simple characters, so it has only the job's name. The reason is in an annotation, which
-`kubectl describe node` also prints. Others' taints are never changed: each patch sends the whole list together with the
-resource version at which it was read. If the list has changed meanwhile, the server refuses the patch.
+A taint's value is limited to 63 simple characters, so it has only the job's name. `kubectl describe node` prints the
+annotation too. Taints of others are never changed. Each patch contains the whole list of taints and the resource
+version at which the list was read. If the list has changed meanwhile, the server rejects the patch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 from holdfast.model.noun_base import Noun
 
 KEY = "holdfast.io/held"
-#: No new pod is placed on the node. Running pods stay, and the gang decides about its own pods.
+#: The taint's effect. Kubernetes places no new pod on the node. Running pods stay, and the gang decides about its own
+#: pods.
 EFFECT = "NoSchedule"
 WHY = "holdfast.io/held-because"
-#: Characters of the reason that are kept.
+#: Length limit of the reason in the annotation, in characters.
 MOST_WHY = 1000
 
 
@@ -25,7 +26,7 @@ class HeldNode(Noun, frozen=True, kw_only=True):
     """A node that holdfast has tainted."""
 
     node: str
-    #: The job that tainted the node, as in the taint's value.
+    #: Name of the job that tainted the node, as the taint's value has it.
     job: str
     reason: str = ""
     #: Time of the taint, in Kubernetes' format.
@@ -38,7 +39,7 @@ def value_of(job: str) -> str:
 
 
 def held(node: Mapping[str, Any]) -> HeldNode | None:
-    """Return the hold on a node; None: it has no taint of holdfast's. `node`: the record from the API server."""
+    """Return holdfast's taint on a node; None if the node has no such taint. `node`: the record from the API server."""
     meta = node.get("metadata") or {}
     for taint in _taints(node):
         if taint.get("key") == KEY:
@@ -49,7 +50,7 @@ def held(node: Mapping[str, Any]) -> HeldNode | None:
 
 
 def hold_patch(node: Mapping[str, Any], job: str, reason: str) -> dict[str, Any] | None:
-    """Return the merge patch that taints a node; None if it has the taint already."""
+    """Return the merge patch that taints a node. Return None if the node has the taint already."""
     if held(node) is not None:
         return None
     taint = {"key": KEY, "value": value_of(job), "effect": EFFECT}
@@ -57,14 +58,14 @@ def hold_patch(node: Mapping[str, Any], job: str, reason: str) -> dict[str, Any]
 
 
 def free_patch(node: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the merge patch that removes holdfast's taint; None if there is none."""
+    """Return the merge patch that removes holdfast's taint. Return None if the node has no such taint."""
     if held(node) is None:
         return None
     return _patch(node, [taint for taint in _taints(node) if taint.get("key") != KEY], None)
 
 
 def by_hand(node: str, job: str) -> str:
-    """Return the kubectl command that sets the taint by hand."""
+    """Return the kubectl command with which a user can set the taint."""
     return f"kubectl taint nodes {node} {KEY}={value_of(job)}:{EFFECT}"
 
 
@@ -73,7 +74,9 @@ def free_by_hand(node: str) -> str:
 
 
 def rule() -> dict[str, Any]:
-    """Return the right that the owner's account needs. Nodes have no namespace, so the rule goes into a ClusterRole."""
+    """Return the RBAC rule that the owner's account needs. Nodes have no namespace, so the rule belongs into a
+    ClusterRole.
+    """
     return {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
 
 

@@ -1,4 +1,4 @@
-"""Names of a job's Kubernetes objects: labels, paths in a pod, variables."""
+"""Names for a job's Kubernetes objects: labels, paths in a pod, environment variables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 PLATFORM = "kubernetes"
 #: Port on which the owner's pod listens for agents.
 PORT = 29400
-#: Length limit of a job's name. A pod's name adds `-INDEX-GENERATION`, and as a host name it must not exceed 63.
+#: Length limit of a job's name. A pod's name adds `-INDEX-GENERATION`. As a host name it must not exceed 63 characters.
 MOST_NAME = 48
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -27,7 +27,7 @@ KUBERNETES_NODE = "HOLDFAST_NODE"
 IMAGE = "HOLDFAST_IMAGE"
 OWNER_ADDRESS = "HOLDFAST_OWNER"
 KEY_FILE = "HOLDFAST_JOB_KEY"
-#: An agent's index among the job's nodes, from 0. It determines the ranks.
+#: The variable with an agent's index among the job's nodes, from 0. The index determines the ranks.
 NODE_INDEX = "HOLDFAST_NODE_INDEX"
 #: The variable with the number of workers of an agent.
 SLOTS = "HOLDFAST_SLOTS"
@@ -40,28 +40,27 @@ KEY = "key"
 SECRETS = "secrets.json"
 SECRETS_FILE = "HOLDFAST_SECRETS"
 HOME = "/var/lib/holdfast"
-#: HOLDFAST_HOME: holdfast's own directory in the volume, because everyone in the pod may write to the volume itself.
+#: HOLDFAST_HOME in the pod: holdfast's own directory in the volume. Everyone in the pod may write to the volume itself.
 STATE = "/var/lib/holdfast/state"
 EXCHANGE = "/usr/local/pai"
 TERMINATION_LOG = "/dev/termination-log"
 
-#: The containers of an agent's pod.
+#: Names of the containers in an agent's pod.
 TASK, PREPARE = "task", "prepare"
-#: Exit status of the owner's container if the job failed for good, so that another pod would not help.
+#: Exit status of the owner's container for a job that failed for good, so that Kubernetes starts no other pod.
 #: `podFailurePolicy` depends on this value.
 DO_NOT_RETRY = 78
-#: holdfast's exit status for invalid usage. A retry would not help either.
+#: holdfast's exit status for invalid usage. Kubernetes starts no other pod after this status either.
 BAD_USAGE = 2
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
 def object_name(job: str) -> str:
-    """Return the name for a job's objects: lower-case letters, digits and `-`, a letter first, at most `MOST_NAME`
-    long.
+    """Return the name for a job's objects.
 
-    Names that differ only in capitals, or in `_` and `.`, become the same. A name that is cut gets a hash to stay
-    unique.
+    It has lower-case letters, digits and `-`, starts with a letter, and is at most `MOST_NAME` long. Two job names that
+    differ only in capitals, or in `_` and `.`, get the same name. A name that has to be cut gets a hash to stay unique.
     """
     name = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
     if not name or not name[0].isalpha():
@@ -72,7 +71,7 @@ def object_name(job: str) -> str:
 
 
 def is_label(text: str) -> bool:
-    """Whether the text is a valid namespace (a DNS label, RFC 1123)."""
+    """Whether the text is a valid namespace, which is a DNS label of RFC 1123."""
     return len(text) <= 63 and _LABEL.fullmatch(text) is not None
 
 
@@ -94,20 +93,20 @@ def state_config(name: str) -> str:
 
 
 def pod_name(name: str, index: int, generation: int = 0) -> str:
-    """Return the pod name for node `index`. `generation`: how many pods that node has had before."""
+    """Return the pod name for node `index`. `generation`: how many pods the node has had before."""
     return f"{name}-{index}-{generation}" if generation else f"{name}-{index}"
 
 
 def owner_address(name: str, namespace: str) -> str:
-    """Return the owner's address for agents. The headless service follows the owner to a new pod."""
+    """Return the address at which agents reach the owner. The headless service leads to the owner's newest pod."""
     return f"{name}.{namespace}.svc:{PORT}"
 
 
 def labels(name: str, part: str) -> dict[str, str]:
-    """Return the labels of a job's objects."""
+    """Return the labels for one of a job's objects."""
     return {MANAGED_BY: "holdfast", JOB: name, PART: part}
 
 
 def selector(name: str, part: str = "") -> str:
-    """Return a label selector for a job's objects."""
+    """Return a label selector that matches a job's objects."""
     return f"{JOB}={name},{PART}={part}" if part else f"{JOB}={name}"

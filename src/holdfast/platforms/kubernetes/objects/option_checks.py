@@ -73,7 +73,7 @@ def positive(value: Any, expected: str) -> int:
 
 def _nodes(value: Any, expected: str) -> tuple[int, int]:
     if isinstance(value, int) and not isinstance(value, bool) and value > 59:
-        # YAML 1.1 reads `1:30` as the number 90, in base 60.
+        # YAML 1.1 reads `1:30` as a number in base 60, which is 90.
         least, most = divmod(value, 60)
         raise BadOption(f"expected {expected}; a range stands in quotes: '{least}:{most}'; {value} pods: '{value}'")
     first, _, last = _plain(value, expected).partition(":")
@@ -115,7 +115,7 @@ def _tolerations(value: Any, expected: str) -> tuple[dict[str, Any], ...]:
 
 
 def _toleration(item: Any, expected: str) -> dict[str, Any]:
-    """Return a toleration from a mapping or from `KEY[=VALUE][:EFFECT]`."""
+    """Parse a toleration from a mapping or from `KEY[=VALUE][:EFFECT]`."""
     if isinstance(item, Mapping):
         return dict(item)
     said = re.fullmatch(

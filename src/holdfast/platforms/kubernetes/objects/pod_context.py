@@ -13,11 +13,12 @@ from holdfast.safe_files import read_file
 from holdfast.untrusted import Malformed, json_as
 from holdfast.version import __version__
 
-#: The variable in an agent's pod that has its order, without the key.
+#: The variable in an agent's pod that has the agent's settings, without the key.
 ORDER = "HOLDFAST_ORDER"
-#: The variable by which successive owner processes in one pod recognise the job's state as their own.
+#: The variable with a random token. By it a restarted owner process in the same pod knows that the job's state is its
+#: own.
 OWNER_TOKEN = "HOLDFAST_OWNER_TOKEN"
-#: The variable that overrides the mount path of the job's ConfigMap.
+#: The variable that overrides the path at which the job's ConfigMap is mounted.
 CONFIG = "HOLDFAST_CONFIG_DIR"
 MOST_PLAN_BYTES = 1 << 20
 
@@ -32,7 +33,7 @@ def in_owners_pod(environment: Mapping[str, str]) -> bool:
 
 
 def plan_here(environment: Mapping[str, str]) -> PodPlan:
-    """Read the plan of the job's pods, which `holdfast submit` wrote. Raises `BadUsage`."""
+    """Read the plan of the job's pods, a file that `holdfast submit` wrote. Raises `BadUsage`."""
     path = Path(environment.get(CONFIG) or object_names.CONFIG_DIR) / object_names.PLAN_FILE
     name, namespace = environment[object_names.JOB_NAME], environment.get(object_names.NAMESPACE, "default")
     hint = f"kubectl -n {namespace} get configmap {object_names.job_config(name)} -o yaml"
@@ -51,17 +52,17 @@ def plan_here(environment: Mapping[str, str]) -> PodPlan:
 
 
 def node_name(node: str, pod: str) -> str:
-    """Return the name of a pod's agent for messages. It has the machine for people, and the pod for kubectl."""
+    """Return a name for a pod's agent. It has the node's name for people, and the pod's name for kubectl."""
     return f"{node} (pod {pod})" if node else pod
 
 
 def pod_of(name: str) -> str:
-    """Return the pod's name from a name that `node_name` made; empty: that name has no pod."""
+    """Extract the pod's name from a name that `node_name` made. Return "" if the name has no pod."""
     found = name.partition(" (pod ")[2]
     return found.removesuffix(")")
 
 
 def over_words(header: Header) -> tuple[str, int]:
-    """Return a sentence and the exit status for a further owner's pod of a job that has already ended."""
+    """Return the sentence and the exit status for a new owner's pod whose job has already ended."""
     words = f"job {header.job_id} is over: {header.phrase} ({header.code}); this pod has nothing to do"
     return words, object_names.DO_NOT_RETRY if header.code else 0

@@ -1,6 +1,6 @@
-"""Determine why a pod has gone or does not start: Kubernetes' own message, and the matching phrase.
+"""Determine why a pod has ended or does not start. The result is Kubernetes' own message and a holdfast phrase.
 
-The condition DisruptionTarget (since Kubernetes 1.26) comes first. Older versions only have events.
+The condition DisruptionTarget (since Kubernetes 1.26) is the first source. Older versions only have events.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _QUOTED = 600
 class StartOutlook(enum.StrEnum):
     """Whether a pod that has not started may still start."""
 
-    #: The pod waits for resources, or for a step in progress.
+    #: The pod waits for resources, or for a start step in progress.
     YES = "yes"
-    #: Its node retries a failed step, which may succeed within minutes.
+    #: The pod's node retries a failed start step. The step may succeed within minutes.
     SOME = "some"
-    #: The pod itself is wrong, so it never starts.
+    #: The pod can never start, because its spec is wrong.
     NONE = "none"
 
 
@@ -35,7 +35,7 @@ class PodEndReason(Noun, frozen=True, kw_only=True):
     phrase: str
     #: The reason as a clause: `it was preempted: "Preempted by default/x on node k1"`.
     words: str
-    #: False: a later message of Kubernetes may explain it better.
+    #: Whether the reason is final. If not, a later message from Kubernetes may explain the end better.
     certain: bool = True
     #: Whether a new pod may succeed.
     again: bool = True
@@ -50,13 +50,13 @@ class PodWaitReason(Noun, frozen=True, kw_only=True):
 
 
 def describe(pod: Pod) -> str:
-    """Return the kubectl command that shows the reason."""
+    """Return the kubectl command that shows the reason for the pod's state."""
     return f"kubectl -n {pod.namespace or 'default'} describe pod {pod.name}"
 
 
 # ---------------------------------------------------------------------------------------------- pods that have gone
 
-#: Reasons of the condition DisruptionTarget.
+#: Maps reasons of the condition DisruptionTarget to phrases and words.
 _DISRUPTIONS = {
     "PreemptionByScheduler": (Phrase.PREEMPTED, "the scheduler preempted it"),
     "PreemptionByKubeScheduler": (Phrase.PREEMPTED, "the scheduler preempted it"),
@@ -65,7 +65,7 @@ _DISRUPTIONS = {
     "DeletionByPodGC": (Phrase.NODE_FAILED, "its node is gone"),
     "TerminationByKubelet": (Phrase.EVICTED, "its node ended it"),
 }
-#: Reasons in a pod's status.
+#: Maps reasons in a pod's status to phrases and words.
 _REASONS = {
     "Evicted": (Phrase.EVICTED, "its node evicted it"),
     "Preempting": (Phrase.PREEMPTED, "its node ended it for a critical pod"),
@@ -80,7 +80,7 @@ _REASONS = {
     "OutOfmemory": (Phrase.SCHEDULER_ERROR, "its node has no room for it"),
     "OutOfpods": (Phrase.SCHEDULER_ERROR, "its node has no room for it"),
 }
-#: Reasons of events, the most informative first.
+#: Maps reasons of events to phrases and words, the most informative first.
 _EVENTS = {
     "Preempted": (Phrase.PREEMPTED, "the scheduler preempted it"),
     "Evicted": (Phrase.EVICTED, "its node evicted it"),
@@ -92,7 +92,10 @@ _EVENTS = {
 
 
 def pod_end_reason(pod: Pod, events: Iterable[Event] = ()) -> PodEndReason | None:
-    """Return why a pod has ended, is ending or has disappeared; None: it goes on. `events`: events about this pod."""
+    """Return why a pod has ended, is ending or has disappeared. Return None if the pod goes on.
+
+    `events`: Kubernetes' events about this pod.
+    """
     if not (pod.over or pod.deleting):
         return None
     target = pod.condition("DisruptionTarget")
@@ -125,7 +128,7 @@ def silent_pod(silent_s: float) -> PodEndReason:
 
 
 def by_force() -> PodEndReason:
-    """Return the reason for a pod whose object disappeared without any sign of its end."""
+    """Return the reason for a pod whose object disappeared although Kubernetes had reported no end of the pod."""
     return PodEndReason(phrase=Phrase.EVICTED, words="it was taken off the list of pods by force")
 
 
@@ -133,10 +136,10 @@ _DELETED = "it was deleted: by kubectl delete pod, by kubectl drain, or by a par
 
 
 def _node_silent(pod: Pod) -> bool:
-    """Whether the node controller, not the kubelet, marked the pod as not ready.
+    """Whether the node controller, not the kubelet, has marked the pod as not ready.
 
-    The node controller leaves the containers ready and gives no reason (`MarkPodsNotReady` in Kubernetes). It does so
-    before the pod is deleted. The event about it may come late.
+    The node controller leaves the containers ready and sets no reason (`MarkPodsNotReady` in Kubernetes). It marks the
+    pod before the pod is deleted. The event about the change may come late.
     """
     ready, containers = pod.condition("Ready"), pod.condition("ContainersReady")
     if ready is None or containers is None:
@@ -168,7 +171,7 @@ def _ended(pod: Pod) -> PodEndReason:
 
 
 def failed_prepare(pod: Pod) -> PodEndReason | None:
-    """Return why an init container failed. Its termination message has the phrase and the words as JSON."""
+    """Return why an init container failed. Its termination message has phrase and words as JSON."""
     for container in pod.prepares:
         end = container.end
         if end is None or end.code == 0:
@@ -185,7 +188,7 @@ def failed_prepare(pod: Pod) -> PodEndReason | None:
 
 
 def _prepared(message: str) -> tuple[str, str]:
-    """Return phrase and words from an init container's termination message; empty if it has none."""
+    """Parse phrase and words from an init container's termination message. Both are empty if the message has none."""
     try:
         found = json_value(message.strip() or "null")
     except Malformed:
@@ -212,7 +215,7 @@ _HOPELESS_IMAGE = (
     "authentication required",
     "invalid reference",
 )
-#: Reasons for which a container waits.
+#: Reasons for which a container waits, with their phrases.
 _WAITING = {
     "InvalidImageName": (Phrase.IMAGE_PULL_FAILED, "the name of its image is none", StartOutlook.NONE),
     "ErrImageNeverPull": (
@@ -233,7 +236,10 @@ _MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
 
 def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | None:
-    """Return why a pod has not started; None: it has, or nothing is wrong so far. `events`: events about this pod."""
+    """Return why a pod has not started. Return None if the pod has started, or if nothing is wrong so far.
+
+    `events`: Kubernetes' events about this pod.
+    """
     if pod.over or pod.deleting:
         return None
     for container in (*pod.prepares, *pod.containers):
@@ -246,7 +252,7 @@ def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | N
             words=_said("it has no node", scheduled.reason, scheduled.message),
             hope=StartOutlook.YES,
         )
-    # The kubelet's summary that it timed out comes after the event with the cause.
+    # Take the first event: the kubelet's later event only says that the mount timed out, not why.
     mounts = [event for event in events if event.reason in _MOUNTS]
     mount = min(mounts, key=lambda event: (_sums_up(event), -event.at), default=None)
     if mount is not None and pod.phase is PodPhase.PENDING and not any(each.running for each in pod.prepares):
@@ -262,10 +268,10 @@ def _sums_up(event: Event) -> bool:
 def _container_waits(
     container: Container, phrase: str, words: str, hope: StartOutlook, events: Sequence[Event]
 ) -> PodWaitReason:
-    """Return why a container waits. An image that does not exist or is forbidden leaves no hope."""
+    """Return why a container waits. A pod never starts if its image does not exist or is forbidden."""
     message = container.message
     if container.waiting == "ImagePullBackOff":
-        # ImagePullBackOff only says that the node waits. The earlier event has the cause.
+        # ImagePullBackOff only says that the kubelet waits. The event before it has the cause.
         pulls = [event for event in events if event.reason == "Failed" and event.message.startswith("Failed to pull")]
         message = pulls[-1].message if pulls else message
     if phrase == Phrase.IMAGE_PULL_FAILED and any(word in message.lower() for word in _HOPELESS_IMAGE):
@@ -275,7 +281,7 @@ def _container_waits(
 
 
 def _said(words: str, reason: str, message: str) -> str:
-    """Return the words followed by Kubernetes' own message, cut."""
+    """Return the words, followed by Kubernetes' own message, which is cut to a limit."""
     own = ": ".join(part for part in (reason, message[:_QUOTED]) if part)
     return f"{words} ({own})" if own else words
 

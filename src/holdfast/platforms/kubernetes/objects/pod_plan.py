@@ -1,6 +1,7 @@
-"""Plan the pods of a job: each node of the gang is a pod, and its workers share the pod.
+"""Plan the pods of a job. Each node of the gang is one pod, which its workers share.
 
-`holdfast submit` makes the plan. The job's ConfigMap holds it beside the job file, and the owner creates pods by it.
+`holdfast submit` makes the plan and stores it in the job's ConfigMap, beside the job file. The owner creates the pods
+according to it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ FOR_HOLDFAST_BYTES = 256 << 20
 
 
 class PodShape(Noun, frozen=True, kw_only=True):
-    """A number of identical pods. Pods of the first shape have the first indices."""
+    """A group of identical pods. Pods of the first shape have the first indices."""
 
     roles: tuple[str, ...]
     pods: int
-    #: Workers in each pod.
+    #: Number of workers in each pod.
     workers: int
     image: str
     #: Requests and limits of the user's container, in Kubernetes' units: `{"cpu": "8", "nvidia.com/gpu": "4"}`.
@@ -34,9 +35,9 @@ class PodShape(Noun, frozen=True, kw_only=True):
 
 
 class GangPlacement(Noun, frozen=True, kw_only=True):
-    """How the cluster places a job's pods all at once or not at all (see `discovery.py` in this folder)."""
+    """How the cluster places all of a job's pods at once, or none (see `discovery.py` in this folder)."""
 
-    #: The gang scheduler; empty: there is none, and the gang waits for its pods itself.
+    #: The gang scheduler. If empty, the cluster has none, and the gang itself waits for all of its pods.
     kind: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -50,35 +51,35 @@ class PodPlan(Noun, frozen=True, kw_only=True):
     #: Name of the job's objects.
     name: str
     namespace: str
-    #: The job's own name.
+    #: The job's name as the user wrote it.
     job: str
     shapes: tuple[PodShape, ...]
-    #: Number of spare pods, of the last shape.
+    #: Number of spare pods. They have the last shape.
     spares: int = 0
-    #: The gang's minimum number of pods; 0: it needs all.
+    #: Minimum number of pods for the gang; 0 if the gang needs all of its pods.
     least: int = 0
     holdfast_image: str
     pull_policy: str = ""
     pull_secrets: tuple[str, ...] = ()
     exchange: str = object_names.EXCHANGE
-    #: Limit of /dev/shm in Kubernetes' units; empty: the container's memory is the limit.
+    #: Size limit of /dev/shm in Kubernetes' units. If empty, the container's memory is the limit.
     shm: str = ""
     grace_s: float = 30.0
-    #: Service account of agents' pods; empty: the namespace's default one, without its token.
+    #: Service account of agents' pods. If empty, they get the namespace's default account, without its token.
     service_account: str = ""
     priority_class: str = ""
     scheduler: str = ""
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     together: GangPlacement = GangPlacement()
-    #: Whether the job's Secret also has the values of the job file's `secrets`.
+    #: Whether the job's Secret also contains the values of the job file's `secrets`.
     secrets: bool = False
     #: Whether the owner may taint a node that a person must check.
     may_taint: bool = False
 
     @property
     def nodes(self) -> int:
-        """Number of pods that take part, without spares."""
+        """Number of pods that take part in the job, without spares."""
         return sum(shape.pods for shape in self.shapes)
 
     def shape(self, index: int) -> PodShape:
@@ -95,27 +96,28 @@ class PodPlan(Noun, frozen=True, kw_only=True):
 class PodSizes(Noun, frozen=True, kw_only=True):
     """The requested sizes of a job's pods."""
 
-    #: Number of pods of all roles together; None: derived from the other values.
+    #: Total number of pods, over all roles. None: derived from the other values.
     nodes: int | None = None
     per_pod: int | None = None
-    #: Number of workers in each pod of a role, by the role.
+    #: Maps a role to the number of its workers in each pod.
     roles: dict[str, int] = {}
     image: str = ""
-    #: GPUs of each pod.
+    #: Number of GPUs in each pod.
     gpus: int | None = None
     gpu_resource: str = "nvidia.com/gpu"
     cpus: str = ""
     memory: str = ""
-    #: Role to the template of its pods.
+    #: Maps a role to the template for its pods.
     templates: dict[str, dict[str, Any]] = {}
     template: dict[str, Any] = {}
 
 
 def shapes(spec: JobSpec, asked: PodSizes) -> tuple[PodShape, ...]:
-    """Return the pods of a job. Raises ValueError, with one sentence, for impossible sizes.
+    """Plan the pods of a job. Raises ValueError, with one sentence, if the sizes are impossible.
 
-    With `nodes`, the workers of all roles are spread evenly, in the order of their ranks. Otherwise each role has pods
-    of its own, with `per_pod` workers each, or as many as a pod's GPUs suffice for, or one.
+    If the number of pods is set, the workers of all roles are spread evenly over the pods, in the order of their ranks.
+    Otherwise each role has pods of its own. A pod then has `per_pod` workers, or as many as its GPUs suffice for, or
+    one.
     """
     return _one_for_all(spec, asked, asked.nodes) if asked.nodes is not None else _by_role(spec, asked)
 
@@ -190,7 +192,7 @@ def _shape(roles: Sequence[Role], image: str, asked: PodSizes, template: dict[st
 
 
 def _resources(roles: Sequence[Role], asked: PodSizes) -> dict[str, str]:
-    """Return a pod's resources: the section's values, or else the sum of its workers' needs."""
+    """Return a pod's resources: the values of the `kubernetes:` section, or else the sum of its workers' needs."""
     found = {}
     cpus = [role.resources.cpus for role in roles]
     memory = [role.resources.memory_bytes for role in roles]
@@ -239,7 +241,7 @@ def _alike(found: Iterator[PodShape]) -> Iterator[PodShape]:
 
 
 def in_words(plan: PodPlan) -> str:
-    """Describe the pods: `2 pods of 8 workers (worker; 8 nvidia.com/gpu)`."""
+    """Describe the pods in words, such as `2 pods of 8 workers (worker; 8 nvidia.com/gpu)`."""
     parts = []
     for shape in plan.shapes:
         each = f"{shape.workers} {'worker' if shape.workers == 1 else 'workers'}"
@@ -251,5 +253,5 @@ def in_words(plan: PodPlan) -> str:
 
 
 def resources_of(shape: PodShape) -> Mapping[str, str]:
-    """Return the requests and limits of the init container, which needs no devices."""
+    """Return the resources of the init container: those of the pod without its devices."""
     return {key: value for key, value in shape.resources.items() if "/" not in key}

@@ -1,8 +1,8 @@
 """Merge a user's pod template into the pods that holdfast makes.
 
-As in Kubernetes' strategic merge, mappings are merged by key. Lists whose items have names (containers, volumes, env …)
-are merged by name, tolerations are added, and any other list is replaced. Fields that a gang's pod depends on cannot be
-overridden.
+The merge works like Kubernetes' strategic merge. Mappings are merged by key. Lists whose items have names (containers,
+volumes, env …) are merged by name. Tolerations are added. Any other list is replaced. A template cannot override fields
+that a gang's pod depends on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_IN_CONTAINER = {
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with `over` merged in; neither is changed. A `null` in `over` removes the key."""
+    """Return `base` with `over` merged in. Neither is changed. A `null` in `over` removes the key."""
     found = dict(base)
     for key, value in over.items():
         had = found.get(key)
@@ -81,7 +81,7 @@ def _copy(value: Any) -> Any:
 
 
 def template_refusal(template: Any, exchange: str = object_names.EXCHANGE) -> str:
-    """Return why the template cannot be merged into a pod, with the field's path; empty if it can."""
+    """Return why the template cannot be merged into a pod, with the field's path. Return "" if it can be merged."""
     for place, problem in _problems(template, exchange):
         return f"`{place}`: {problem}" if place else problem
     return ""

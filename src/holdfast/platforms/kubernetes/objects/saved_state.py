@@ -1,7 +1,8 @@
 """The state that an owner's pod leaves for its successor in the ConfigMap NAME-state: a header and the job's events.
 
-The header names the owner that writes, so that a second owner is detected. The events are the journal's, compressed.
-Both are written together, with compare-and-swap on the resource version: the later of two writers fails.
+The header names the owner that writes the state, so that a second owner is detected. The events come from the journal
+and are compressed. Header and events are written together, with compare-and-swap on the resource version: if two owners
+write, the later write fails.
 """
 
 from __future__ import annotations
@@ -19,37 +20,37 @@ from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
 FORMAT = 1
-#: Keys in the ConfigMap: the header is text, the events are bytes.
+#: Keys in the ConfigMap. The header is text, and the events are bytes.
 HEADER, EVENTS = "state.json", "events"
-#: Limit of the compressed events. A ConfigMap holds 1 MiB, and Base64 makes a third more of each byte.
+#: Limit of the compressed events, in bytes. A ConfigMap holds 1 MiB, and Base64 makes the bytes a third longer.
 MOST_BYTES = 700 << 10
 MOST_EXPANDED = 256 << 20
 
 
 class Header(Noun, frozen=True, kw_only=True):
-    """The owner that wrote the state, and the facts that need no events."""
+    """The owner that wrote the state, and facts that can be read without the events."""
 
     format: int = FORMAT
-    #: Uid of the Kubernetes Job. A deleted job of the same name has another uid.
+    #: Uid of the Kubernetes Job. After a deletion, a new Job of the same name has another uid.
     of: str
-    #: The owner that writes: its pod's uid, and a random token.
+    #: The owner that writes: the uid of its pod, and a random token.
     owner: str
     pod: str = ""
     job_id: str
     name: str
-    #: Creation time, in seconds since the epoch.
+    #: Creation time of the job, in seconds since the epoch.
     created: float = 0.0
     events: int = 0
     attempt: int = 0
-    #: The job's final code; None: it is not over.
+    #: The job's final code; None if the job has not ended.
     code: int | None = None
     phrase: str = ""
-    #: The events did not fit into the ConfigMap: the last ones are missing.
+    #: Whether the last events are missing, because they did not fit into the ConfigMap.
     cut: bool = False
 
 
 class Events:
-    """The job's events, compressed one after another."""
+    """The job's events, appended one by one to a compressed stream."""
 
     def __init__(self) -> None:
         self._squeeze = zlib.compressobj(6)
@@ -58,7 +59,7 @@ class Events:
         self.cut = False
 
     def add(self, now: float, event: Event) -> None:
-        """Append an event, `now` being its time. If it does not fit, it and all later ones are left out."""
+        """Append an event with its time `now`. If the event does not fit, omit it and all later events."""
         if self.cut:
             return
         line = b"%r " % now + encode(event) + b"\n"
@@ -77,7 +78,8 @@ class Events:
 def patch(header: Header, events: Events, version: str) -> dict[str, Any]:
     """Return the patch that saves the state.
 
-    `version`: the resource version as read; the server refuses another one.
+    `version`: the ConfigMap's resource version when it was read. The server rejects the patch if the version has
+        changed.
     """
     return {
         "metadata": {"resourceVersion": version},
@@ -87,13 +89,13 @@ def patch(header: Header, events: Events, version: str) -> dict[str, Any]:
 
 
 def version_of(config: Any) -> str:
-    """Return the resource version of a ConfigMap from the API server."""
+    """Return a ConfigMap's resource version."""
     meta = config.get("metadata") if isinstance(config, dict) else None
     return str(meta.get("resourceVersion") or "") if isinstance(meta, dict) else ""
 
 
 def header_of(config: Any) -> Header | None:
-    """Return the header in a ConfigMap; None: it has none, or one in another format."""
+    """Parse the header in a ConfigMap. Return None if it is missing or has another format."""
     data = config.get("data") if isinstance(config, dict) else None
     text = data.get(HEADER) if isinstance(data, Mapping) else None
     if not isinstance(text, str):
@@ -108,7 +110,7 @@ def header_of(config: Any) -> Header | None:
 def events_of(config: Any) -> Iterator[tuple[float, Event]]:
     """Yield the events in a ConfigMap with their times.
 
-    Stops at one that cannot be read: a beginning is still useful.
+    Stops at the first event that cannot be read, because the events before it are still useful.
     """
     data = config.get("binaryData") if isinstance(config, dict) else None
     text = data.get(EVENTS) if isinstance(data, Mapping) else None
@@ -122,5 +124,5 @@ def events_of(config: Any) -> Iterator[tuple[float, Event]]:
         moment, _, event = line.partition(b" ")
         try:
             yield float(moment), decode_event(event)
-        except ValueError:  # Malformed is a ValueError, too
+        except ValueError:  # this also catches Malformed, a subclass of ValueError
             return

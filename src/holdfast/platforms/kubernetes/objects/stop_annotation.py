@@ -1,7 +1,7 @@
-"""`holdfast stop` reaches an owner on Kubernetes through an annotation of its Job, which the owner watches.
+"""Stop requests from `holdfast stop` to an owner on Kubernetes: annotations of the Job, which the owner watches.
 
-It needs the right to change the Job, which its creator has, and no shell in a pod. A request that is written while no
-owner's pod runs is read by the next one.
+A request needs the right to change the Job, which its creator has. It needs no shell in a pod. If no owner's pod runs,
+the next owner's pod reads the request.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
-#: The annotation with the stop request.
+#: The annotation that contains the stop request.
 ASKED = "holdfast/stop"
-#: The annotation with the owner's answer: the request's id, and what the owner does or why it does nothing.
+#: The annotation that contains the owner's answer: the request's id, and what the owner does or why it does nothing.
 HEARD = "holdfast/stop-heard"
 MOST_BYTES = 32 << 10
 
@@ -41,12 +41,12 @@ class StopAnnotationReply(Noun, frozen=True, kw_only=True):
 
 
 def stop_request_patch(wish: StopAnnotation) -> dict[str, Any]:
-    """Return the merge patch of the Job that writes a stop request."""
+    """Return the merge patch that writes a stop request to the Job."""
     return _annotated(ASKED, wish)
 
 
 def stop_reply_patch(heard: StopAnnotationReply) -> dict[str, Any]:
-    """Return the merge patch of the Job that writes the owner's answer."""
+    """Return the merge patch that writes the owner's answer to the Job."""
     return _annotated(HEARD, heard)
 
 
@@ -55,7 +55,7 @@ def _annotated(name: str, value: Noun) -> dict[str, Any]:
 
 
 def wish_of(job: Mapping[str, Any]) -> StopAnnotation | None:
-    """Return the last stop request on a Job; None: there is none, or it cannot be read."""
+    """Parse the last stop request on a Job. Return None if there is none, or if it cannot be parsed."""
     found: StopAnnotation | None = _read(job, ASKED, StopAnnotation)
     return found
 

@@ -1,1 +1,1 @@
-"""Kubernetes from the owner's side during a job: pods, events, taints, the saved state."""
+"""The part of the Kubernetes platform that runs in the owner's process: pods, events, taints, the saved state."""

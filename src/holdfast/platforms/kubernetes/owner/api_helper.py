@@ -1,12 +1,12 @@
 """Send requests to Kubernetes' API through a client process, so that the owner never blocks.
 
     asking = ApiHelper(reactor)
-    asking.ask(Method.GET, "/api/v1/namespaces/ns/pods/p", done)      done(answer, now) → the events that follow
-    asking.follow("/api/v1/namespaces/ns/pods", heard, query)         heard(pages and changes, now) → the same
+    asking.ask(Method.GET, "/api/v1/namespaces/ns/pods/p", done)      calls done(answer, now), which returns events
+    asking.follow("/api/v1/namespaces/ns/pods", heard, query)         calls heard(page or change, now), likewise
 
-The first request starts the client process. If it exits it is restarted, and the followed objects are listed anew.
-While the API server is away, a request is retried with a doubling pause until `patience_s` has passed. The queue of
-unsent requests is bounded.
+The first request starts the client process. If the process exits, it is restarted and all followed objects are listed
+again. While the API server is away, requests are retried with a doubling pause until `patience_s` has passed. The queue
+of unsent requests is bounded.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 #: Time limit of one try, in seconds.
 LIMIT_S = 5.0
-#: How long after that to wait for the client process's own report, in seconds.
+#: How long to wait for the client process's answer after `LIMIT_S`, in seconds.
 GRACE_S = 3.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
-#: Limit of requests that the client process has not read yet, in bytes. Further ones fail at once with AWAY.
+#: Limit of requests that the client process has not read yet, in bytes. Further requests fail at once with AWAY.
 MOST_WAITING_BYTES = 16 << 20
 _BITE = 1 << 20
 
 
 class ApiHelper:
-    """The requests of one process, and its client process."""
+    """Sends this process's requests to the API server, and manages the client process for them."""
 
     def __init__(self, reactor: Reactor, environment: Mapping[str, str] | None = None) -> None:
         self.reactor = reactor
@@ -79,10 +79,11 @@ class ApiHelper:
         limit_s: float = LIMIT_S,
         patience_s: float = 0.0,
     ) -> Callable[[], None]:
-        """Send a request; the reactor calls `done` with the answer, once. Return a function that cancels the request.
+        """Send a request. Return a function that cancels the request.
 
-        `limit_s`: time limit of one try. `patience_s`: how long from now to retry while the API server does not answer.
-        Use it only for requests that may safely be repeated.
+        `done`: called once, by the reactor, with the answer.
+        `limit_s`: time limit of one try.
+        `patience_s`: how long to retry while the API server is away. Set it only if the request may safely be repeated.
         """
         self._number += 1
         call = Call(number=self._number, method=method, path=path, query=query or {}, body=body, limit_s=limit_s)
@@ -92,14 +93,14 @@ class ApiHelper:
         return question.close
 
     def follow(self, path: str, heard: Heard, query: Mapping[str, str] | None = None) -> Callable[[], None]:
-        """Call `heard` with all objects at the path, and with each change. Return a function that ends the watch."""
+        """Call `heard` with all objects at the path, then with each change. Return a function that ends the watch."""
         self._number += 1
         follow = Follow(number=self._number, path=path, query=query or {})
         self._followed[follow.number] = (follow, heard)
         if self._helper is not None:
             self._helper.send(follow)
         else:
-            self._start()  # a new client process starts with everything in `_followed`
+            self._start()  # a new client process gets every watch in `_followed`
 
         def end() -> None:
             if self._followed.pop(follow.number, None) is not None and self._helper is not None:
@@ -108,7 +109,7 @@ class ApiHelper:
         return end
 
     def close(self) -> None:
-        """End the client process. No callback is called any more."""
+        """End the client process. After that no callback is called."""
         self._closed = True
         for question in tuple(self._questions.values()):
             question.close()
@@ -122,19 +123,19 @@ class ApiHelper:
     # ------------------------------------------------------------------------------------------ the client process
 
     def send(self, call: Call) -> bool:
-        """Send a request to the client process. False: not possible now."""
+        """Send a request to the client process. Return False if the request cannot be sent now."""
         if self._helper is None:
             self._start()
         return self._helper is not None and self._helper.send(call)
 
     def forget(self, number: int, *, asked: bool) -> None:
-        """Forget a request. `asked`: whether the client process has the request; then it gets a `Drop`."""
+        """Forget a request. `asked`: whether the request was sent; then the client process gets a `Drop`."""
         self._questions.pop(number, None)
         if asked and self._helper is not None:
             self._helper.send(Drop(number=number))
 
     def _start(self) -> None:
-        """Start the client process, and send it every open watch. After a failure try again later."""
+        """Start the client process and send it every open watch. If the start fails, try again later."""
         if self._again is not None or self._closed:
             return
         command = [*module_command("holdfast.platforms.kubernetes.client")]
@@ -157,7 +158,7 @@ class ApiHelper:
         return None
 
     def _ended(self, now: float) -> News:
-        """The client process has exited: restart it after a pause, and let its requests be retried."""
+        """Handle the client process's exit: restart the process after a pause, and retry its requests."""
         self._helper = None
         if self._closed:
             return None
@@ -183,7 +184,10 @@ class _Question:
     """One request with its retries."""
 
     def __init__(self, asking: ApiHelper, call: Call, done: Done, until: float) -> None:
-        """`call`: the request. `done`: called with the answer, once. `until`: no retry after this time, in seconds."""
+        """`call`: the request.
+        `done`: called once, with the answer.
+        `until`: end of the retries, in seconds on the reactor's clock.
+        """
         self.call = call
         self.asked = False
         self._asking = asking
@@ -193,12 +197,12 @@ class _Question:
         self._moment: DueCall | None = None
 
     def begin(self, now: float) -> News:
-        """Start one try."""
+        """Try to send the request."""
         self.asked = self._asking.send(self.call)
         if self.asked:
             self._moment = self._asking.reactor.at(now + self.call.limit_s + GRACE_S, self._slow)
         else:
-            # Report it from the reactor, because the caller has not returned from `ask` yet.
+            # Report the failure from the reactor, because the caller has not returned from `ask` yet.
             self._moment = self._asking.reactor.at(now, self._not_sent)
         return None
 
@@ -231,7 +235,7 @@ class _Question:
 
 
 class _Helper:
-    """A client process and its two pipes. Raises OSError if it cannot be started."""
+    """A client process and its two pipes. The constructor raises OSError if the process cannot be started."""
 
     def __init__(
         self,
@@ -243,7 +247,8 @@ class _Helper:
     ) -> None:
         """Start the client process.
 
-        `command`: its command line. `heard`: called with each message. `ended`: called when the process has exited.
+        `command`: its command line. `heard`: called with each of its messages. `ended`: called after the process has
+            exited.
         """
         self._heard = heard
         self._ended = ended
@@ -252,8 +257,8 @@ class _Helper:
             pipes += os.pipe()
             pipes += os.pipe()
             given, self._to, self._from, output = pipes
-            # The client ignores SIGTERM, which may be sent to every process of the container: its answers are still
-            # needed.
+            # The client ignores SIGTERM: its answers are still needed when SIGTERM goes to every process of the
+            # container.
             child = start(command, output=output, errors=2, given=given, env=environment, deaf=(signal.SIGTERM,))
         except OSError:
             for fd in pipes:
@@ -272,7 +277,7 @@ class _Helper:
         self._over = reactor.watch(child.pidfd, self._died)
 
     def send(self, message: ToClient) -> bool:
-        """Send a message. False: too much is waiting already."""
+        """Send a message. Return False if too much unsent data is waiting."""
         line = msgspec.json.encode(message) + b"\n"
         if len(self._unsent) + len(line) > MOST_WAITING_BYTES:
             return False
@@ -292,7 +297,7 @@ class _Helper:
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                self._unsent.clear()  # the process has exited; `_died` handles that
+                self._unsent.clear()  # the process has exited, and `_died` handles the exit
                 break
             del self._unsent[:written]
         if self._unsent and self._writing is None:
@@ -306,7 +311,7 @@ class _Helper:
         return None
 
     def _readable(self, fd: int, now: float) -> News:
-        """Read messages from the client process. A malformed or overlong message kills the process."""
+        """Read messages from the client process. Kill the process if a message is malformed or too long."""
         try:
             data = os.read(fd, _BITE)
         except BlockingIOError:

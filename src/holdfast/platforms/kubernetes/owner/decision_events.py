@@ -1,7 +1,8 @@
 """Publish a job's decisions and result in Kubernetes.
 
-Each decision and the end become an Event of the Job. The termination message of the owner's container has the result,
-the state's ConfigMap has the whole report for `holdfast show`, and the Job is kept from trying another pod.
+Each decision and the job's end become Events of the Job. The termination message of the owner's container has the
+result. The state's ConfigMap has the whole report for `holdfast show`. A failed Job is kept from starting another
+owner's pod.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
     from holdfast.reactor import News
 
-#: Limit of the report in bytes. A ConfigMap holds 1 MiB, and the job's events may take the rest.
+#: Limit of the report, in bytes. A ConfigMap holds 1 MiB, of which the job's events may take the rest.
 MOST_REPORT_BYTES = 250_000
 PATIENCE_S = 10.0
-#: Limit of an Event's message in characters. The API server accepts 1024 bytes.
+#: Limit of an Event's message, in characters. The API server accepts 1024 bytes.
 MOST_EVENT = 1000
 
 
@@ -34,16 +35,16 @@ class DecisionEvents:
     """Publishes the decisions of one job."""
 
     def __init__(self, asking: ApiHelper, namespace: str, name: str, say: Callable[[str], None]) -> None:
-        """`namespace`, `name`: of the owner's Job. `say`: prints a message of the owner."""
+        """`namespace`, `name`: namespace and name of the owner's Job. `say`: prints a message of the owner."""
         self._asking = asking
         self._state = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
         self._job = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
         self._say = say
         self._namespace = namespace
         self._name = name
-        #: Uid of the Job.
+        #: Uid of the owner's Job.
         self._uid = ""
-        #: Whether the Job has a failure policy that knows the final exit codes.
+        #: Whether the Job has a failure policy that handles the final exit codes.
         self._policy = False
         self._open = 0
 
@@ -52,18 +53,18 @@ class DecisionEvents:
         return self._open > 0
 
     def job_is(self, job: Mapping[str, Any]) -> None:
-        """Take note of the owner's Job, as the API server sends it."""
+        """Store what is needed of the owner's Job. `job`: the Job from the API server."""
         self._uid = str((job.get("metadata") or {}).get("uid") or "")
         self._policy = bool((job.get("spec") or {}).get("podFailurePolicy"))
 
     def recorded(self, record: AttemptRecord) -> None:
-        """An attempt has ended, and the decision about the next one is made: publish it."""
+        """Publish an attempt's end with the decision about the next attempt."""
         why = record.report
         words = f"attempt {record.attempt}: {why.phrase}: {why.reason}; {record.decision.kind.value}: "
         self._event(f"attempt-{record.attempt}", why.phrase, words + record.decision.reason, why.code != 0)
 
     def finished(self, report: JobReport) -> None:
-        """The job has its final report: publish it in all four places."""
+        """Publish the job's final report in all four places."""
         end = report.report
         self._event("end", end.phrase, f"{report.outcome.value}: {end.reason}", end.code != 0)
         path = Path(object_names.TERMINATION_LOG)
@@ -76,11 +77,11 @@ class DecisionEvents:
         if len(whole) <= MOST_REPORT_BYTES:
             self._patch(self._state, {"data": {REPORT: whole.decode()}})
         if report.report.code != 0 and not self._policy:
-            # A server without failure policies would try another owner's pod, which could only repeat the result.
+            # Without a failure policy the server would start another owner's pod, which could only repeat the result.
             self._patch(self._job, {"spec": {"backoffLimit": 0}})
 
     def _event(self, which: str, reason: str, message: str, warning: bool) -> None:
-        """Create an Event about the Job. `which`: makes the Event's name unique within the job."""
+        """Create an Event about the Job. `which`: part of the Event's name that is unique within the job."""
         at = datetime.fromtimestamp(self._asking.reactor.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {"kind": "Job", "namespace": self._namespace, "name": self._name, "uid": self._uid}
         event = {
@@ -103,7 +104,7 @@ class DecisionEvents:
 
         def done(answer: Answered, now: float) -> News:
             self._open -= 1
-            return None  # the Event is optional; 409: an earlier pod of the owner has written it
+            return None  # ignore failures, for example 409 if the owner's earlier pod wrote the Event
 
         self._open += 1
         path = f"/api/v1/namespaces/{self._namespace}/events"

@@ -1,8 +1,8 @@
-"""Find out why pods are being deleted when Kubernetes has not said so: `kubectl delete`, or a node without an answer.
+"""Find out why pods are being deleted when Kubernetes has given no reason: `kubectl delete`, or a node that is silent.
 
-The explaining event may come late. None comes if the kubelet had not reported the pod as ready before its node fell
-silent. Then the agent shows the cause: a working kubelet sends it a signal and it keeps sending heartbeats, while an
-agent on a silent node sends nothing more.
+The event with the reason may come late. No event comes if the node fell silent before its kubelet had reported the pod
+as ready. Then the agent's messages show the reason. If the kubelet works, it sends the agent a signal, and the agent
+goes on sending heartbeats. From a silent node nothing comes any more.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from holdfast.platforms.kubernetes.owner.node_places import GangPatience
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
-#: How long after the first sign of a pod's end to wait for an event with the reason, in seconds.
+#: How long to wait for an event with the reason after the first sign of a pod's end, in seconds.
 SOON_S = 1.0
 
 
 class _Doubt:
     def __init__(self, since: float) -> None:
         self.since = since
-        #: The timer for the next look at the pod.
+        #: The timer for the next examination of the pod.
         self.moment: DueCall | None = None
 
 
 class DeletedPods:
-    """Finds the reasons for the deletion of one owner's pods."""
+    """Determines why pods of one owner are being deleted."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class DeletedPods:
         patience: GangPatience,
         look: Callable[[str, float], News],
     ) -> None:
-        """Start without any open question.
+        """Start without pods to examine.
 
-        `patience`: says when an agent was last heard, and when it is silent. `look(name, now)`: called when a pod must
-        be examined again.
+        `patience`: tells when an agent's last message came, and when an agent counts as silent. `look(name, now)`:
+            called when a pod must be examined again.
         """
         self._reactor = reactor
         self._heard_at = patience.heard_at
@@ -55,9 +55,9 @@ class DeletedPods:
         return bool(self._open)
 
     def why(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> PodEndReason | None:
-        """Return why a pod ends or has ended.
+        """Return why a pod is ending or has ended.
 
-        None: it goes on, or the reason is still open; then `look` is called later.
+        Return None if the pod goes on, or if the reason is not known yet. In the latter case `look` is called later.
         """
         found = pod_end_reason(pod, events)
         if found is None or found.certain:
@@ -84,7 +84,7 @@ class DeletedPods:
         return found
 
     def removed(self, pod: api_records.Pod, events: Sequence[api_records.Event], now: float) -> PodEndReason:
-        """Return why a pod's object is gone."""
+        """Return why a pod's object no longer exists."""
         self._close(pod.name)
         settled, found = self._settled.pop(pod.name, None), pod_end_reason(pod, events)
         if found is not None and found.certain:

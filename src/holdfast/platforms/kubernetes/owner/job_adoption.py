@@ -1,4 +1,4 @@
-"""A new owner's pod takes over its predecessor's job from the ConfigMap NAME-state or from a volume."""
+"""Let a new owner's pod take over its predecessor's job, from the ConfigMap NAME-state or from a volume."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.model.events import Event
 
-#: How long to wait for an API server that is away, in seconds. Without it no pod can be created either.
+#: How long to wait for an API server that is away, in seconds. Without the server no pod can be created anyway.
 PATIENCE_S = 300.0
-#: Number of tries if another owner writes at the same time.
+#: Number of tries to take over the state while another owner changes it.
 TRIES = 5
 
 
 class ApiUnavailable(HoldfastError):
-    """The API server does not answer. Kubernetes restarts this pod, or starts another one."""
+    """The API server does not answer. This process exits, and Kubernetes restarts this pod or starts another one."""
 
     exit_status = 1
 
 
 class JobAlreadyEnded(Exception):
-    """The job has already ended."""
+    """The job of this pod has already ended."""
 
     def __init__(self, header: Header) -> None:
         super().__init__()
@@ -50,10 +50,10 @@ class JobAlreadyEnded(Exception):
 
 
 def adopt(home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
-    """Return the state directory of the job that a previous pod hosted, with its history. None: the job is new.
+    """Return the directory of the job that a previous pod's owner ran, with its history. Return None if the job is new.
 
-    From now on the state belongs to this owner, and the previous owner's next write fails. Raises `JobAlreadyEnded`,
-    `ApiUnavailable`.
+    From now on the saved state belongs to this owner, and the previous owner's next write fails. Raises
+    `JobAlreadyEnded`, `ApiUnavailable`.
     """
     environment = os.environ
     name, namespace = environment[object_names.JOB_NAME], environment.get(object_names.NAMESPACE, "default")
@@ -69,7 +69,7 @@ def adopt(home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | No
 def _adopt(
     asking: ApiHelper, name: str, namespace: str, home: Path, clock: Clock, say: Callable[[str], None]
 ) -> JobPlace | None:
-    """Take over the state in the ConfigMap with compare-and-swap, and store its history in `home`."""
+    """Take over the state in the ConfigMap with compare-and-swap, and store its events in `home`."""
     job = _asked(asking, Method.GET, f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
     meta = (job.body.get("metadata") or {}) if isinstance(job.body, dict) else {}
     path = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
@@ -100,7 +100,7 @@ def _adopt(
 
 
 def _asked(asking: ApiHelper, method: Method, path: str, body: object = None) -> Answered:
-    """Block until the answer comes, since nothing else runs yet. Raises `ApiUnavailable`."""
+    """Send a request and block until the answer comes. Nothing else runs at this time. Raises `ApiUnavailable`."""
     answers: list[Answered] = []
     asking.ask(method, path, lambda answer, now: answers.append(answer), body=body, patience_s=PATIENCE_S)
     while not answers:
@@ -112,7 +112,7 @@ def _asked(asking: ApiHelper, method: Method, path: str, body: object = None) ->
 
 
 def _place(home: Path, header: Header, history: list[tuple[float, Event]], clock: Clock) -> JobPlace:
-    """Create the job's directory and journal. If a volume has them already, append the missing events."""
+    """Create the job's directory and journal. If a volume already has them, append the missing events."""
     make_private_dir(home / "jobs")
     directory = job_dir(home, header.job_id)
     directory.mkdir(mode=0o700, exist_ok=True)

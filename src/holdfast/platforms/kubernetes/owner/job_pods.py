@@ -1,8 +1,8 @@
-"""The pods of a job's nodes: each node has one pod, and a lost pod is replaced.
+"""Create, watch and replace the pods of a job's nodes. Each node has one pod, and a lost pod is replaced.
 
 Workers restart inside their pod. A pod is lost if Kubernetes ends it, if it exits by itself, or if the gang has lost
-its agent. holdfast's own lease decides about a silent node, so nobody waits for a pod that hangs in Terminating. The
-replacement has a new name. The gang fences processes of the old pod that may still run.
+its agent. holdfast's own lease decides when a node is lost, so the job does not wait for a pod that hangs in
+Terminating. The replacement has a new name. The gang fences processes of the old pod that may still run.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.objects.client_messages import Changed
     from holdfast.reactor import News
 
-#: Pauses before each replacement of a node's failed pod, in seconds. After the last one the node gets no more pods.
+#: Pauses before the successive replacements of a node's failed pods, in seconds. After the last pause the node gets no
+#: more pods.
 PAUSES_S = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
-#: A pod whose agent was admitted and that ran this many seconds was good, so the count of failures restarts.
+#: After this many seconds a pod whose agent was admitted counts as good, and the node's count of failures restarts.
 WELL_S = 60.0
-#: How long a step that the kubelet retries (a pull, a missing ConfigMap) may fail before the job ends, in seconds.
+#: How long a failing start step that the kubelet retries (a pull, a missing ConfigMap) is tolerated, in seconds.
 SOME_S = 150.0
-#: After this many seconds the pod of a lost agent is removed from the API server by force.
+#: How long to wait before the pod of a lost agent is deleted from the API server by force, in seconds.
 FORCE_S = 15.0
-#: Least time between two messages about a pod that does not start, in seconds.
+#: Minimum time between two messages about a pod that does not start, in seconds.
 QUIET_S = 60.0
 PATIENCE_S = 600.0
-#: Number of events kept for each pod.
+#: Limit of events kept for each pod.
 MOST_EVENTS = 16
 
 
@@ -71,10 +72,12 @@ class JobPods:
         placed: Callable[[api_records.Pod], None],
         patience: GangPatience,
     ) -> None:
-        """Prepare a place for each node of the plan; `begin` creates the pods.
+        """Prepare one pod place for each node of the plan. `begin` creates the pods.
 
-        `order`: the agents' order, for a variable in each pod. `told`: called with pods that are lost, pending or
-        impossible. `placed(pod)`: called for each pod that has a node. `patience`: how long the gang waits.
+        `order`: the agents' settings, for a variable in each pod.
+        `told`: called with pods that are lost, pending or impossible.
+        `placed(pod)`: called for each pod that has a node.
+        `patience`: how long the gang waits for nodes.
         """
         self._asking = asking
         self._reactor = asking.reactor
@@ -89,24 +92,24 @@ class JobPods:
         self._pods: dict[str, api_records.Pod] = {}
         self._listed: dict[str, api_records.Pod] | None = None
         self._events: dict[str, list[api_records.Event]] = {}
-        #: Names of pods whose end was reported. True: the report said that their processes have ended, too.
+        #: Pods whose end was reported, by name. True: the report said that all processes of the pod have ended.
         self._told_of: dict[str, bool] = {}
-        #: When each pod's agent was admitted, by the pod's name.
+        #: Maps a pod's name to the time at which its agent was admitted.
         self._joined: dict[str, float] = {}
         self._doubts = DeletedPods(self._reactor, patience, self._look_again)
-        #: Nodes on which no pod of the job may run.
+        #: Kubernetes nodes on which no pod of this job may run.
         self._avoid: list[str] = []
-        #: A complete list of pods has come.
+        #: Whether a complete list of pods has been received.
         self._seen = False
-        #: Number of deletions without an answer yet.
+        #: Number of deletions that the API server has not answered yet.
         self.deleting = 0
-        #: The job is over: create no more pods.
+        #: Whether the job has ended, so that no more pods are created.
         self.over = False
 
     # ------------------------------------------------------------------------------------------ requests of the owner
 
     def begin(self, known: Callable[[str], None]) -> None:
-        """List the existing pods, and create the missing ones. `known` is called with the Job's uid."""
+        """Follow the existing pods, and create the missing ones. `known`: called with the Job's uid."""
         self._known = known
         path = f"/apis/batch/v1/namespaces/{self._plan.namespace}/jobs/{self._plan.name}"
         self._asking.ask(Method.GET, path, self._job_is, patience_s=PATIENCE_S)
@@ -133,13 +136,14 @@ class JobPods:
         return f"/api/v1/namespaces/{self._plan.namespace}/pods"
 
     def joined(self, name: str, now: float) -> None:
-        """The owner has admitted this pod's agent."""
+        """Take note that the owner has admitted this pod's agent."""
         self._joined.setdefault(name, now)
 
     def replace(self, name: str, why: PodEndReason, now: float, *, avoid: bool = False) -> News:
         """Replace a pod whose agent is lost, or whose node the gang no longer uses.
 
-        `avoid`: no pod of this job may run on its node any more. Otherwise the next pod only prefers other nodes.
+        `avoid`: let no pod of this job run on the pod's Kubernetes node any more. Otherwise the next pod only prefers
+            other nodes.
         """
         found = self._pods.get(name)
         if found is None or self.over:
@@ -158,21 +162,21 @@ class JobPods:
         return self._succeed(seat, name, why, now)
 
     def finish(self) -> None:
-        """The job is over: delete pods that wait for a node. Pods with running agents end by themselves."""
+        """At the job's end delete the pods that have not started. Pods with running agents end by themselves."""
         self.over = True
         for seat in self._seats:
             if seat.next is not None:
                 seat.next.close()
             found = self._pods.get(self._name(seat)) if seat.generation >= 0 else None
             if found is None or found.deleting or found.name in self._joined:
-                continue  # it may run, although its kubelet has not said so; deleting the pod would delete its log
+                continue  # its agent was admitted, so the pod runs; a deletion would delete its log
             if found.phase is api_records.PodPhase.PENDING:
                 self._delete(found.name, 0)
 
     # --------------------------------------------------------------------------------------- messages from Kubernetes
 
     def _on_message(self, word: Listed | Changed | Unseen, now: float) -> News:
-        """Handle a page of the list of pods, a change, or trouble with the watch."""
+        """Handle a page of the list of pods, a change of a pod, or trouble with the watch."""
         if isinstance(word, Unseen):
             if word.trouble in (ApiTrouble.AWAY, ApiTrouble.SLOW):
                 self._say(f"pods cannot be seen: {word.said}; the job goes on, and lost pods are replaced later")
@@ -195,7 +199,7 @@ class JobPods:
         return self._look(found, now)
 
     def _all(self, now: float) -> News:
-        """Handle a complete list of pods: detect deleted pods, and create missing ones."""
+        """Handle a complete list of pods: report deleted pods, and create missing ones."""
         listed, self._listed = self._listed or {}, None
         news: list[Any] = []
         vanished = [found for name, found in self._pods.items() if name not in listed]
@@ -219,7 +223,7 @@ class JobPods:
     def _event(self, word: Listed | Changed | Unseen, now: float) -> News:
         """Store events about the job's pods, and examine these pods again."""
         if isinstance(word, Unseen):
-            return None  # the pods' own status must suffice
+            return None  # trouble with the watch of events is ignored, because the pods' own status suffices
         news: list[Any] = []
         for item in word.items if isinstance(word, Listed) else [word.item]:
             event = api_records.event(item)
@@ -248,11 +252,11 @@ class JobPods:
 
     @property
     def unsure(self) -> bool:
-        """Whether a pod is ending and Kubernetes has not said why."""
+        """Whether some pod is ending and Kubernetes has not given the reason yet."""
         return bool(self._doubts)
 
     def _removed(self, found: api_records.Pod, now: float) -> News:
-        """A pod's object is gone."""
+        """Handle the disappearance of a pod's object."""
         seat = self._seat(found)
         self._pods.pop(found.name, None)
         why = self._doubts.removed(found, self._events.pop(found.name, ()), now)
@@ -276,7 +280,7 @@ class JobPods:
         return news
 
     def _waits(self, seat: NodePlace, found: api_records.Pod, held: PodWaitReason, now: float) -> News:
-        """React to a pod that does not start."""
+        """Handle a pod that does not start."""
         if seat.waiting_since is None:
             seat.waiting_since = now
             for limit_s in (SOME_S, self._patience_s()):
@@ -300,7 +304,7 @@ class JobPods:
     # ------------------------------------------------------------------------------------- creating and deleting pods
 
     def _succeed(self, seat: NodePlace, name: str, why: PodEndReason, now: float) -> News:
-        """Replace the lost pod of a node."""
+        """Create a new pod for a node whose pod is lost."""
         if self.over or seat.asked or seat.next is not None:
             return None
         joined = self._joined.get(name)
@@ -336,14 +340,14 @@ class JobPods:
         self._asking.ask(Method.POST, self._path, partial(self._made, seat), body=manifest, patience_s=PATIENCE_S)
 
     def _made(self, seat: NodePlace, answer: Answered, now: float) -> News:
-        """The API server has answered a pod's creation.
+        """Handle the API server's answer to the creation of a pod.
 
-        Retry for a while if the server is away or the quota is used up. Report any other failure.
+        If the server is away or the quota is used up, try again for a while. Report any other failure.
         """
         seat.asked = False
         name = object_names.pod_name(self._plan.name, seat.index, seat.generation + 1)
         if answer.ok or answer.trouble is ApiTrouble.CONFLICT:
-            # CONFLICT: an earlier request succeeded, but its answer was lost.
+            # An answer CONFLICT means that an earlier request succeeded but its answer was lost.
             seat.generation += 1
             seat.began_at, seat.shun = now, ()
             if seat.last is not None and answer.ok:
@@ -351,7 +355,7 @@ class JobPods:
             if answer.ok:
                 found = api_records.pod(answer.body)
                 self._pods.setdefault(found.name, found)
-            return self._look_again(name, now)  # the watch may have reported it before this answer came
+            return self._look_again(name, now)  # the watch may have reported the pod before this answer came
         if self.over:
             return None
         if answer.trouble is ApiTrouble.QUOTA or answer.trouble in (ApiTrouble.AWAY, ApiTrouble.SLOW):
@@ -383,7 +387,7 @@ class JobPods:
         self.deleting -= 1
 
     def _force(self, name: str, uid: str, now: float) -> News:
-        """Delete by force a pod that hangs because its node does not report its end. Its agent is fenced."""
+        """Delete by force a pod that hangs because its node does not report its end. The gang has fenced its agent."""
         found = self._pods.get(name)
         if found is not None and found.uid == uid and not found.over:
             self._delete(name, 0)
@@ -403,15 +407,15 @@ class JobPods:
         return seat.generation >= 0 and name == self._name(seat)
 
     def find(self, name: str) -> api_records.Pod | None:
-        """Return the last known state of a pod of the job."""
+        """Return the last known record of a pod of the job."""
         return self._pods.get(name)
 
     @property
     def living(self) -> int:
-        """Number of pods that exist and are not ending."""
+        """The number of pods that exist and are not ending."""
         return sum(not found.over and not found.deleting for found in self._pods.values())
 
 
 def _may_do_better(phrase: str) -> bool:
-    """Whether a new pod may succeed after one failed for this reason."""
+    """Whether a new pod may succeed after an earlier pod failed with this phrase."""
     return load().row(phrase).rerun is not Rerun.NEVER

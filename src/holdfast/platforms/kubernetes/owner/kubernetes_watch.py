@@ -1,4 +1,4 @@
-"""The owner's watch over a Kubernetes job: the pods of the job's nodes, and the owner's own pod."""
+"""The owner's watch over a Kubernetes job. It follows the pods of the job's nodes, and the owner's own pod."""
 
 from __future__ import annotations
 
@@ -40,18 +40,19 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: Fraction of a pod's grace period for workers to save.
+#: Fraction of a pod's grace period that workers get for saving a checkpoint.
 SAVE = 0.75
 MOST_SAVE_S = 30.0
 #: Time limit for the API server to explain a signal, in seconds.
 ANSWER_S = 2.0
-#: A pod on a node that the job leaves is deleted when its attempt is recorded, or after this many seconds.
+#: How long to wait for the end of the attempt before deleting a pod on a node that the job leaves, in seconds.
 LATER_S = 5.0
-#: If an agent in a pod under deletion misses this many heartbeats and one more second, its node counts as silent.
+#: In a pod under deletion an agent counts as silent after this many missed heartbeats plus one second.
 BEATS = 2
-#: If half of the pods fall silent together, suspect the owner's connection: replace them only after this many seconds.
+#: How long to wait before replacing pods if half of them fall silent together, in seconds: the owner's own connection
+#: may be at fault.
 MASS_S = 30.0
-#: Boot number for agents in pods that are gone: higher than every boot number that such an agent can have had.
+#: Boot number in reports about agents whose pods are gone. It is higher than any agent's real boot number.
 EVERY_BOOT = 1 << 52
 
 
@@ -68,7 +69,9 @@ class KubernetesWatch(JobWatch):
     def __init__(
         self, spec: JobSpec, asking: ApiHelper, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> None:
-        """`spec`: the job. `say`: prints a message of the owner. `environment`: variables of the owner's pod."""
+        """`spec`: the job. `say`: prints a message of the owner. `environment`: environment variables of the owner's
+        pod.
+        """
         super().__init__(asking.reactor)
         self._spec = spec
         self._asking = asking
@@ -76,16 +79,16 @@ class KubernetesWatch(JobWatch):
         self._plan = plan_here(environment)
         self._pod = environment.get(known_names.POD, "")
         self._attempt = 0
-        #: Nodes with workers of the current attempt.
+        #: Nodes that have workers of the current attempt.
         self._seated: set[str] = set()
-        #: When each silent node was lost.
+        #: Maps each silent node to the time at which it was lost.
         self._silent: dict[str, float] = {}
         self._heard_at: Callable[[str], float | None] = lambda node: None
-        #: Time at which each node's agent reported a signal.
+        #: Maps each node to the time at which its agent reported a signal.
         self._signalled: dict[str, float] = {}
-        #: Pods to delete when the attempt is recorded, with the reasons.
+        #: Maps the pods to delete at the attempt's end to the reasons.
         self._held: dict[str, str] = {}
-        #: Number of pending requests about the meaning of a signal.
+        #: Number of pending requests for the reason of a signal.
         self._questions = 0
         self._pods = JobPods(
             asking,
@@ -103,15 +106,15 @@ class KubernetesWatch(JobWatch):
         self._verdict = DecisionEvents(asking, self._plan.namespace, self._plan.name, say)
         self._wishes = StopRequests(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
         self._tainting = NodeTainting(asking, self._plan.name, self._plan.namespace, say)
-        #: Topology labels of each Kubernetes node; empty while they are being read.
+        #: Maps each Kubernetes node to its topology labels; empty while a request for them is pending.
         self._near: dict[str, tuple[str, ...]] = {}
-        #: This process must exit, and another owner takes the job over.
+        #: Whether this process must exit because another owner takes the job over.
         self._ending = False
         self._least = self._plan.least or self._plan.nodes
-        #: Indices of nodes that get no more pods.
+        #: Indices of the nodes that get no more pods.
         self._without: set[int] = set()
         self._token = environment.get(OWNER_TOKEN, "")
-        #: None: the API server has not sent the Job's uid yet.
+        #: Copies the job's events to the ConfigMap; None until the API server has sent the Job's uid.
         self._mirror: StateMirror | None = None
 
     # ------------------------------------------------------------------------------------------ methods of JobWatch
@@ -155,16 +158,18 @@ class KubernetesWatch(JobWatch):
 
     @property
     def handed_over(self) -> bool:
-        """Whether this pod ends while the job goes on; the owner's next pod takes over."""
+        """Whether this pod ends while the job goes on. Then the owner's next pod takes the job over."""
         return self._ending
 
     def joined(self, node: str, now: float) -> None:
-        """The owner has admitted an agent."""
+        """Take note that the owner has admitted an agent."""
         self._silent.pop(node, None)
         self._pods.joined(pod_of(node), now)
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """Return the topology labels, if all pods have one shape. Different pods are ranked by their indices alone."""
+        """Return the topology labels if all pods have the same shape. Otherwise ranks depend only on
+        the pods' indices.
+        """
         found = self._pods.find(pod_of(node)) if len(self._plan.shapes) == 1 else None
         return self._near.get(found.node, ()) if found is not None else ()
 
@@ -172,17 +177,18 @@ class KubernetesWatch(JobWatch):
         """Read the topology labels of a pod's node, once for each node."""
         if pod.node in self._near:
             return
-        self._near[pod.node] = neighbourhood(pod.labels)  # since 1.35 a pod itself has its node's zone
+        # Since Kubernetes 1.35 a pod's own labels include its node's zone.
+        self._near[pod.node] = neighbourhood(pod.labels)
 
         def seen(answer: Answered, now: float) -> None:
-            # A Role cannot permit reading nodes. Then only the pod's own labels are known.
+            # A Role cannot grant the right to read nodes. Without this right only the pod's own labels are known.
             if answer.ok:
                 self._near[pod.node] = neighbourhood(api_records.node(answer.body).labels)
 
         self._asking.ask(Method.GET, f"/api/v1/nodes/{pod.node}", seen)
 
     def seated(self, nodes: Collection[str], attempt: int) -> None:
-        """The workers of this attempt run on these nodes."""
+        """Take note of the nodes on which this attempt's workers run."""
         self._seated, self._attempt = {*nodes}, attempt
         if self._mirror is not None:
             self._mirror.at(attempt)
@@ -190,7 +196,7 @@ class KubernetesWatch(JobWatch):
     def signalled(self, number: int, node: str, now: float) -> News:
         self._signalled[node] = now
         if node != os.uname().nodename:
-            return None  # the watch reports what happens to that pod
+            return None  # the watch of pods reports the end of another node's pod
         if number != signal.SIGTERM:
             return None
         self._questions += 1
@@ -202,7 +208,7 @@ class KubernetesWatch(JobWatch):
         return max((at for at in (self._heard_at(node), self._signalled.get(node)) if at is not None), default=None)
 
     def felled(self, since: float) -> None:
-        """Do nothing: a kubelet signals only a container's first process, so it has not killed these workers."""
+        """Do nothing: a kubelet signals only the first process of a container, so it has not killed these workers."""
 
     def lost(self, node: str, attempt: int, now: float) -> News:
         name = pod_of(node)
@@ -224,7 +230,9 @@ class KubernetesWatch(JobWatch):
         self._reactor.at(self._reactor.now(), lambda now: done(why, now))
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
-        """Stop using the Kubernetes node for this job. If the user allows it, taint it so that no job uses it."""
+        """Use the Kubernetes node no longer for this job. If the user allows taints, taint it against
+        pods of any job.
+        """
         name = pod_of(node)
         found = self._pods.find(name)
         if self._plan.may_taint and found is not None:
@@ -239,7 +247,7 @@ class KubernetesWatch(JobWatch):
 
     def avoid(self, names: Sequence[str]) -> None:
         for name in names:
-            # A bad device also leads to a new pod, because the old pod has too few without it.
+            # A bad device also leads to a new pod, because the old pod would have too few devices.
             self._leave(pod_of(name.partition("/")[0]), f"the gang leaves {name} out")
 
     def recorded(self, record: AttemptRecord) -> None:
@@ -266,7 +274,7 @@ class KubernetesWatch(JobWatch):
     def _told(self, said: PodLost | PodsImpossible | PodPending, now: float) -> News:
         """Turn a report about a pod into events for the owner."""
         if isinstance(said, PodPending):
-            # A pending pod is evidence only before the first attempt, to explain why the gang does not start.
+            # Before the first attempt a pending pod is evidence: it explains why the gang does not start.
             return [self._evidence(said.pod, said.words, "")] if not self._attempt else None
         if isinstance(said, PodsImpossible):
             fresh = said.index not in self._without
@@ -300,7 +308,7 @@ class KubernetesWatch(JobWatch):
             )
             news.append(ev.StopRequested(request=request))
             news.append(self._evidence(said.pod, said.why.words, said.node))
-        # The node leaves even if its pod still takes time to end: no further attempt may start on that node.
+        # The node leaves at once, although its pod may take time to end, so that no further attempt starts on it.
         news.append(ev.NodeLeft(node=said.node, boot=EVERY_BOOT, reason=words, fenced=said.over))
         return news
 
@@ -315,7 +323,9 @@ class KubernetesWatch(JobWatch):
         return self._replace(node, attempt, now) if node in self._silent else None
 
     def _replace(self, node: str, attempt: int, now: float) -> News:
-        """Replace the pod, because its lease has expired. Also read the node's state from Kubernetes as evidence."""
+        """Replace the pod of an agent whose lease has expired. Also read the node's state from
+        Kubernetes as evidence.
+        """
         name = pod_of(node)
         found = self._pods.find(name)
         if found is None:
@@ -343,7 +353,7 @@ class KubernetesWatch(JobWatch):
             taints = ", ".join(record.taints)
             words = f"node {pod.node} {state}{f', tainted: {taints}' if taints else ''}"
         else:
-            return None  # a namespaced account may not read nodes
+            return None  # the service account has no right to read nodes
         return [ev.PlatformSaid(attempt=attempt, subject=f"node {pod.node}", words=words, command=command, node=node)]
 
     def _release(self, now: float) -> News:
@@ -360,13 +370,13 @@ class KubernetesWatch(JobWatch):
     # ------------------------------------------------------------------------------------- the end of the owner's pod
 
     def _taken(self, by: str, now: float) -> News:
-        """Another owner has taken over the job's state, so this process must exit."""
+        """Exit, because another owner has taken over the job's state."""
         self._say(f"another owner has taken the job over ({by}): this one ends")
         self._ending = True
         return None
 
     def _job_is(self, answer: Answered, now: float) -> News:
-        """SIGTERM has reached the owner's pod: determine whether the whole job ends, or only this pod."""
+        """After SIGTERM to the owner's pod, determine whether the whole job ends or only this pod."""
         self._questions -= 1
         meta = (answer.body.get("metadata") or {}) if isinstance(answer.body, dict) else {}
         if answer.trouble is not ApiTrouble.GONE and not meta.get("deletionTimestamp"):

@@ -1,4 +1,4 @@
-"""A job's nodes with their successive pods, the reports about lost and pending pods, and the topology of nodes."""
+"""The pods of each of a job's nodes, the reports about lost and pending pods, and the topology labels of nodes."""
 
 from __future__ import annotations
 
@@ -16,45 +16,46 @@ if TYPE_CHECKING:
 
 
 class PodLost:
-    """Report: a pod of the job has ended or is ending, and why."""
+    """Report that a pod of the job has ended or is ending."""
 
     def __init__(self, pod: api_records.Pod, why: PodEndReason, *, over: bool) -> None:
-        """`why`: the reason. `over`: whether all processes of the pod have ended."""
+        """`pod`: the pod. `why`: why it ends. `over`: whether all its processes have ended."""
         self.pod = pod
         self.why = why
-        #: Whether all processes of the pod have ended.
         self.over = over
 
     @property
     def node(self) -> str:
-        """The gang's name for the node."""
+        """The name by which the gang knows the pod's node."""
         return node_name(self.pod.node, self.pod.name)
 
 
 class PodsImpossible:
-    """Report: a pod cannot be had. `index`: the pod's node; negative: no pod of the job can be had."""
+    """Report that a pod cannot be created. `index`: index of its node; negative if no pod of the job can be created."""
 
     def __init__(self, phrase: str, words: str, command: str, index: int = -1) -> None:
-        """`phrase`: the failure class. `words`: a sentence. `command`: for the user to try. `index`: see the class."""
+        """`phrase`: the phrase for the failure. `words`: a sentence. `command`: a shell command for the user. `index`:
+        see the class.
+        """
         self.phrase, self.words, self.command, self.index = phrase, words, command, index
 
 
 class PodPending:
-    """Report: a pod has not started yet."""
+    """Report that a pod has not started yet."""
 
     def __init__(self, pod: api_records.Pod, words: str) -> None:
-        #: The reason from the scheduler or the node.
+        #: `words` is the reason, from the scheduler or the node.
         self.pod, self.words = pod, words
 
 
 class GangPatience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the gang waits for nodes that have not come, and for agents that are silent."""
+    """How long the gang waits for missing nodes, and for silent agents."""
 
-    #: Returns how long the gang waits for a node now, in seconds.
+    #: Returns how long the gang currently waits for a node, in seconds.
     nodes_s: Callable[[], float]
-    #: A node counts as silent after this many seconds without a message.
+    #: How long after an agent's last message its node counts as silent, in seconds.
     silent_s: float
-    #: Returns the time of the last message from a node's agent, in seconds; None: no agent of the node has joined.
+    #: Returns the time of the last message from a node's agent, in seconds; None if no agent of the node has joined.
     heard_at: Callable[[str], float | None]
 
 
@@ -62,37 +63,37 @@ Told = Callable[["PodLost | PodsImpossible | PodPending", float], "News"]
 
 
 class NodePlace:
-    """One node of the job, and its pods so far."""
+    """One node of the job, with its pods so far."""
 
     def __init__(self, index: int) -> None:
         self.index = index
-        #: Generation of the last pod; negative: none has been created.
+        #: Generation of the node's last pod; negative if no pod has been created.
         self.generation = -1
-        #: Number of failed pods in a row.
+        #: How many of the node's pods have failed in a row.
         self.failures = 0
-        #: The timer for the creation of the next pod.
+        #: The timer that creates the next pod.
         self.next: DueCall | None = None
-        #: A request to create a pod is pending.
+        #: Whether a request to create a pod is pending.
         self.asked = False
         self.began_at = 0.0
         #: When the last pod, or its creation, began to wait, in seconds on the owner's clock.
         self.waiting_since: float | None = None
-        #: The last message about the wait, and `said_at` its time.
+        #: The last message about the wait; `said_at` is its time.
         self.said = ""
         self.said_at = 0.0
-        #: Why the node's last pod was lost.
+        #: Why the node lost its last pod.
         self.last: PodEndReason | None = None
-        #: Nodes that the next pod should rather not run on.
+        #: Kubernetes nodes that the next pod avoids if possible.
         self.shun: tuple[str, ...] = ()
 
 
 def generation_of(found: api_records.Pod) -> int:
-    """Return how many pods its node had before this one."""
+    """Return how many pods the node had before this one."""
     text = found.labels.get(object_names.GENERATION, "0")
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-#: Labels for each level; the first one that a node has counts.
+#: Topology levels with the labels that may hold their values. The first label that a node has is used.
 _LEVELS = (
     ("topology.kubernetes.io/region",),
     ("topology.kubernetes.io/zone",),
@@ -108,6 +109,6 @@ _LEVELS = (
 
 
 def neighbourhood(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return one value for each level, empty if no label has it. () if no label has any level."""
+    """Return one value for each topology level, empty if no label has the level. Return () if all levels are empty."""
     found = tuple(next((labels[key] for key in keys if labels.get(key)), "") for keys in _LEVELS)
     return found if any(found) else ()

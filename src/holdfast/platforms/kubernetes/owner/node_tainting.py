@@ -1,4 +1,4 @@
-"""Taint a held node, if the job's user allows it. It gets no new pods until a person releases it."""
+"""Taint a held node, if the job's user allows it. The node gets no new pods until a person removes the taint."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 5.0
-#: Number of tries if someone else changes the node between the read and the patch.
+#: Number of tries if another client changes the node between read and patch.
 TRIES = 3
 
 
 class NodeTainting:
-    """Taints nodes for one job, each node once."""
+    """Taints nodes for one job, and each node only once."""
 
     def __init__(self, asking: ApiHelper, job: str, namespace: str, say: Callable[[str], None]) -> None:
-        """`job`, `namespace`: of the job, for the taint and its reason. `say`: prints a message of the owner."""
+        """`job`, `namespace`: name and namespace of the job, for the taint and its reason. `say`: prints a message of
+        the owner.
+        """
         self._asking = asking
         self._job = job
         self._namespace = namespace
@@ -32,11 +34,14 @@ class NodeTainting:
 
     @property
     def busy(self) -> bool:
-        """Whether an answer from the API server is pending."""
+        """Whether a request to the API server is pending."""
         return self._open > 0
 
     def hold(self, node: str, reason: str, attempt: int, of: str) -> None:
-        """Taint the Kubernetes node `node`. `of`: the job's name for it. The result is evidence of the attempt."""
+        """Taint the Kubernetes node `node`. The result becomes evidence of the attempt.
+
+        `of`: the job's name for the node.
+        """
         if not node or node in self._asked:
             return
         self._asked.add(node)
@@ -44,7 +49,9 @@ class NodeTainting:
         self._try(node, reason, attempt, of, TRIES)
 
     def _try(self, node: str, reason: str, attempt: int, of: str, tries: int) -> None:
-        """Read the node and patch its taints. Repeat at most `tries` times if someone else changes it in between."""
+        """Read the node and patch its taints. Try at most `tries` times, because another client may change the node
+        meanwhile.
+        """
         path = f"/api/v1/nodes/{node}"
 
         def told(words: str) -> News:

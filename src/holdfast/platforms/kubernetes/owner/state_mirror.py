@@ -1,7 +1,8 @@
 """Copy the job's events to the ConfigMap NAME-state, so that the owner's next pod can take the job over.
 
-Events are written as soon as the previous write is answered. Before an attempt's number is used, all earlier events
-must be written. If the API server is away the job goes on: the agents know the highest attempt and report it.
+One write is pending at a time, and the next write has all events since. An attempt starts only after its number and all
+earlier events are written. If the API server is away the job goes on nevertheless: the agents know the highest attempt
+number and report it to the next owner.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     from holdfast.model.decisions import JobReport
     from holdfast.reactor import DueCall, News
 
-#: How long an attempt waits at most for its number to be written, in seconds.
+#: How long an attempt waits for its number to be written before it starts anyway, in seconds.
 WAIT_S = 10.0
 LIMIT_S = 5.0
-#: Pause before a retry when the API server was away, in seconds.
+#: Pause before the next try while the API server is away, in seconds.
 AGAIN_S = 2.0
 
 
 class StateMirror:
-    """Copies one owner's events."""
+    """Copies one owner's events to the ConfigMap."""
 
     def __init__(
         self,
@@ -42,9 +43,11 @@ class StateMirror:
         say: Callable[[str], None],
         taken: Callable[[str, float], News],
     ) -> None:
-        """Prepare to write; `begin` reads the ConfigMap.
+        """Prepare to write. `begin` reads the ConfigMap.
 
-        `header`: the header to write. `namespace`, `name`: of the job's objects. `say`: prints a message of the owner.
+        `header`: the header to write.
+        `namespace`, `name`: namespace and name of the job's objects.
+        `say`: prints a message of the owner.
         `taken(by, now)`: called when another owner has taken over the job.
         """
         self._asking = asking
@@ -54,34 +57,34 @@ class StateMirror:
         self._say = say
         self._taken = taken
         self._events = Events()
-        #: Resource version of the ConfigMap as last read or written; empty: it must be read.
+        #: The ConfigMap's resource version at the last read or write. If empty, the ConfigMap must be read first.
         self._version = ""
-        #: A request is pending.
+        #: Whether a request is pending.
         self._busy = False
-        #: Something is to be written.
+        #: Whether there is something new to write.
         self._wanted = False
-        #: Nothing is written any more: the API server refuses it, or another owner has the job.
+        #: Whether writing has ended for good: the API server refuses it, or another owner has taken over the job.
         self._lost = False
-        #: Whether a message has been printed that writing fails, or that the history is cut.
+        #: Whether the user has been told that writing fails, and that the history is cut.
         self._told = self._told_cut = False
         self._again: DueCall | None = None
         self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []
 
     def begin(self, history: Iterable[tuple[float, ev.Event]]) -> None:
-        """Start with the events so far."""
+        """Start to write, beginning with the events so far."""
         for now, event in history:
             self._events.add(now, event)
         self._wanted = True
         self._read()
 
     def noted(self, event: ev.Event, now: float) -> None:
-        """Add an event that has been journaled."""
+        """Add an event that the journal has recorded."""
         self._events.add(now, event)
         self._wanted = True
         self._write()
 
     def secured(self, event: ev.JournalSecured, now: float) -> News:
-        """The attempt's number is in the journal. `event` follows once the number is in the ConfigMap too."""
+        """Return or deliver `event` once the attempt's number is in the ConfigMap too. The journal already has it."""
         if event.trouble or self._lost or not (self._wanted or self._busy):
             return [event]
         moment = self._asking.reactor.at(now + WAIT_S, partial(self._late, event))
@@ -89,12 +92,12 @@ class StateMirror:
         return None
 
     def at(self, attempt: int) -> None:
-        """Record the current attempt."""
+        """Record the number of the current attempt."""
         if attempt != self._header.attempt:
             self._header = replace(self._header, attempt=attempt)
 
     def finished(self, report: JobReport) -> None:
-        """Record that the job is over, so that another pod of the owner does nothing."""
+        """Record that the job has ended, so that a further pod of the owner does nothing."""
         self._header = replace(self._header, code=report.report.code, phrase=report.report.phrase)
         self._wanted = True
         self._write()
@@ -137,11 +140,11 @@ class StateMirror:
         self._asking.ask(Method.PATCH, self._path, self._was_written, body=body, limit_s=LIMIT_S)
 
     def _was_written(self, answer: Answered, now: float) -> News:
-        """The API server has answered a write. After a conflict, read the state again."""
+        """Handle the API server's answer to a write. After a conflict, read the state again."""
         self._busy = False
         if answer.trouble is ApiTrouble.CONFLICT:
             self._wanted, self._version = True, ""
-            self._read()  # another owner has written, or the answer to our write was lost
+            self._read()  # another owner has written, or our last write succeeded and its answer was lost
             return None
         if not answer.ok:
             self._wanted = True
@@ -156,7 +159,7 @@ class StateMirror:
         return self._release()
 
     def _trouble(self, answer: Answered, now: float) -> News:
-        """Report a failure once. Retry later, or give up if a retry cannot help."""
+        """Report a failure once. Then retry later, or give up if a retry cannot help."""
         if not self._told:
             self._told = True
             self._say(
@@ -194,5 +197,5 @@ class StateMirror:
 
 
 def new_owner(pod_uid: str) -> str:
-    """Return a unique token for an owner's process."""
+    """Return a unique token for an owner process."""
     return f"{pod_uid or os.uname().nodename}/{os.urandom(4).hex()}"

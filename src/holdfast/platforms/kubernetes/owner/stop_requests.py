@@ -1,7 +1,9 @@
-"""`holdfast stop` from outside the cluster: the request is an annotation on the Job, which the owner watches.
+"""Handle `holdfast stop` from outside the cluster. The request is an annotation of the Job, which the owner watches.
 
-stop_requests = StopRequests(asking, namespace, name, say, job_is)
-stop_requests.begin()                   a request becomes `StopRequested`, and is answered in another annotation
+    stop_requests = StopRequests(asking, namespace, name, say, job_is)
+    stop_requests.begin()
+
+Each new request becomes an event `StopRequested`. The owner's answer is another annotation.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 NOTHING_TO_REPAIR = "Nothing to repair: submit the job again when you want it to go on."
-#: Seconds for which writing the answer is retried.
+#: How long writing the answer is retried, in seconds.
 PATIENCE_S = 30.0
 
 
@@ -43,10 +45,11 @@ class StopRequests:
         say: Callable[[str], None],
         job_is: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """Prepare; `begin` starts to watch.
+        """Prepare to handle requests. `begin` starts to watch the Job.
 
-        `namespace`, `name`: of the owner's Job. `say`: prints a message. `job_is`: called with the Job whenever it
-        changes.
+        `namespace`, `name`: namespace and name of the owner's Job.
+        `say`: prints a message.
+        `job_is`: called with the Job whenever it changes.
         """
         self._asking = asking
         self._jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
@@ -67,11 +70,11 @@ class StopRequests:
             case Changed():
                 jobs = [news.item]
             case Unseen():
-                return None  # there are other ways to stop a job, and the user learns that the owner did not answer
+                return None  # ignore trouble with the watch: `holdfast stop` then reports that no answer came
         return [event for job in jobs for event in self._of(job, now)]
 
     def _of(self, job: Any, now: float) -> list[ev.Event]:
-        """Handle the stop request on a Job, if it is new, and answer it."""
+        """Handle the stop request on a Job if the request is new, and answer it."""
         self._job_is(job)
         wish = wish_of(job)
         if wish is None or wish.id == self._done:
@@ -79,7 +82,7 @@ class StopRequests:
         heard = heard_of(job)
         self._done = wish.id
         if heard is not None and heard.id == wish.id and not heard.ok:
-            return []  # the owner's previous pod has refused this request
+            return []  # the owner's previous pod has already refused this request
         why, phrase, code = "", "", None
         try:
             phrase, code = _chosen(wish)
@@ -102,14 +105,14 @@ class StopRequests:
 
     def _answer(self, heard: StopAnnotationReply) -> None:
         def done(_: Answered, __: float) -> News:
-            return None  # nothing depends on the answer
+            return None  # ignore the result, because nothing depends on the answer
 
         path = f"{self._jobs}/{self._name}"
         self._asking.ask(Method.PATCH, path, done, body=stop_reply_patch(heard), patience_s=PATIENCE_S)
 
 
 def _chosen(wish: StopAnnotation) -> tuple[str, int | None]:
-    """Return the phrase and code of a stop request. Raises ValueError with a sentence."""
+    """Return phrase and code of a stop request. Raises ValueError with a sentence if they are invalid."""
     if not one_line(wish.reason).strip():
         raise ValueError("a reason is needed")
     if not wish.phrase and wish.code is None:

@@ -1,1 +1,1 @@
-"""Access to jobs in a cluster from outside, for `jobs`, `show`, `logs` and `stop`."""
+"""Read and stop jobs in a cluster from outside it, for `jobs`, `show`, `logs` and `stop`."""

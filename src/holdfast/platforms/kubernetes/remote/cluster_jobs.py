@@ -1,4 +1,4 @@
-"""Read jobs from their objects in a Kubernetes cluster, during and after the run."""
+"""Read a job's state from its objects in a Kubernetes cluster, during and after the run."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ MOST_JOBS = 500
 
 
 class ClusterJobView(Noun, frozen=True, kw_only=True):
-    """One job with the details from all its objects."""
+    """One job, with the details from all of its objects."""
 
     job: ClusterJob
     plan: PodPlan | None = None
-    #: The final report; None: the job is not over.
+    #: The final report; None if the job has not ended.
     report: JobReport | None = None
     events: tuple[Event, ...] = ()
 
@@ -47,7 +47,7 @@ class ClusterJobView(Noun, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The job's own name; empty: unknown."""
+        """The job's name as the user wrote it; empty if unknown."""
         return self.plan.job if self.plan is not None else ""
 
     @property
@@ -56,17 +56,17 @@ class ClusterJobView(Noun, frozen=True, kw_only=True):
 
     @property
     def placement(self) -> str:
-        """Description of how its pods are placed."""
+        """Describes how the job's pods are placed."""
         return placement(self.plan) if self.plan is not None else ""
 
     @property
     def pods(self) -> list[tuple[str, str, str]]:
-        """The last pod of each node, as (pod name, node, state as text)."""
+        """The newest pod of each node, as (pod name, node, state as text)."""
         return [(each.name, each.node, pod_in_words(each)) for each in newest(self.job.pods)]
 
 
 def with_server(work: Callable[[BlockingClient], T]) -> T:
-    """Call `work` with a client of the user's server. Raises HoldfastError if there is none."""
+    """Call `work` with a client of the user's API server. Raises HoldfastError if no server is configured."""
     try:
         with BlockingClient.here() as api:
             return work(api)
@@ -97,7 +97,10 @@ def jobs(api: BlockingClient, namespace: str | None) -> list[ClusterJob]:
 
 
 def look(api: BlockingClient, namespace: str | None, name: str) -> ClusterJobView:
-    """Return one job by its name or its objects' name. Raises `BadUsage` if there is none, and HoldfastError."""
+    """Return one job, found by its name or by the name of its objects.
+
+    Raises `BadUsage` if there is no such job, and HoldfastError.
+    """
     where, called = namespace or api.namespace, object_names.object_name(name)
     job = job_there(api, where, name)
     pods = _items(api.get(f"/api/v1/namespaces/{where}/pods", labelSelector=object_names.selector(called)), where)
@@ -114,12 +117,12 @@ def look(api: BlockingClient, namespace: str | None, name: str) -> ClusterJobVie
 
 
 def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
-    """Return the Job. Raises `BadUsage` if the namespace has no such job of holdfast, and HoldfastError."""
+    """Return the Job's record. Raises `BadUsage` if the namespace has no such job of holdfast, and HoldfastError."""
     called = object_names.object_name(name)
     answer = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{called}")
     labels = ((answer.body or {}).get("metadata") or {}).get("labels") or {} if answer.ok else {}
     if answer.status == 404 or (answer.ok and labels.get(object_names.MANAGED_BY) != "holdfast"):
-        import difflib  # needed only for a mistake
+        import difflib  # the import is needed only after a mistake
 
         there = [each.name for each in jobs(api, namespace)]
         near = difflib.get_close_matches(called, there, n=1)
@@ -134,7 +137,7 @@ def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
 
 
 def must(answer: Answered, namespace: str) -> None:
-    """Raise HoldfastError unless the server has answered without trouble."""
+    """Raise HoldfastError unless the request succeeded."""
     if answer.ok:
         return
     hint = f"kubectl auth can-i --list -n {namespace}" if answer.trouble is ApiTrouble.REFUSED else "kubectl version"

@@ -1,4 +1,4 @@
-"""`holdfast logs` of a job in a cluster: read its pods' logs through the API server."""
+"""Read the logs of a job's pods through the API server, for `holdfast logs`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView, look
 from holdfast.platforms.remote_jobs import RemoteLine, RemoteLineFilter
 
-#: The worker's prefix of a line in a pod's log.
+#: Matches the prefix that names the worker, at the start of a line of a pod's log.
 _OF_A_RANK = re.compile(rb"\[([A-Za-z0-9._-]+)-(\d+)\] ")
 
 
 class PodLogFilter:
-    """Selects pods and lines of logs."""
+    """Selects pods, and lines of their logs."""
 
     def __init__(self, found: ClusterJobView, wanted: RemoteLineFilter) -> None:
-        """Raises `BadUsage` if the job has no such rank."""
+        """`found`: the job. `wanted`: the user's choice of lines. Raises `BadUsage` if the job has no such rank."""
         self.wanted = wanted
         self.index: int | None = None
-        #: The pod has one worker, so all lines without a prefix are this worker's.
+        #: Whether the pod has only one worker. Then lines without a prefix belong to this worker.
         self.alone = False
         if wanted.rank is not None:
             place = rank_at(_plan(found), wanted.rank)
@@ -58,8 +58,11 @@ class PodLogFilter:
         )
 
     def line(self, of: Pod, came: int | None, line: bytes) -> RemoteLine | None:
-        """Return the parsed line; None: it is filtered out. `came`: time in nanoseconds since the epoch."""
-        # Round down to milliseconds, as printed, so that a printed time used as `since` includes its own line.
+        """Parse a line. Return None if the user does not want it.
+
+        `came`: the line's time, in nanoseconds since the epoch.
+        """
+        # Round down to milliseconds, which are printed. So a printed time that is used as `since` selects its own line.
         wanted, at = self.wanted, None if came is None else came // 1_000_000 / 1000
         if at is not None and ((wanted.since or 0.0) > at or (wanted.until is not None and at >= wanted.until)):
             return None
@@ -93,9 +96,9 @@ def logs(
     say: Callable[[str], None],
     following: bool,
 ) -> None:
-    """Pass lines to `out`, sorted by time.
+    """Pass the lines to `out`, sorted by time.
 
-    With `following`, in the order of arrival. Raises `BadUsage`, HoldfastError.
+    With `following`, the lines come in the order of their arrival. Raises `BadUsage`, HoldfastError.
     """
     found = look(api, namespace, name)
     chosen = PodLogFilter(found, wanted)
@@ -134,7 +137,7 @@ def logs(
 def _lines(
     stack: ExitStack, api: BlockingClient, of: Pod, chosen: PodLogFilter, say: Callable[[str], None]
 ) -> Iterator[RemoteLine]:
-    """Return the selected lines of one pod's log, and have `stack` close the request."""
+    """Return the selected lines of one pod's log. `stack` closes the request."""
     wanted = chosen.wanted
     query = query_of(of, since=wanted.since, lines=wanted.tail if wanted.all else None)
     path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}/log"

@@ -1,4 +1,4 @@
-"""`holdfast stop` of a job in a cluster: write the request to its Job, where the owner reads and answers it."""
+"""Stop a job in a cluster, for `holdfast stop`: write the request to its Job, where the owner reads and answers it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.platforms.kubernetes.objects.stop_annotation import (
 from holdfast.platforms.kubernetes.remote.cluster_jobs import is_over, job_there, must
 from holdfast.untrusted import Malformed, json_value
 
-#: How long to wait for the owner's answer, in seconds. Its client may be listing objects anew.
+#: How long to wait for the owner's answer, in seconds. The owner may be listing all objects again.
 HEARD_S = 20
 
 
@@ -32,7 +32,7 @@ def stop(
     code: int | None,
     who: str,
 ) -> str:
-    """Stop a job, and return a message for the user. Raises `BadUsage`, HoldfastError."""
+    """Write a stop request, and return a message for the user. Raises `BadUsage`, HoldfastError."""
     where = namespace or api.namespace
     job = job_there(api, where, name)
     called = str(job["metadata"]["name"])
@@ -93,5 +93,5 @@ def _heard(
                 if heard is not None and heard.id == wish.id:
                     return heard
     except BrokenAnswer:
-        pass  # the request is written even if the watch fails
+        pass  # the request has been written even if the watch for the answer fails
     return None

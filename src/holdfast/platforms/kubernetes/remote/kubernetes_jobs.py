@@ -1,4 +1,4 @@
-"""The jobs and tainted nodes of the user's cluster. Each call creates its own client."""
+"""The jobs and tainted nodes of the user's cluster. Each call creates a new client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJob, Cluste
 from holdfast.platforms.kubernetes.remote.cluster_stop import stop
 from holdfast.platforms.remote_jobs import HeldRemoteNode, RemoteLine, RemoteLineFilter
 
-#: Number of tries if someone else changes the node between the read and the patch.
+#: Number of tries if another client changes the node between read and patch.
 TRIES = 3
 MOST_NODES = 500
 
@@ -36,7 +36,7 @@ class KubernetesJobs:
         say: Callable[[str], None],
         following: bool,
     ) -> None:
-        from holdfast.platforms.kubernetes.remote.cluster_logs import logs  # imports an HTTP client
+        from holdfast.platforms.kubernetes.remote.cluster_logs import logs  # the module imports an HTTP client
 
         with_server(lambda api: logs(api, namespace, name, wanted, out=out, say=say, following=following))
 
@@ -55,7 +55,7 @@ class KubernetesJobs:
 
 
 def _held_nodes(api: BlockingClient) -> list[HeldNode]:
-    """Return the nodes with holdfast's taint, by name. Raises HoldfastError."""
+    """Return the nodes with holdfast's taint, sorted by name. Raises HoldfastError."""
     found: list[HeldNode] = []
     query = {"limit": str(MOST_NODES)}
     while True:
@@ -70,7 +70,10 @@ def _held_nodes(api: BlockingClient) -> list[HeldNode]:
 
 
 def _release(api: BlockingClient, node: str) -> HeldNode | None:
-    """Remove holdfast's taint. Return the hold that the node had, or None. Raises `BadUsage`, HoldfastError."""
+    """Remove holdfast's taint from a node. Return the removed hold; None if the node had none.
+
+    Raises `BadUsage`, HoldfastError.
+    """
     path = f"/api/v1/nodes/{node}"
     for _ in range(TRIES):
         answer = api.get(path)

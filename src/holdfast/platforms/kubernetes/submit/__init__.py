@@ -1,1 +1,1 @@
-"""`holdfast submit --platform kubernetes`: turn a job file into objects of a cluster."""
+"""Submit jobs to Kubernetes (`holdfast submit --platform kubernetes`): turn a job file into objects in a cluster."""

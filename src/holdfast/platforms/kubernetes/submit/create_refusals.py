@@ -1,4 +1,4 @@
-"""Explain why the API server refuses a job's object, and what the user can do."""
+"""Explain why the API server refuses to create a job's object, and what the user can do."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
 
-#: Failures that have nothing to do with the job.
+#: Failures for which the job is not to blame.
 _OURS = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW, ApiTrouble.MISSING, ApiTrouble.FAILED})
 
 
 class CreateRefusal(Noun, frozen=True, kw_only=True):
-    """One refusal."""
+    """The explanation of one refusal."""
 
     #: The reason as a clause, with Kubernetes' own message.
     said: str
     hint: str
-    #: The section's key at fault, if known.
+    #: The key of the `kubernetes:` section that caused the refusal, if known.
     key: str = ""
-    #: The server could not be asked, so the job may be correct.
+    #: Whether the request itself failed. Then the job may be correct.
     ours: bool = False
 
 
@@ -63,7 +63,9 @@ def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefu
 
 
 def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
-    """Explain a refusal for lack of a right, an account, a priority class, or pod security; None: another reason."""
+    """Explain a refusal for lack of a right, an account, a priority class, or pod security. Return None for other
+    reasons.
+    """
     if "is attempting to grant RBAC permissions not currently held" in words:
         return CreateRefusal(
             said="the owner's Role may not have more rights than who creates it, and you lack some of them: an "
@@ -129,7 +131,7 @@ def _of_fields(words: str, kind: str, namespace: str, answer: Answered) -> Creat
 
 
 def _of_quota(words: str) -> str:
-    """Return the section's key for the resource that exceeds the quota; empty: unknown."""
+    """Return the key of the `kubernetes:` section for the resource that exceeds the quota; empty if unknown."""
     requested = words.partition("requested:")[2].partition("used:")[0]
     for part, key in (("gpu", "gpus"), ("memory", "memory"), ("cpu", "cpus"), ("pods", "nodes")):
         if part in requested:
@@ -138,6 +140,6 @@ def _of_quota(words: str) -> str:
 
 
 def in_words(found: CreateRefusal, origins: Mapping[str, str]) -> str:
-    """Return the whole sentence. It begins with the origin of the value at fault, if known."""
+    """Return the whole sentence for the user. It begins with the origin of the wrong value, if known."""
     where = f"{origins[found.key]}: " if found.key in origins else ""
     return f"{where}the job was not submitted: {found.said}"

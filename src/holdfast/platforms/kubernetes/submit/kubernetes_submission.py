@@ -1,4 +1,4 @@
-"""`holdfast submit --platform kubernetes`, step by step: the objects, the server, and the lines for the user."""
+"""The steps of `holdfast submit --platform kubernetes`: objects, server, and the lines for the user."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from holdfast.platforms.submission import Submission, SubmitRequest, Submitted
 from holdfast.settings.resolved_settings import Settings
 from holdfast.untrusted import Malformed, json_value
 
-#: Limit on the number of watches in a row that break without any event.
+#: How many watches in a row may break without any event before the wait fails.
 MOST_BREAKS = 20
 
 
 class KubernetesSubmission(Submission):
-    """A job file to be submitted to Kubernetes."""
+    """A job file that is to be submitted to Kubernetes."""
 
     unsubmitted = "nothing was submitted, and no server was asked; to have one judge it: --dry-run=server"
 
     def __init__(self, request: SubmitRequest, settings: Settings, text: bytes) -> None:
-        """Prepare the objects. Raises `BadUsage`."""
+        """Validate the job file and prepare the objects. Raises `BadUsage`."""
         self._prepared = prepare(request, settings, text)
         self.notes = self._prepared.notes
 
@@ -61,9 +61,9 @@ def _words(found: ClusterSubmission) -> str:
 
 
 def _await_end(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -> int:
-    """Wait with a watch, without polling, until the Job on Kubernetes has ended; return the job's exit status.
+    """Wait until the Job in the cluster has ended, with a watch and without polling. Return the job's exit status.
 
-    Raises HoldfastError if the server no longer answers, or the job was deleted.
+    Raises HoldfastError if the server no longer answers, or if the job was deleted.
     """
     where = f"/apis/batch/v1/namespaces/{plan.namespace}/jobs"
     breaks = 0
@@ -86,7 +86,7 @@ def _await_end(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -
 
 
 def _watched(api: BlockingClient, where: str, name: str, version: str) -> bool:
-    """Watch until the Job has ended or the watch breaks. False: no event came."""
+    """Watch until the Job has ended or the watch breaks. Return whether any event came."""
     query = {"fieldSelector": f"metadata.name={name}", "resourceVersion": version, "watch": "true"}
     heard = False
     try:
@@ -100,7 +100,7 @@ def _watched(api: BlockingClient, where: str, name: str, version: str) -> bool:
                 if event.get("type") in ("DELETED", "ERROR") or is_over(event.get("object") or {}):
                     return True
     except BrokenAnswer:
-        pass  # the caller resumes the watch
+        pass  # the caller starts the next watch
     return heard
 
 

@@ -1,4 +1,4 @@
-"""`holdfast submit --platform kubernetes`: create all objects of a job file in a cluster, or none."""
+"""Create all objects of a job file in a cluster, or none."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import deep_defaults, deep_section
 from holdfast.untrusted import Malformed, yaml_value
 
-#: Limit of a job file in bytes. A ConfigMap holds 1 MiB, and also has the plan.
+#: Limit of a job file, in bytes. A ConfigMap holds 1 MiB, and contains the plan as well.
 MOST_CONFIG_BYTES = 900_000
 
 
 class PreparedManifests(Noun, frozen=True, kw_only=True):
-    """A job that this machine has validated."""
+    """A job file that was validated without a server."""
 
-    #: The owner's objects before a server is known: the namespace may be empty, and there is no gang scheduler.
+    #: The owner's objects as far as known without a server: the namespace may be empty, and the gang scheduler is
+    #: missing.
     owner: OwnerPodSpec
     wanted: KubernetesOptions
     queue: str = ""
@@ -139,7 +140,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes) -> Prepared
 
 
 def _can_be_spared(plan: PodPlan, asked: KubernetesOptions, hint: str) -> None:
-    """Refuse spares and a range of nodes for unequal pods, because none could replace another."""
+    """Refuse spare pods and a range of nodes if pods have different shapes, because then none can replace another."""
     if len(plan.shapes) == 1:
         return
     for key, wants in (("spares", plan.spares), ("nodes", plan.least)):
@@ -171,7 +172,9 @@ def _defaults(request: SubmitRequest) -> list[dict[str, KubernetesValue]]:
 
 
 def settled(prepared: PreparedManifests, server: ServerCapabilities, namespace: str) -> tuple[OwnerPodSpec, str]:
-    """Adapt the job to the server. Return it with a line about its gang scheduler. Raises `BadUsage`."""
+    """Adapt the job to the server. Return the owner's settings and a line about the gang scheduler.
+    Raises `BadUsage`.
+    """
     owner, asked = prepared.owner, prepared.wanted
     plan = replace(owner.plan, namespace=owner.plan.namespace or namespace)
     try:
@@ -196,14 +199,14 @@ def _placed(owner: OwnerPodSpec, plan: PodPlan, chosen: GangScheduler) -> OwnerP
 
 
 def dry(prepared: PreparedManifests) -> str:
-    """Return the objects as YAML for a server with all stable features. Nothing is sent."""
+    """Return the objects as YAML, for a server that supports all stable features. Send nothing."""
     owner = prepared.owner
     return as_yaml(replace(owner, plan=replace(owner.plan, namespace=owner.plan.namespace or "default")))
 
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
-        """Write a repeated value twice: kubectl reads aliases, but people find them hard to read."""
+        """Write repeated values in full. kubectl reads YAML aliases, but people find them hard to read."""
         return True
 
 
@@ -216,13 +219,13 @@ _Dumper.add_representer(str, _text)
 
 
 def _yaml_text(value: Any) -> str:
-    """Return one YAML document, with keys in the given order."""
+    """Return one YAML document. The keys keep their order."""
     found: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return found
 
 
 def as_yaml(owner: OwnerPodSpec) -> str:
-    """Return the objects as YAML, with the first agent's pod as a comment. The values of secrets are hidden."""
+    """Return the objects as YAML. The first agent's pod follows as a comment. The values of secrets are hidden."""
     owner = replace(owner, secrets=dict.fromkeys(owner.secrets, HIDDEN))
     made = [_yaml_text(each) for each in manifests(owner)]
     example = _yaml_text(pod(owner.plan, 0)).rstrip("\n").replace("\n", "\n# ")
@@ -235,21 +238,21 @@ class ClusterSubmission(Noun, frozen=True, kw_only=True):
 
     plan: PodPlan
     uid: str
-    #: A line about its gang scheduler.
+    #: A line about the job's gang scheduler.
     note: str = ""
 
     @property
     def pods(self) -> str:
-        """Description of its pods for the user."""
+        """Describes the job's pods for the user."""
         return in_words(self.plan)
 
 
 def submit(
     api: BlockingClient, prepared: PreparedManifests, *, only_judge: bool = False
 ) -> tuple[ClusterSubmission, str]:
-    """Create all objects or none, and return the job with their YAML. Raises `BadUsage`, HoldfastError.
+    """Create all objects or none. Return the job with the objects as YAML. Raises `BadUsage`, HoldfastError.
 
-    `only_judge`: the server only validates each object.
+    `only_judge`: let the server validate each object, but create none.
     """
     owner, note = settled(prepared, api.has(), api.namespace)
     _not_there_yet(api, owner.plan)
@@ -264,7 +267,7 @@ def _not_there_yet(api: BlockingClient, plan: PodPlan) -> None:
     """Raise `BadUsage` if the namespace has a Job of this name."""
     there = api.get(f"/apis/batch/v1/namespaces/{plan.namespace}/jobs/{plan.name}")
     if not there.ok:
-        return  # the server's validation of the objects explains the trouble better
+        return  # ignore the failure: the server's validation of the objects will explain it better
     options = f"--platform kubernetes -n {plan.namespace}"
     labels = there.body["metadata"].get("labels") or {}
     if labels.get(object_names.MANAGED_BY) != "holdfast":
@@ -289,12 +292,12 @@ def _not_there_yet(api: BlockingClient, plan: PodPlan) -> None:
 
 
 _CANNOT_JUDGE = ("does not support dry run",)
-#: Kinds that the server can validate only after other objects exist: a RoleBinding needs its Role.
+#: Kinds that the server can only validate after other objects exist. A RoleBinding needs its Role.
 _NEEDS_OTHERS = frozenset({"RoleBinding"})
 
 
 def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> None:
-    """Have the server validate each object and the first pod of each shape, before any is created."""
+    """Let the server validate each object and the first pod of each shape, before any object is created."""
     for each in manifests(owner):
         if each["kind"] in _NEEDS_OTHERS:
             continue
@@ -303,16 +306,16 @@ def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpe
     for shape in owner.plan.shapes:
         first = pod(owner.plan, start)
         answer = api.create(path(first), first, only_judge=True)
-        # A user without the right to create pods may still have the owner create them.
+        # A user without the right to create pods can submit nevertheless, because the owner creates them.
         if not (answer.trouble is ApiTrouble.REFUSED and "cannot create resource" in answer.said):
             _must(answer, first, prepared, judging=True)
         start += shape.pods
 
 
 def _made(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> str:
-    """Create the objects, and return the Job's uid.
+    """Create the objects. Return the Job's uid.
 
-    The Job is created first, without a pod, so that all other objects can belong to it. Then it is started.
+    The Job is created first, without a pod, so that all other objects can belong to it. It gets its pod last.
     """
     *others, job = manifests(owner)
     waiting = {**job, "spec": {**job["spec"], "parallelism": 0}}
