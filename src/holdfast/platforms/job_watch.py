@@ -31,8 +31,9 @@ class JobWatch:
 
     @property
     def asking(self) -> bool:
-        """Whether a signal still waits for the platform's explanation. Workers that have died may have died of this
-        signal.
+        """Whether a signal still waits for the platform's explanation.
+
+        Workers that have died may have died of this signal.
         """
         return False
 
@@ -91,8 +92,9 @@ class JobWatch:
         """
 
     def lost(self, node: str, attempt: int, now: float) -> News:
-        """Find out why the gang has lost a node in this attempt. The platform's report about the node follows as
-        `PlatformSaid`.
+        """Find out why the gang has lost a node in this attempt.
+
+        The platform's report about the node follows as `PlatformSaid`.
         """
         return None
 

@@ -63,20 +63,23 @@ class NodeHooks(Protocol):
         ...
 
     def told_by_jobs(self, node: str, users: Collection[int] | None) -> list[str]:
-        """Return one sentence for each device of the node that jobs of these users hold. `users` None: jobs of all
-        users.
+        """Return one sentence for each device of the node that jobs of these users hold.
+
+        `users` None: jobs of all users.
         """
         ...
 
     def tend(self, node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool) -> NodeTreatment:
-        """Drain the node because of its troubles, or end an earlier drain. `drains` and `gives_back` permit the two
-        actions.
+        """Drain the node because of its troubles, or end an earlier drain.
+
+        `drains` and `gives_back` permit the two actions.
         """
         ...
 
     def after_release(self, node: str, device: str, environ: MutableMapping[str, str]) -> str:
-        """End holdfast's drain of the node, if `device` was the reason for it. Return a sentence about the result, or
-        "".
+        """End holdfast's drain of the node, if `device` was the reason for it.
+
+        Return a sentence about the result, or "".
 
         This is called after `device` was released, when every device of the node is healthy again.
         """

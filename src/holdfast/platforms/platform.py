@@ -154,8 +154,9 @@ class Platform(PlatformAccess):
         raise NotImplementedError
 
     def described(self, spec: JobSpec, environment: Mapping[str, str], *, at_time_limit: bool) -> JobSpec:
-        """Return the job with this platform's facts added. `at_time_limit`: restart the job when it reaches its time
-        limit.
+        """Return the job with this platform's facts added.
+
+        `at_time_limit`: restart the job when it reaches its time limit.
         """
         return msgspec.structs.replace(spec, platform=self.job(environment))
 
@@ -227,8 +228,9 @@ class Platform(PlatformAccess):
         raise NotImplementedError
 
     def adopted(self, home: Path, clock: Clock, say: Callable[[str], None]) -> JobPlace | None:
-        """Return the job's state directory if an owner on another machine ran the job before. Return None if the job is
-        new.
+        """Return the job's state directory if an owner on another machine ran the job before.
+
+        Return None if the job is new.
 
         Raises `JobAlreadyOver`.
         """

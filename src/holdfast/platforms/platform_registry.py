@@ -95,14 +95,14 @@ def _loaded(target: str) -> Any:
 @functools.cache
 def _packaged_target(name: str) -> str | None:
     """Return the import target of a package's platform. Return None if no installed package has this platform."""
-    from importlib.metadata import entry_points  # reads the metadata of every installed package
+    from importlib.metadata import entry_points  # this reads the metadata of every installed package
 
     return next((point.value for point in entry_points(group=GROUP, name=name)), None)
 
 
 @functools.cache
 def platform_named(name: str) -> Platform | None:
-    """Return the platform of this name; None: no installed platform has it."""
+    """Return the platform of this name. Return None if no installed platform has it."""
     target = next((row.target for row in BUILT_IN if row.name == name), None) or _packaged_target(name)
     found: Platform | None = _loaded(target) if target else None
     return found
@@ -110,7 +110,10 @@ def platform_named(name: str) -> Platform | None:
 
 @functools.cache
 def access_to(name: str) -> PlatformAccess | None:
-    """Return the part of a platform that commands about jobs use; None: no installed platform has this name."""
+    """Return the part of a platform that commands about jobs use.
+
+    Return None if no installed platform has this name.
+    """
     target = next((row.access for row in BUILT_IN if row.name == name), None)
     if target is None:
         return platform_named(name)
@@ -119,14 +122,17 @@ def access_to(name: str) -> PlatformAccess | None:
 
 
 def must_be_known(name: str, source: str) -> Platform:
-    """Return the platform of this name. `source`: the option or variable that named it. Raises `BadUsage`."""
+    """Return the platform of this name. Raises `BadUsage` if there is none.
+
+    `source`: the option or variable that contains the name.
+    """
     if (found := platform_named(name)) is None:
         raise unknown(name, source)
     return found
 
 
 def unknown(name: str, source: str) -> BadUsage:
-    """Return the error for a name that no installed platform has. `source`: as for `must_be_known`."""
+    """Return the error for a platform name that is not installed. `source`: as for `must_be_known`."""
     return BadUsage(
         f"{source} {name}: no such platform is installed: expected {', '.join(row.name for row in BUILT_IN)}, or "
         f"an entry point of `{GROUP}`",
@@ -142,7 +148,7 @@ def _row_around(environment: Mapping[str, str]) -> BuiltIn | None:
 
 
 def _packaged(environment: Mapping[str, str]) -> Platform | None:
-    """Return a package's platform if this process belongs to one of its jobs. Raises `BadUsage`."""
+    """Return a package's platform if this process belongs to one of its jobs, else None. Raises `BadUsage`."""
     if not (name := environment.get(NAMED_BY)):
         return None
     found = must_be_known(name, NAMED_BY)
@@ -156,12 +162,15 @@ def platform_around(environment: Mapping[str, str]) -> Platform | None:
 
 
 def platform_here(environment: Mapping[str, str]) -> Platform | None:
-    """Return the platform that runs this process; None in a worker of a job, and without a platform."""
+    """Return the platform that runs this process.
+
+    Return None in a job's worker, and if no platform runs the process.
+    """
     return None if _IN_A_WORKER in environment else platform_around(environment)
 
 
 def platforms_to_start_with(environment: Mapping[str, str], settings: Settings) -> Iterator[Platform]:
-    """Yield the platforms that may start a job's agents, the first choice first."""
+    """Yield the platforms that may start a job's agents, the preferred one first."""
     for row in BUILT_IN:
         chosen = any(name in environment for name in row.variables) or any(map(settings.value, row.settings))
         if chosen and (found := platform_named(row.name)) is not None:
@@ -171,7 +180,10 @@ def platforms_to_start_with(environment: Mapping[str, str], settings: Settings) 
 
 
 def platform_of_agent(environment: Mapping[str, str]) -> Platform | None:
-    """Return the platform that put this agent's order into the environment; None: the order is on standard input."""
+    """Return the platform that passed this agent's settings in the environment.
+
+    Return None if they come on standard input.
+    """
     row = next((row for row in BUILT_IN if row.agent and environment.get(row.agent)), None)
     return platform_named(row.name) if row is not None else None
 
@@ -182,7 +194,7 @@ def runs_images(environment: Mapping[str, str]) -> bool:
 
 
 def node_called(environment: Mapping[str, str]) -> str:
-    """Return the platform's name for this node; empty: use the machine's own name."""
+    """Return the name that the platform gives this node. If empty, the machine's own name applies."""
     return next((environment[row.node] for row in BUILT_IN if row.node and environment.get(row.node)), "")
 
 
@@ -190,7 +202,7 @@ def node_called(environment: Mapping[str, str]) -> str:
 
 
 def on_platform(environment: Mapping[str, str]) -> bool:
-    """Whether a platform runs this process and explains signals. Then a signal makes no node leave."""
+    """Whether a platform runs this process and explains signals. Then a signal does not make a node leave."""
     if _IN_A_WORKER in environment:
         return False
     if _row_around(environment) is not None:
@@ -202,9 +214,9 @@ def on_platform(environment: Mapping[str, str]) -> bool:
 def leave_to_platform(
     reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str], done: Callable[[], None]
 ) -> bool:
-    """Ask the platform to restart or end the job, for an agent whose owner is gone for good.
+    """Ask the platform to restart or end the job, for an agent that has lost its owner for good.
 
-    `done` is called when nothing is left to do. False: the platform is not asked.
+    `done` is called when nothing is left to do. Return False if the platform is not asked.
     """
     platform = platform_here(environment)
     return platform is not None and platform.orphaned(reactor, say, environment, done)
@@ -213,7 +225,7 @@ def leave_to_platform(
 def watch_of(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
 ) -> JobWatch | None:
-    """Return the watch over this owner's job; None: no platform watches it."""
+    """Return the watch over this owner's job. Return None if no platform watches the job."""
     platform = platform_here(environment)
     return None if platform is None else platform.watch(spec, reactor, say, environment)
 
@@ -228,19 +240,19 @@ def exit_status(code: int, environment: Mapping[str, str]) -> int:
 
 
 def queue_of(platform: str) -> JobQueue | None:
-    """Return a platform's queue; None: it has none, or is not installed."""
+    """Return a platform's queue. Return None if the platform is not installed or has no queue."""
     found = access_to(platform)
     return None if found is None else found.queue()
 
 
 def title_of(platform: str) -> str:
-    """Return a platform's name for messages."""
+    """Return the platform's name for messages."""
     found = access_to(platform)
     return platform if found is None else found.title
 
 
 def all_node_hooks() -> Iterator[NodeHooks]:
-    """Yield the hooks of the built-in platforms that have any."""
+    """Yield the hooks of all built-in platforms that have hooks."""
     for row in BUILT_IN:
         found = access_to(row.name)
         hooks = found.node_hooks() if found is not None else None

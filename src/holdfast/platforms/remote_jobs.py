@@ -1,4 +1,4 @@
-"""The interface to jobs in a cluster from outside it: `jobs`, `show`, `logs`, `stop`, `devices` and `release`."""
+"""The interface to jobs in a cluster from outside it, for `jobs`, `show`, `logs`, `stop`, `devices` and `release`."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ class RemoteLine(Noun, frozen=True, kw_only=True):
     """One line of a pod's log."""
 
     pod: str
-    #: Time of the line by its node's clock, in seconds since the epoch.
+    #: Time of the line on its node's clock, in seconds since the epoch.
     at: float | None
     role: str = ""
-    #: Rank of the worker that printed the line; None: holdfast printed it.
+    #: Rank of the worker that printed the line; None if holdfast printed it.
     rank: int | None = None
-    #: The whole line as in the log, with its line end.
+    #: The whole line as the log has it, with its line end.
     whole: bytes
-    #: The line without the worker's prefix and the line end.
+    #: The text of the line, without the worker's prefix and the line end.
     text: bytes
 
 
 class RemoteLineFilter(Noun, frozen=True, kw_only=True):
-    """Selects lines of a log."""
+    """Selects lines of logs."""
 
     rank: int | None = None
     since: float | None = None
-    #: End of the time span in seconds since the epoch; a line at exactly this time is left out.
+    #: Only lines before this time are kept, in seconds since the epoch.
     until: float | None = None
-    #: A search function for a line's text; a false result drops the line.
+    #: Called with a line's text. If the result is false, the line is dropped.
     fits: Callable[[bytes], object] | None = None
-    #: Number of last lines of each pod; None: all.
+    #: Number of last lines to keep for each pod; None: all.
     tail: int | None = None
 
     @property
     def all(self) -> bool:
-        """Whether the filter keeps every line, apart from `tail`."""
+        """Whether the filter keeps every line, if `tail` is left aside."""
         return self.rank is None and self.since is None and self.until is None and self.fits is None
 
 
 class RemotePod(Protocol):
-    """The pod that runs one node of a job, or its owner."""
+    """A pod of a job: the owner's pod, or the pod of a node."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def node(self) -> str:
-        """The machine's name; empty: the pod has not been placed yet."""
+        """Name of the machine; empty if the pod has no machine yet."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class RemotePod(Protocol):
 
 
 class RemoteJob(Protocol):
-    """A job as the cluster's records show it."""
+    """One job, as the cluster's records describe it."""
 
     @property
     def name(self) -> str: ...
@@ -88,7 +88,7 @@ class RemoteJob(Protocol):
 
     @property
     def said(self) -> str:
-        """Why the job has ended, or why it waits."""
+        """Why the job has ended, or why it waits, as a clause."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class RemoteJob(Protocol):
 
     @property
     def nodes(self) -> int:
-        """Number of pods that the job should have; 0: unknown."""
+        """Number of pods that the job should have; 0 if unknown."""
         ...
 
     @property
@@ -107,7 +107,7 @@ class RemoteJob(Protocol):
 
     @property
     def attempt(self) -> int:
-        """Number of the last attempt that the owner has recorded; 0: none yet."""
+        """Number of the last attempt that the owner has recorded; 0 if it has recorded none."""
         ...
 
 
@@ -125,14 +125,14 @@ class RemoteEvent(Protocol):
 
 
 class RemoteJobView(Protocol):
-    """One job with all details that the cluster has."""
+    """One job, with all details that the cluster has."""
 
     @property
     def job(self) -> RemoteJob: ...
 
     @property
     def title(self) -> str:
-        """The job's own name, which may differ from its objects' name; empty: unknown."""
+        """The job's name as the user wrote it; empty if unknown. It may differ from the name of the job's objects."""
         ...
 
     @property
@@ -140,12 +140,12 @@ class RemoteJobView(Protocol):
 
     @property
     def placement(self) -> str:
-        """Description of how the job's pods are placed."""
+        """Describes how the job's pods are placed."""
         ...
 
     @property
     def report(self) -> JobReport | None:
-        """The final report; None: the job is not over."""
+        """The final report; None if the job has not ended."""
         ...
 
     @property
@@ -153,17 +153,17 @@ class RemoteJobView(Protocol):
 
     @property
     def pods(self) -> Sequence[tuple[str, str, str]]:
-        """The last pod of each node, as (pod name, machine, state as text)."""
+        """The newest pod of each node, as (pod name, machine, state as text)."""
         ...
 
     @property
     def delete_command(self) -> str:
-        """The shell command that deletes the objects of a job that is over."""
+        """The shell command that deletes the objects of an ended job."""
         ...
 
 
 class HeldRemoteNode(Protocol):
-    """A node that a job blocks for other jobs."""
+    """A node on which a job has blocked further jobs."""
 
     @property
     def node(self) -> str: ...
@@ -179,7 +179,10 @@ class HeldRemoteNode(Protocol):
 
 
 class RemoteJobs(Protocol):
-    """The jobs of one cluster. `namespace` None: the user's own. Each method raises `BadUsage` and HoldfastError."""
+    """The jobs of one cluster. Each method raises `BadUsage` and HoldfastError.
+
+    `namespace`: None means the user's own namespace.
+    """
 
     def jobs(self, namespace: str | None) -> tuple[Sequence[RemoteJob], str]:
         """Return the jobs of a namespace, the newest first, and the namespace's name."""
@@ -199,19 +202,19 @@ class RemoteJobs(Protocol):
         say: Callable[[str], None],
         following: bool,
     ) -> None:
-        """Pass each selected line of a job's pods to `out`. `following`: go on until the job ends."""
+        """Pass each selected line of a job's pods to `out`. `following`: continue until the job ends."""
         ...
 
     def stop(
         self, namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
     ) -> str:
-        """Stop a job, and return a sentence about the result. `who`: the user who stops it."""
+        """Stop a job, and return a sentence about the result. `who`: the user who stops the job."""
         ...
 
     def held_nodes(self) -> Sequence[HeldRemoteNode]:
-        """Return the nodes that jobs block for other jobs, by name."""
+        """Return the nodes on which jobs have blocked further jobs, sorted by name."""
         ...
 
     def release(self, node: str) -> HeldRemoteNode | None:
-        """Unblock a node. Return the hold that it had, or None."""
+        """Unblock a node. Return the removed hold; None if the node had none."""
         ...

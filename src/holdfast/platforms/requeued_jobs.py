@@ -1,4 +1,4 @@
-"""Jobs without a supervisor that wait in their platform's queue to be started again."""
+"""Find jobs without a supervisor that wait in their platform's queue for a restart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.record.job_views import JobView
 
 
 def started_again(jobs: Iterable[JobView]) -> dict[str, str]:
-    """Return the jobs without a supervisor that their platform will or may restart: job id to reason."""
+    """Return the jobs without a supervisor that their platform may restart, as a map from job id to reason."""
     found = {}
     for view in jobs:
         queue = queue_of(view.platform.platform) if view.platform is not None else None

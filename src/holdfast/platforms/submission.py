@@ -1,4 +1,4 @@
-"""The interface of a validated job file that a platform can take, and the options of `holdfast submit`."""
+"""The interface of a validated job file that can be submitted to a platform, and the options of `holdfast submit`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from holdfast.model.noun_base import Noun
 
 
 class SubmitOption(Noun, frozen=True):
-    """A key of a platform's section that is also an option of `holdfast submit`."""
+    """A key of a platform's section in the job file that is also an option of `holdfast submit`."""
 
-    #: Key in the section: `holdfast-image`.
+    #: The key in the section, such as `holdfast-image`.
     key: str
-    #: Option names: `--nodes`, `-N`.
+    #: The option's names, such as `--nodes` and `-N`.
     forms: tuple[str, ...]
-    #: Name of the value in the help; empty: the option is an on/off flag.
+    #: Name of the value in the help text; empty if the option is a flag.
     metavar: str
     help: str
-    #: The option may be repeated; each value is a key of the section, `NAME` or `NAME=VALUE`.
+    #: Whether the option may be repeated. Then each value is a key of the section, as `NAME` or `NAME=VALUE`.
     further: bool = False
 
 
 # fmt: off
-#: Options that mean the same on every platform.
+#: Options that have the same meaning on every platform.
 SHARED = (
     SubmitOption("nodes", ("--nodes", "--nnodes", "-N"), "N|MIN:MAX", "Nodes that take part.  [1]"),
     SubmitOption("spares", ("--spares",), "N", "Further nodes, kept ready."),
@@ -41,12 +41,12 @@ class Submitted(Noun, frozen=True, kw_only=True):
 
     job: PlatformJob
     name: str
-    #: Lines to print: the job's id on the platform, and the commands that show it.
+    #: Lines to print: the job's id on the platform, and commands that show the job.
     words: str
 
 
 class TypedValue(Noun, frozen=True, kw_only=True):
-    """A value of a platform's section that came from an option."""
+    """A value for a platform's section that the user typed as an option."""
 
     value: Any
     option: str
@@ -57,33 +57,35 @@ class SubmitRequest(Noun, frozen=True, kw_only=True):
 
     path: Path
     platform: str | None
-    #: Values from options, by their key in the section.
+    #: Maps a key of the section to the value of its option.
     options: Mapping[str, TypedValue]
-    #: Further options of `holdfast run`, already validated.
+    #: Further command-line options for `holdfast run`, already validated.
     run_words: tuple[str, ...]
     home: Path
 
 
 class Submission:
-    """A job file that this machine has validated. The platform has not been contacted yet."""
+    """A job file that was validated on this machine. The platform has not been contacted yet."""
 
     notes: tuple[str, ...] = ()
-    #: Last line of a dry run's output.
+    #: Last line of the output of a dry run.
     unsubmitted = ""
 
     def text(self) -> str:
-        """Return the script or the objects, for a dry run."""
+        """Return the script or the objects, for the output of a dry run."""
         raise NotImplementedError
 
     def judged(self) -> tuple[str, tuple[str, ...]]:
-        """Have the platform's server validate the job.
+        """Ask the platform's server to validate the job.
 
-        Return its text and messages. Raises `BadUsage`, HoldfastError.
+        Return the server's text and messages. Raises `BadUsage`, HoldfastError.
         """
         raise NotImplementedError
 
     def submit(self, told: Callable[[Submitted], None], say: Callable[[str], None], *, now: float, wait: bool) -> int:
-        """Submit the job; `told` is called as soon as the platform has accepted it. `now`: seconds since the epoch.
+        """Submit the job.
+
+        `told` is called as soon as the platform has accepted the job. `now`: seconds since the epoch.
 
         Return the exit status: 0, or with `wait` the job's own. Raises `BadUsage`, HoldfastError.
         """

@@ -1,4 +1,4 @@
-"""`holdfast submit` chooses a platform for a job file and finds mistakes before anything is submitted."""
+"""Choose the platform for `holdfast submit`, and find mistakes in a job file before anything is submitted."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from holdfast.untrusted import Malformed
 if TYPE_CHECKING:
     from holdfast.launch.jobfile.job_file import JobFile
 
-#: The built-in platforms that take job files. Job files and settings files have a section for each.
+#: The built-in platforms that accept job files. Job files and settings files have a section for each of them.
 PLATFORMS = tuple(SECTIONS)
 
 
 def must_be_a_job_file(path: Path) -> None:
-    """Raise `BadUsage` for a script in place of a job file, and for a misspelt file name."""
+    """Raise `BadUsage` if the path is a script instead of a job file, or a misspelt file name."""
     if path.suffix == ".py":
         raise BadUsage(
             f"{path} is a script: expected a job file that says what runs, such as `name: x`, "
@@ -35,7 +35,7 @@ def must_be_a_job_file(path: Path) -> None:
         )
     if path.exists():
         return
-    import difflib  # needed only for a mistake
+    import difflib  # the import is needed only after a mistake
 
     try:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
@@ -49,20 +49,20 @@ def must_be_a_job_file(path: Path) -> None:
 
 
 def must_know_its_names(path: Path, job: JobFile, secrets: Iterable[str], environment: Mapping[str, str]) -> None:
-    """Check `$PAI_…` and `<% … %>` in commands as `holdfast run` would in the job. Raises `BadUsage`.
+    """Check the names in `$PAI_…` and `<% … %>` in commands, as `holdfast run` will do in the job. Raises `BadUsage`.
 
-    `secrets`: names of the job's secrets. `environment`: the variables that the job's owner will have.
+    `secrets`: names of the job's secrets. `environment`: variables that the job's owner will have.
     """
     check_names(job.spec, {**environment, **{secret_variable(name): "" for name in secrets}}, f"job file {path}")
 
 
 def submit_platforms() -> tuple[PlatformAccess, ...]:
-    """Return the built-in platforms that take job files."""
+    """Return the built-in platforms that accept job files."""
     return tuple(found for name in PLATFORMS if (found := access_to(name)) is not None)
 
 
 def platform_meant(request: SubmitRequest, text: bytes) -> PlatformAccess:
-    """Return the platform that the options or the file's sections choose. Raises `BadUsage`."""
+    """Return the platform that the options or the file's sections select. Raises `BadUsage`."""
     refuse_foreign(request.path, text)
     found = access_to(_name_meant(request, text))
     assert found is not None, "its name was looked up"
@@ -89,7 +89,7 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
             hint=f"holdfast submit --platform slurm {request.path}",
         )
     if asked not in PLATFORMS and not _takes_jobs(asked):
-        import difflib  # needed only for a mistake
+        import difflib  # the import is needed only after a mistake
 
         near = difflib.get_close_matches(asked.lower(), PLATFORMS, n=1)
         meant = f"; did you mean `{near[0]}`?" if near else ""
@@ -101,6 +101,6 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
 
 
 def _takes_jobs(name: str) -> bool:
-    """Whether an installed package's platform of this name takes job files."""
+    """Whether an installed package has a platform of this name that accepts job files."""
     found = access_to(name)
     return found is not None and bool(found.submit_options())

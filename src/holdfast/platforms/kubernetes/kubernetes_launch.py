@@ -1,5 +1,6 @@
-"""Start a job on Kubernetes. The owner has a pod of its own and creates one pod per node. Each node's agent connects to
-the owner.
+"""Start a job on Kubernetes.
+
+The owner has a pod of its own and creates one pod per node. Each node's agent connects to the owner.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Slurm as a platform: start a job in an allocation, watch it, submit it."""
+"""The platform Slurm: start a job in an allocation, watch it, submit it."""

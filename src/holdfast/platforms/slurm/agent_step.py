@@ -1,6 +1,6 @@
-"""One `srun` that starts agents.
+"""Run one `srun` that starts agents.
 
-It gets the agents' order on standard input; its standard error is parsed and passed on.
+The agents' settings go to srun's standard input. srun's standard error is parsed and passed on.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _BLOCK = 64 * 1024
 _MOST_LINE = 4096
 _LINES = 16
 _OWN = (b"srun: ", b"slurmstepd-")
-#: How long a line of srun's is held back, in seconds. If srun exits meanwhile, one sentence explains the failure
-#: instead.
+#: How long a line from srun is held back, in seconds. If srun exits meanwhile, one sentence about the failure replaces
+#: the line.
 HOLD_S = 0.5
 
 
 class Steps(msgspec.Struct, frozen=True):
     """The settings that all steps of a job share.
 
-    `order(address, port)`: the bytes sent to each agent, with a line end.
+    `order(address, port)`: returns the bytes for each agent, with a line end.
     """
 
     job: str
@@ -35,52 +35,57 @@ class Steps(msgspec.Struct, frozen=True):
     order: Callable[[str, int], bytes]
     environment: Mapping[str, str]
     python: str
-    #: Descriptor for the workers' output.
+    #: Descriptor that receives the workers' output.
     output: int
-    #: GPUs per node to request for the step; 0: request none, and get the job's.
+    #: GPUs per node that the step requests. 0: the step requests none and gets the job's GPUs.
     gpus: int = 0
 
 
 class StepObserver(Protocol):
-    """Receives a step's messages and its end."""
+    """Receives the messages and the end of a step."""
 
     def told(self, line: str) -> bool:
-        """Handle a line that srun itself has printed. Return whether to show it."""
+        """Handle a line that srun itself printed. Return whether to show the line to the user."""
         ...
 
     def stepd_said(self, node: str, words: str) -> None:
-        """slurmstepd has printed a message about the task on a node."""
+        """Handle a message from slurmstepd about the task on a node."""
         ...
 
     def ended(self, step: AgentStep, status: int | None) -> None:
-        """srun has exited. `status`: exit status, or minus the signal; None: another part of the process reaped it."""
+        """Handle srun's exit.
+
+        `status`: exit status, or minus the signal number; None if another part of the process reaped srun.
+        """
         ...
 
 
 class AgentStep:
-    """One srun process and its streams."""
+    """One srun process with its streams."""
 
     def __init__(
         self, steps: Steps, order: bytes, reactor: Reactor, hears: StepObserver, only: tuple[str, ...]
     ) -> None:
-        """Prepare the step; `begin` starts srun.
+        """Prepare the step. `begin` starts srun.
 
-        `steps`: common settings. `order`: bytes for the agents. `hears`: the observer. `only`: nodes to use; empty:
-        all.
+        `steps`: the settings that all steps share.
+        `order`: bytes for the agents.
+        `hears`: receives the step's messages.
+        `only`: names of the nodes to use; empty: all.
         """
         self.steps = steps
-        #: Nodes of the job to start agents on; empty: all.
+        #: Nodes on which the step starts agents; empty means all nodes of the job.
         self.only = only
-        #: srun has printed a message about tasks.
+        #: Whether srun has printed a message about tasks.
         self.told_of_tasks = False
-        #: The last lines that srun itself printed.
+        #: The last lines that srun itself has printed.
         self.lines: list[str] = []
         self._reactor = reactor
         self._hears = hears
         self._line = bytearray()
-        #: The current line is not srun's own: pass its rest on unread.
+        #: Whether the current line does not come from srun, so that its rest is passed on unparsed.
         self._passing = False
-        #: Lines of srun's to be shown after `HOLD_S`.
+        #: Lines from srun that are shown after `HOLD_S`.
         self._held = bytearray()
         self._flush: DueCall | None = None
         self._child: Child | None = None
@@ -88,7 +93,7 @@ class AgentStep:
         self._unsent = order
 
     def begin(self) -> None:
-        """Start srun and send it the order. Raises OSError if it cannot be run."""
+        """Start srun and send it the agents' settings. Raises OSError if srun cannot be started."""
         steps = self.steps
         command = step_command(steps.job, len(self.only or steps.nodes), steps.python, only=self.only, gpus=steps.gpus)
         reader, self._writer = os.pipe()
@@ -113,7 +118,7 @@ class AgentStep:
         except BlockingIOError:
             return
         except OSError:
-            self._unsent = b""  # srun has exited; `_ended` handles that
+            self._unsent = b""  # srun has exited, and `_ended` handles the exit
         if not self._unsent and self._sending is not None:
             self._sending.close()
             self._sending = None
@@ -125,7 +130,7 @@ class AgentStep:
         self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """Pass data on to standard error. srun's own lines are parsed first."""
+        """Pass data on to standard error. Parse the lines that come from srun before."""
         shown = bytearray()
         *ended, rest = data.split(b"\n")
         for part in (*(line + b"\n" for line in ended), rest):
@@ -164,10 +169,10 @@ class AgentStep:
         self._held.clear()
 
     def _ended(self, fd: int, now: float) -> None:
-        """srun has exited: read the rest of its messages, reap it, and report to the observer."""
+        """Handle srun's exit: read the rest of its messages, reap it, and report to the observer."""
         assert self._child is not None, "it was watched"
         self._reactor.forget(fd)
-        # Read the rest without blocking: processes that srun left behind may keep the pipe open.
+        # Do not block: processes that srun has left behind may keep the pipe open.
         os.set_blocking(self._errors, False)
         try:
             while data := os.read(self._errors, _BLOCK):
@@ -185,7 +190,10 @@ class AgentStep:
         self._hears.ended(self, status)
 
     def hang_up(self) -> None:
-        """Close srun's standard input, because the job is over. Agents that have not started yet never will."""
+        """Close srun's standard input, because the job has ended.
+
+        Agents that have not started will then never start.
+        """
         if self._sending is not None:
             self._sending.close()
             self._sending = None
@@ -199,7 +207,7 @@ class AgentStep:
         os.close(self._errors)
 
     def close(self) -> None:
-        """Kill srun: the job is over, or this process exits."""
+        """Kill srun, because the job has ended or this process exits."""
         if self._child is not None:
             self._reactor.forget(self._child.pidfd)
             self._child.end()
@@ -212,4 +220,4 @@ def _write(data: bytes) -> None:
         try:
             data = data[os.write(2, data) :]
         except OSError:
-            return  # the reader is gone
+            return  # nobody reads standard error any more

@@ -1,4 +1,4 @@
-"""Run one of Slurm's commands and block until its answer or its time limit, for processes with nothing else to do."""
+"""Run a Slurm command and block until its result or its time limit, for processes that have nothing else to do."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.reactor import Reactor
 def query(
     words: Sequence[str], *, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None
 ) -> CommandOutput:
-    """Run a command of Slurm's and return its output.
+    """Run a Slurm command and return its output.
 
-    `environment`: passed on unchanged; None: this process's environment, without variables that would change the
-    answer.
+    `environment`: the command's environment, passed on unchanged. None: this process's environment, without variables
+        that would change the output.
     """
     reactor = Reactor(Clock().now)
     asking = SlurmCommands(reactor)
@@ -39,8 +39,8 @@ def run_to_end(
 ) -> tuple[int, str]:
     """Run a command without a time limit. Return its exit status and its standard error.
 
-    `first_line` gets the first line of output as soon as it arrives. Raises OSError if the command cannot be run. An
-    interrupt kills the command.
+    `first_line` is called with the first line of output as soon as it arrives. Raises OSError if the command cannot be
+    started. An interrupt kills the command.
     """
     reactor = Reactor(Clock().now)
     pipes = [*os.pipe(), *os.pipe()]
@@ -97,6 +97,6 @@ def run_to_end(
 
 
 def trouble_of(words: Sequence[str], status: int, err: str) -> CommandOutput:
-    """Interpret the exit of a command that `run_to_end` has run."""
+    """Classify the exit of a command that `run_to_end` has run."""
     trouble, said = meant(words, status, err, 0.0)
     return CommandOutput(words=tuple(words), err=err, status=status, trouble=trouble, said=said)

@@ -1,7 +1,7 @@
-"""`srun holdfast run`: the first task hosts the owner, and tells the others its address through a file.
+"""Start a job by `srun holdfast run`: the first task hosts the owner, and the others learn its address from a file.
 
-The file is in the shared state directory. It is named after the srun that started all tasks, so that a file from an
-earlier step is never used by mistake.
+The file is in the shared state directory. Its name contains the step number, so that a file from an earlier step is
+never used by mistake.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_BYTES = 64 * 1024
 
 
 class FirstTaskAddress(Noun, frozen=True, kw_only=True):
-    """The owner's address, as the first task writes it to the file."""
+    """The contents of the address file, which the first task writes."""
 
     addresses: tuple[str, ...]
     port: int
@@ -37,7 +37,7 @@ def notice_path(home: Path, job: str, step: int, env: Mapping[str, str]) -> Path
 
 
 class FirstTask:
-    """A `Starter` for tasks that Slurm has started already: it only publishes the owner's address."""
+    """A `Starter` for tasks that Slurm has already started. It only publishes the owner's address."""
 
     news_fd = -1
 
@@ -46,19 +46,19 @@ class FirstTask:
         self._addresses = addresses
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Write the address file, and delete it when the job is over. Raises OSError if it cannot be written."""
+        """Write the address file, and delete it after the job's end. Raises OSError if the file cannot be written."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(self._path, msgspec.json.encode(FirstTaskAddress(addresses=self._addresses, port=port)))
         try:
             while any(os.read(guard_fd, 128)):
-                pass  # only the owner acts on a signal
+                pass  # ignore signals, because the owner acts on them
         finally:
             self._path.unlink(missing_ok=True)
         return 0
 
 
 def await_notice(path: Path, limit_s: float) -> FirstTaskAddress | None:
-    """Wait for the first task's address file and read it. None: it did not appear within `limit_s` seconds."""
+    """Wait for the first task's address file and read it. Return None if no file appears within `limit_s` seconds."""
     found: list[FirstTaskAddress] = []
     reactor = Reactor(Clock().now)
     until = reactor.now() + limit_s
@@ -74,12 +74,13 @@ def await_notice(path: Path, limit_s: float) -> FirstTaskAddress | None:
 
 
 def _nothing(now: float) -> None:
-    """Do nothing: the timer only wakes the reactor."""
+    """Do nothing. The timer only has to wake the reactor."""
 
 
 def _read(path: Path) -> tuple[FirstTaskAddress, ...]:
     try:
-        # A network file system caches for half a minute that a file is missing. Changing the directory ends that.
+        # A network file system may remember for half a minute that a file is missing. Changing the directory corrects
+        # this.
         os.utime(path.parent)
         return (json_as(read_file(path, _MOST_BYTES), FirstTaskAddress, most_bytes=_MOST_BYTES),)
     except (OSError, Malformed):

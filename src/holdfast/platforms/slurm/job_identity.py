@@ -1,4 +1,4 @@
-"""Read the id of this process's Slurm job from the environment, without a query to Slurm."""
+"""Read the id of this process's Slurm job from environment variables, without a Slurm command."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def restarts(environ: Mapping[str, str]) -> int:
 
 
 def platform_job(environ: Mapping[str, str]) -> PlatformJob | None:
-    """Return the job's id as people type it (`42`; `42_7` for a task of an array).
+    """Return the job's id as users type it (`42`; `42_7` for a task of an array).
 
-    None outside a Slurm job, and in a worker of holdfast's, because a job that a worker starts is a separate one.
+    Return None outside a Slurm job. Return None also in a holdfast worker, because a job that a worker starts is a
+    separate job.
     """
     number = environ.get("SLURM_JOB_ID", "")
     if not _NUMBER.fullmatch(number) or "HOLDFAST_ATTEMPT" in environ:

@@ -1,7 +1,7 @@
-"""Check a node from Slurm's hooks (HealthCheckProgram, Prolog, Epilog), and drain or resume it accordingly.
+"""Check a node from Slurm's hooks (HealthCheckProgram, Prolog, Epilog), and drain or resume the node accordingly.
 
-slurmd gives HealthCheckProgram only SLURMD_NODENAME and PWD: no PATH, no HOME, no SLURM_CONF. So this module looks for
-`scontrol` in the usual folders, and takes the configuration file from the running slurmd.
+slurmd gives HealthCheckProgram only the variables SLURMD_NODENAME and PWD: no PATH, no HOME, no SLURM_CONF. So this
+module searches the usual folders for `scontrol`, and takes the configuration file from the running slurmd.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.safe_files import open_file, read_file
 from holdfast.safe_text import one_line
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: The usual places of slurm.conf: the system's, then the copy that slurmd fetched from slurmctld.
+#: The usual paths of slurm.conf: the system's file, then the copy that slurmd fetched from slurmctld.
 CONFIGS = (
     Path("/etc/slurm/slurm.conf"),
     Path("/run/slurm/conf/slurm.conf"),
@@ -42,16 +42,16 @@ CONFIGS = (
 #: Time limit for all checks together, in seconds. Slurm kills HealthCheckProgram after 60 s.
 ALL_S = 40.0
 ASK_S = 5.0
-#: How long to retry while slurmctld does not answer, in seconds. Slurm's next interval is the next try.
+#: How long to retry while slurmctld does not answer, in seconds. After that Slurm's next health check tries again.
 PATIENCE_S = 6.0
-#: How long a prolog waits for a running check of the same node, in seconds.
+#: How long a prolog waits for another check of the same node to end, in seconds.
 TURN_S = 20.0
 _ABOVE = 8
 _BYTES = 256 << 10
 
 
 class CheckCaller(enum.StrEnum):
-    """The hook or person that runs the check."""
+    """The caller of a check: one of Slurm's hooks, or a person."""
 
     HEALTH = "HealthCheckProgram"
     PROLOG = "Prolog"
@@ -60,7 +60,7 @@ class CheckCaller(enum.StrEnum):
 
 
 def use_of(environ: Mapping[str, str]) -> CheckCaller:
-    """Return which of Slurm's hooks runs this process."""
+    """Return which of Slurm's hooks, or whether a person, runs this process."""
     context = environ.get("SLURM_SCRIPT_CONTEXT", "")
     if context.startswith("epilog"):
         return CheckCaller.EPILOG
@@ -70,7 +70,7 @@ def use_of(environ: Mapping[str, str]) -> CheckCaller:
 
 
 def furnish(environ: MutableMapping[str, str], conf: str | None) -> str:
-    """Set the variables that slurmd leaves out. Return the path of slurm.conf; empty: Slurm finds it by itself.
+    """Set the variables that slurmd leaves out. Return the path of slurm.conf, or "" if Slurm finds the file by itself.
 
     `conf`: the path from the command line.
     """
@@ -84,9 +84,9 @@ def furnish(environ: MutableMapping[str, str], conf: str | None) -> str:
 
 
 def of_slurmd(pid: int) -> str:
-    """Return the slurm.conf of the slurmd among this process's ancestors: its -f, else its SLURM_CONF.
+    """Return the slurm.conf of the slurmd among this process's ancestors: its option -f, else its SLURM_CONF.
 
-    Empty: none found.
+    Return "" if no slurmd is found.
     """
     for _ in range(_ABOVE):
         try:
@@ -94,7 +94,7 @@ def of_slurmd(pid: int) -> str:
             if name == "slurmd":
                 return _option(_words(f"/proc/{pid}/cmdline")) or _variable(_words(f"/proc/{pid}/environ"))
         except (OSError, ValueError, IndexError):
-            return ""  # the process has exited, or belongs to another user
+            return ""  # the process has exited, or it belongs to another user
         if parent <= 1:
             return ""
         pid = parent
@@ -129,9 +129,10 @@ def _variable(words: Sequence[str]) -> str:
 
 @contextmanager
 def alone(node: str, *, waits: bool) -> Iterator[None]:
-    """Keep other checks of this node out. `waits`: wait up to TURN_S for a running one; otherwise raise CheckBusy.
+    """Prevent other checks of this node while the context is open.
 
-    Without a lock file, or if the other check takes longer than TURN_S, this check runs all the same.
+    `waits`: wait for a running check to end, for up to TURN_S. Otherwise raise `CheckBusy`. If the lock file cannot be
+        opened, or if the other check takes longer than TURN_S, this check runs nevertheless.
     """
     try:
         fd = open_file(_own_folder() / f"check-{node.replace('/', '_')[:64]}.lock", os.O_RDWR | os.O_CREAT)
@@ -146,7 +147,10 @@ def alone(node: str, *, waits: bool) -> Iterator[None]:
 
 
 def _take(fd: int, waits: bool) -> None:
-    """Lock the file. `waits`: wait up to TURN_S, then go on without the lock. Otherwise raise `CheckBusy`."""
+    """Lock the file, or raise `CheckBusy` if another process has the lock.
+
+    `waits`: wait for the lock instead, for up to TURN_S, then go on without it.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
@@ -158,7 +162,7 @@ def _take(fd: int, waits: bool) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
     except TimeoutError:
-        pass  # run the check anyway, because a job waits for it
+        pass  # go on without the lock, because a job waits for this check
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -169,7 +173,7 @@ def _out_of_time(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _own_folder() -> Path:
-    """Return this user's folder on this node, in which no other user can create a file. Raises OSError."""
+    """Return this user's folder on this node, in which only this user can create files. Raises OSError."""
     place = Path("/run/holdfast") if os.geteuid() == 0 else Path(f"/tmp/holdfast-{os.geteuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
     found = place.lstat()
@@ -182,9 +186,9 @@ def _own_folder() -> Path:
 
 
 def told_by_jobs(node: str, users: Collection[int] | None) -> list[str]:
-    """Return one sentence for each device of the node that these users' jobs hold. None: all users' jobs.
+    """Return one sentence for each device of the node that jobs of these users hold. `users` None: jobs of all users.
 
-    If any user's report counts, root also creates the folder for these reports, so that runs write them from now on.
+    If some user's report counts, root also creates the folder for these reports, so that later runs write them.
     """
     if users is not None and not users:
         return []
@@ -212,11 +216,10 @@ def _user(uid: int) -> str:
 
 
 def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> str:
-    """Called when every device of the node is healthy again: end holdfast's drain if the released `device` was its
-    reason.
+    """End holdfast's drain of the node, if the released `device` was its reason. Return a sentence, or "".
 
-    Return a sentence about the result, or an empty string. A drain for any other reason stays. Slurm
-    is not queried if this machine has no slurm.conf.
+    This is called when every device of the node is healthy again. A drain for any other reason stays. If this machine
+    has no slurm.conf, Slurm is not queried.
     """
     if not furnish(environ, None):
         return ""
@@ -232,10 +235,12 @@ def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> 
 def tend(
     node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool, environ: Mapping[str, str] = os.environ
 ) -> NodeTreatment:
-    """Read the node's state from Slurm, then drain or resume it. Return what was done, or what it would take.
+    """Read the node's state from Slurm, then drain or resume the node. Return the action, done or only proposed.
 
-    `drains`: draining is allowed. `gives_back`: holdfast's drain may end if the node has no trouble. Slurm's errors are
-    not raised. A healthy node sends no query unless a person runs the check: ten thousand nodes share one slurmctld.
+    `drains`: allow draining.
+    `gives_back`: allow the end of holdfast's drain if the node has no trouble.
+    Slurm's errors are not raised. A healthy node sends no query, because ten thousand nodes may share one slurmctld. If
+    a person runs the check, the query is always sent.
     """
     if not troubles and not gives_back and use_of(environ) is not CheckCaller.PERSON:
         return NodeTreatment(node=node)
@@ -275,7 +280,7 @@ def _unknown(node: str, answer: CommandOutput, troubles: Sequence[str]) -> NodeT
 
 
 class _Slurm:
-    """Runs one Slurm command after another, and blocks for each."""
+    """Runs Slurm commands one after another, and blocks during each of them."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._reactor = Reactor(Clock().now)
@@ -300,7 +305,7 @@ class _Slurm:
 
 
 class SlurmHooks:
-    """Slurm's hooks that check nodes."""
+    """The hooks by which Slurm checks its nodes, for `holdfast check`."""
 
     checks = NODE_CHECKS
     limit_s = ALL_S

@@ -1,6 +1,7 @@
-"""Run Slurm's commands as child processes, so that the owner never blocks on slurmctld.
+"""Run Slurm commands as child processes, so that the owner never blocks on slurmctld.
 
-    SlurmCommands(reactor).ask(["scontrol", "show", "job", "42"], done)     done(answer, now) → the events that follow
+    SlurmCommands(reactor).ask(["scontrol", "show", "job", "42"], done)     calls done(answer, now), which returns
+    events
 
 A command is killed at its time limit. While slurmctld does not answer, the command is retried with a doubling pause
 until `patience_s` has passed. Output beyond `OUTPUT_BYTES` is dropped.
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
     Done = Callable[["CommandOutput", float], News]
 
-#: Time limit of one try, in seconds. Slurm's own commands try for about MessageTimeout (10 s by default) and longer.
+#: Time limit of one try, in seconds. A Slurm command itself may try for MessageTimeout (10 s by default) or longer.
 LIMIT_S = 5.0
 FIRST_PAUSE_S = 0.5
 #: Longest pause between two tries while slurmctld does not answer, in seconds.
 LONGEST_PAUSE_S = 10.0
-#: How many tries a signal from outside may kill before the command has failed.
+#: How many tries may be killed by a signal from outside before the command counts as failed.
 MOST_KILLED = 3
-#: Limit of each output stream, in bytes; the rest is dropped. A job of a large array takes about 1 KiB.
+#: Limit of each output stream, in bytes. The rest is dropped. One job of a large array takes about 1 KiB.
 OUTPUT_BYTES = 4 << 20
 
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
@@ -72,33 +73,33 @@ class CommandTrouble(enum.StrEnum):
     AWAY = "away"
     #: The command reached its time limit.
     SLOW = "slow"
-    #: munge fails: the node cannot prove the user's identity to slurmctld.
+    #: munge failed, so the node cannot prove the user's identity to slurmctld.
     MUNGE = "munge"
-    #: Slurm does not allow this to the user.
+    #: Slurm does not permit the command to this user.
     REFUSED = "refused"
-    #: Slurm knows no such job or node (any more).
+    #: Slurm does not know the job or node, or no longer.
     UNKNOWN = "unknown"
-    #: The job's state does not allow this any more.
+    #: The job's state no longer allows the command.
     LATE = "late"
     #: Any other failure.
     FAILED = "failed"
 
 
-#: Failures that a later try may not have.
+#: Kinds of failure that may go away if the command is repeated later.
 TEMPORARY = frozenset({CommandTrouble.AWAY, CommandTrouble.SLOW})
 
 
 class CommandOutput(Noun, frozen=True, kw_only=True):
-    """The output of a command, or the reason for its failure."""
+    """The output of a command, and the reason if it failed."""
 
     #: The command line.
     words: tuple[str, ...]
     out: str = ""
     err: str = ""
-    #: Exit status, or minus the signal; None: the command never started, or reached its time limit.
+    #: Exit status, or minus the signal number. None: the command did not start, or reached its time limit.
     status: int | None = None
     trouble: CommandTrouble = CommandTrouble.NONE
-    #: The failure as a clause for a message: "slurmctld does not answer (…)".
+    #: The failure as a clause for a message, such as "slurmctld does not answer (…)".
     said: str = ""
 
     @property
@@ -107,7 +108,7 @@ class CommandOutput(Noun, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> bool:
-        """Whether Slurm knows no such job or node."""
+        """Whether Slurm does not know the job or node."""
         return self.trouble is CommandTrouble.UNKNOWN
 
     @property
@@ -117,7 +118,7 @@ class CommandOutput(Noun, frozen=True, kw_only=True):
 
 
 class SlurmCommands:
-    """Runs Slurm commands for one process. Any number may run at the same time."""
+    """Runs Slurm commands for one process. Several commands may run at the same time."""
 
     def __init__(self, reactor: Reactor, environment: Mapping[str, str] = os.environ) -> None:
         self.reactor = reactor
@@ -127,9 +128,11 @@ class SlurmCommands:
     def ask(
         self, words: Sequence[str], done: Done, *, limit_s: float = LIMIT_S, patience_s: float = 0.0
     ) -> Callable[[], None]:
-        """Run a command; the reactor calls `done` with its output, once. Return a function that cancels the command.
+        """Run a command. Return a function that cancels the command.
 
-        `limit_s`: time limit of one try. `patience_s`: how long from now to retry while slurmctld does not answer.
+        `done`: called once, by the reactor, with the output.
+        `limit_s`: time limit of one try.
+        `patience_s`: how long to retry while slurmctld does not answer.
         """
         question = _OpenCommand(self, tuple(words), done, limit_s, self.reactor.now() + patience_s, self._running)
         self._running.add(question)
@@ -137,19 +140,19 @@ class SlurmCommands:
         return question.close
 
     def close(self) -> None:
-        """Kill the commands that still run; their `done` is not called."""
+        """Kill the commands that still run, without calling their `done`."""
         for question in tuple(self._running):
             question.close()
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for Slurm's commands, without variables that change what they do or print."""
+    """Return the environment for Slurm commands, without variables that change their actions or output."""
     kept = {name: value for name, value in environment.items() if name in _KEPT or not name.startswith(_OF_SLURM)}
     return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
 def program(name: str, environment: Mapping[str, str]) -> str:
-    """Return the path of a Slurm command from PATH, then from the usual folders. If it is in none, return its name."""
+    """Return the path of a Slurm command, from PATH or else from the usual folders. Return its name if none has it."""
     if "/" in name:
         return name
     folders = [folder for folder in environment.get("PATH", "").split(":") if folder]
@@ -161,7 +164,10 @@ def program(name: str, environment: Mapping[str, str]) -> str:
 
 
 def meant(words: Sequence[str], status: int | None, err: str, limit_s: float) -> tuple[CommandTrouble, str]:
-    """Classify a command's exit, and describe it. `status` None: the command was killed after `limit_s` seconds."""
+    """Classify and describe a command's exit.
+
+    `status`: None if the command was killed after `limit_s` seconds.
+    """
     last = one_line(next((line for line in reversed(err.splitlines()) if line.strip()), "").strip())[:300]
     lower, name = err.lower(), words[0].rpartition("/")[2]
     quoted = f" ({last})" if last else ""
@@ -203,9 +209,11 @@ class _OpenCommand:
         until: float,
         running: set[_OpenCommand],
     ) -> None:
-        """Prepare the command; `begin` starts it.
+        """Prepare the command. `begin` starts it.
 
-        `done`: called with the output, once. `limit_s`: of one try. `until`: no retry after this time, in seconds.
+        `done`: called once, with the output.
+        `limit_s`: time limit of one try.
+        `until`: end of the retries, in seconds on the reactor's clock.
         """
         self._asking = asking
         self._reactor = asking.reactor
@@ -220,12 +228,12 @@ class _OpenCommand:
         self._moment: DueCall | None = None
 
     def begin(self, now: float) -> News:
-        """Start one try."""
+        """Start a try."""
         self._moment = None
         try:
             self._try = _Try(self._asking, self._words, self._ended)
         except FileNotFoundError:
-            # Report it from the reactor, because the caller has not returned from `ask` yet.
+            # Report the failure from the reactor, because the caller has not returned from `ask` yet.
             self._moment = self._reactor.at(now, self._missing)
         except OSError as error:
             self._why = f"`{self._words[0]}` cannot be run: {error.strerror}"
@@ -262,14 +270,14 @@ class _OpenCommand:
         return self._found(1 if status is None else status, out, err, now)
 
     def _found(self, status: int | None, out: str, err: str, now: float) -> News:
-        """A try has ended or reached its time limit (`status` None): retry it, or answer."""
+        """Handle the end of a try: retry the command, or answer. `status` None: the try reached its time limit."""
         self._try = self._moment = None
         if status is not None and status < 0:
-            # Without cgroups, a signal that Slurm sends to a step also reaches the Slurm commands that run in it.
+            # Without cgroups, a signal that Slurm sends to a step also reaches Slurm commands that run in the step.
             self._killed += 1
             if self._killed < MOST_KILLED:
                 return self.begin(now)
-        # scontrol prints `Node n9 not found` to standard output, and other errors to standard error.
+        # scontrol prints `Node n9 not found` to standard output, but other errors to standard error.
         spoken = err if err.strip() or status is None else out
         trouble, said = meant(self._words, status, spoken, self._limit_s)
         if trouble in TEMPORARY and now + self._pause_s < self._until:
@@ -286,7 +294,7 @@ class _OpenCommand:
 
 
 class _Try:
-    """One process and its output. Raises OSError if it cannot be started."""
+    """One process of a command, with its output. The constructor raises OSError if the process cannot be started."""
 
     def __init__(
         self, asking: SlurmCommands, words: Sequence[str], ended: Callable[[int | None, str, str, float], News]
@@ -300,8 +308,7 @@ class _Try:
             pipes += os.pipe()
             out_in, out_out, err_in, err_out = pipes
             command = [program(words[0], asking.environment), *words[1:]]
-            # Slurm may send SIGTERM to every process of the step. The command ignores it, so that its answer is not
-            # lost.
+            # Ignore SIGTERM, which Slurm may send to every process of the step, so that the answer is not lost.
             child = start(command, output=out_out, errors=err_out, env=asking.environment, deaf=(signal.SIGTERM,))
         except OSError:
             for fd in pipes:
@@ -323,7 +330,7 @@ class _Try:
         return self._streams[self._out].decode(errors="replace"), self._streams[self._err].decode(errors="replace")
 
     def abandon(self) -> None:
-        """Kill the process; the reactor reaps it later."""
+        """Kill the process. The reactor reaps it later."""
         self._release()
         self._ended = _no_matter
         self._child.kill()
@@ -334,9 +341,9 @@ class _Try:
         return None
 
     def _read(self, fd: int) -> bool:
-        """Read available data. False: the stream has ended."""
+        """Read the available data. Return False at the end of the stream."""
         kept = self._streams[fd]
-        for _ in range(64):  # bounded, so that other events are not delayed
+        for _ in range(64):  # limited, so that other events are not delayed
             try:
                 data = os.read(fd, 1 << 16)
             except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Start a job inside a Slurm allocation: the user types the command once, and one step starts an agent on each node."""
+"""Start a job inside a Slurm allocation. The user types the command once, and one step starts an agent on each node."""
 
 from __future__ import annotations
 
@@ -48,17 +48,20 @@ from holdfast.settings.run_options import RunOptions
 
 #: How long the other tasks wait for the first task's address file, in seconds. A network file system may show it late.
 NOTICE_S = 90.0
-#: Default of `--replace-wait`, in seconds. An allocation gets no further nodes, and a node that is not back soon will
-#: not come back. So the job is restarted without it early.
+#: Default of `--replace-wait`, in seconds. An allocation gets no further nodes, and a node that does not return soon
+#: will not return at all. So the job is soon restarted without it.
 REPLACE_S = 5.0
-#: Options of users who type the command on each node themselves.
+#: Options by which users tell that they type the command on each node themselves.
 _MEETING = ("rdzv_endpoint", "master_addr")
 
 
 def over_allocation(request: LaunchRequest) -> MultiNodeJob | None:
-    """Return the job over this allocation's nodes. None: it stays on this machine, or is started in another way.
+    """Return the job over this allocation's nodes.
 
-    If the user typed no number of workers per node, `request.options` gets the allocation's. Raises `BadUsage`.
+    Return None if the job runs on this machine, or is started in another way.
+
+    If the user typed no number of workers per node, the allocation's number is set in `request.options`. Raises
+    `BadUsage`.
     """
     options, settings, job_of, nodes = request.options, request.settings, request.job_of, request.nodes
     found = _allocation()
@@ -85,7 +88,7 @@ def over_allocation(request: LaunchRequest) -> MultiNodeJob | None:
 
 
 def joined_here(options: RunOptions) -> tuple[str, ...]:
-    """Prepare an agent that Slurm started: set its number of workers in `options`, and return its topology labels."""
+    """Prepare an agent that Slurm started. Set its number of workers in `options`, and return its topology labels."""
     found = _allocation()
     if found is None:
         return ()
@@ -104,13 +107,13 @@ def _allocation() -> Allocation | None:
 
 
 def _one(options: RunOptions, settings: Settings) -> bool:
-    """Whether the user asked for exactly one node and no spare."""
+    """Whether the user requested exactly one node and no spare."""
     spare = settings.source("spares") is SettingSource.OPTION and settings.count("spares")
     return options.nnodes is not None and options.nnodes.rpartition(":")[2].strip() == "1" and not spare
 
 
 def workers_of(options: RunOptions, found: Allocation) -> None:
-    """Set the number of workers from the allocation if the user typed none: tasks per node, else GPUs per node."""
+    """If the user typed no number of workers, set it from the allocation: tasks per node, else GPUs per node."""
     if options.nproc_per_node or options.job:
         return
     tasks = _tasks(found)
@@ -124,15 +127,15 @@ def workers_of(options: RunOptions, found: Allocation) -> None:
 
 
 def _tasks(found: Allocation) -> int:
-    """Return the number of tasks per node that the user asked for; 0: one task, or no number."""
+    """Return the tasks per node that the user requested. Return 0 if the request is one task, or missing."""
     return found.tasks_per_node if found.step is None and found.tasks_per_node > 1 else 0
 
 
 def _over_step(
     options: RunOptions, settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
 ) -> MultiNodeJob:
-    """Return the job whose owner runs in this process, and whose agents are started by one step of the Slurm job."""
-    import shutil  # it imports three compression modules, which agents do not need
+    """Return the job whose owner runs in this process and whose agents are started by one Slurm step."""
+    import shutil  # the import loads three compression modules, which agents do not need
 
     readable_again(options)
     if shutil.which("srun") is None:
@@ -160,7 +163,7 @@ def _over_step(
         job=found.job,
         nodes=found.own_nodes,
         order=partial(_line, text),
-        # Without SLURM_UMASK srun would pass on this process's umask, which makes workers' files private to the user.
+        # Without SLURM_UMASK srun would pass on this process's umask, which makes the workers' files private.
         environment=environment_of_srun(os.environ) | {"SLURM_UMASK": f"{users_umask():04o}"},
         python=sys.executable,
         output=2 if settings.flag("json") or settings.flag("events") else 1,
@@ -203,7 +206,7 @@ def _over_step(
 
 
 def _one_task_a_node(found: Allocation, step: SlurmStep) -> None:
-    """Check that srun started one task per node. Otherwise the first task raises `BadUsage`, and the others exit."""
+    """Check that srun started one task per node. If not, the first task raises `BadUsage` and the others exit."""
     if step.tasks == len(step.nodes):
         return
     if step.rank:
@@ -229,7 +232,7 @@ def _over_tasks(
     *,
     look: bool,
 ) -> MultiNodeJob:
-    """Return the job for a command that srun has started on each node. The first task hosts the owner."""
+    """Return the job for a command that srun has started on every node. The first task hosts the owner."""
     readable_again(options)
     conf, strange = rendezvous_conf(options)
     range_ = nodes_of(options, nodes, settings.count("spares") or 0, found)
@@ -275,12 +278,15 @@ def _over_tasks(
 
 
 def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:
-    """Return the gang's minimum and maximum number of nodes. The rest are spares. Raises `BadUsage`."""
+    """Return the minimum and maximum number of nodes for the gang.
+
+    Nodes beyond the maximum are spares. Raises `BadUsage`.
+    """
     own = len(found.own_nodes)
     if options.nnodes is None:
         nodes = (own - spares, own - spares)
     elif nodes[0] < nodes[1] and own >= nodes[0]:
-        # `sbatch --nodes=2-5` may get any number in that range. The gang's minimum comes before spares.
+        # `sbatch --nodes=2-5` may get any number in that range. The gang's minimum has priority over spares.
         most = min(nodes[1], max(own - spares, nodes[0]))
         return nodes[0], most
     if not 1 <= nodes[1] <= own - spares:
@@ -295,11 +301,11 @@ def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Al
 
 
 def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
-    """Return the plan in which every node of the allocation takes part or is a spare."""
+    """Return the plan. In it every node of the allocation either takes part or is a spare."""
     plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
     return plan if settings.source("replace-wait") is not SettingSource.DEFAULT else replace(plan, replace_s=REPLACE_S)
 
 
 def _line(text: AgentOrder, address: str, port: int) -> bytes:
-    """Return the order for every agent."""
+    """Return the agents' settings as a line of JSON. All agents get the same line."""
     return line_of(replace(text, port=port))

@@ -1,8 +1,8 @@
-"""The Slurm starter runs one step of the job, `srun holdfast agent`, with an agent on each node.
+"""Start the agents of a Slurm job through one step, `srun holdfast agent`, with an agent on each node.
 
-It runs in a process of its own beside the owner. Slurm copies srun's standard input to every task, so one order reaches
-all agents. Workers' output comes back through srun's streams. srun's own messages on standard error say which agent was
-killed and which node Slurm has given up.
+The starter is a process of its own beside the owner. Slurm copies srun's standard input to every task, so one line with
+the settings reaches all agents. Workers' output comes back through srun's streams. Messages of srun on standard error
+tell which agent was killed and which node Slurm has given up.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from holdfast.platforms.slurm.text.srun_command import StepFailure, failure, is_
 from holdfast.reactor import DueCall, Reactor
 from holdfast.wire.starter_reports import FirstToken, StarterPipe, StarterReport
 
-#: Pauses before each retry for nodes without an agent, in seconds. After the last retry these nodes are left out.
+#: Pauses before the successive retries for nodes without an agent, in seconds. After the last retry these nodes get no
+#: agent.
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: How long to retry while slurmctld does not answer, in seconds. A backup controller takes minutes to take over.
 AWAY_S = 600.0
-#: Agents that lived this many seconds were good, so the count of retries restarts. Failed steps use `AWAY_S` for this.
+#: If agents lived this many seconds, they count as good, and the count of retries restarts. For failed steps `AWAY_S`
+#: counts.
 WELL_S = 60.0
-#: After the job's end, how long the agents may take to send their workers' last output, in seconds.
+#: How long the agents may take to send their workers' last output after the job's end, in seconds.
 LAST_S = 5.0
 
 
 class SrunStarter:
-    """Starts the agents through srun. The guard creates it; `__call__` runs in a process of its own."""
+    """Starts the agents through srun. The guard creates the object, and `__call__` runs in a process of its own."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -40,46 +42,52 @@ class SrunStarter:
         self.news_fd = self._news.reader
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Start an agent on each node and keep it running. Return 0 when the job is over or the last step has ended."""
+        """Start an agent on each node, and replace agents that are killed.
+
+        Return 0 when the job or the last step has ended.
+        """
         if not self._once.first():
-            # This is a second starter process. The first one's agents still run; a new agent waits until the old one
-            # exits.
+            # This is a second starter process. The agents of the first one still run, and new agents wait until these
+            # exit.
             words = "what the workers print is not shown any more: the process that started the agents was killed"
             self._news.say(StarterReport(words=words, hint="holdfast logs JOB --rank 0 -f"))
         return _Keeper(self._steps, self._steps.order(address, port), self._news).keep(guard_fd)
 
 
 class _Keeper:
-    """All steps of a job, while it runs."""
+    """All steps of one job, while the job runs."""
 
     def __init__(self, steps: Steps, order: bytes, news: StarterPipe) -> None:
-        """`steps`: common settings. `order`: bytes for each agent. `news`: the pipe for reports to the owner."""
+        """`steps`: the settings that all steps share.
+
+        `order`: bytes for each agent. `news`: the pipe for reports to the owner.
+        """
         self.steps = steps
         self.order = order
         self.news = news
         self.reactor = Reactor(Clock().now)
         self._asking = SlurmCommands(self.reactor)
-        #: Number of Slurm commands whose answer is pending.
+        #: Number of Slurm commands that still run.
         self._waiting = 0
         self._running: list[AgentStep] = []
         self._again: DueCall | None = None
-        #: Nodes whose agent is to be started again.
+        #: Nodes whose agent has to be started again.
         self._lacking: set[str] = set()
-        #: Nodes that get no further agent.
+        #: Nodes that get no agent any more.
         self._out: set[str] = set()
-        #: Number of failures in a row.
+        #: How many steps have failed in a row.
         self._failed = 0
         self._failed_at = self._failing_since = 0.0
         self._last_words = ""
-        #: The last message of slurmstepd about the task on each node.
+        #: Maps a node to slurmstepd's last message about its task.
         self._stepd: dict[str, str] = {}
-        #: Number of agents whose exit is yet to be reported.
+        #: Number of agents whose exit has not been reported yet.
         self._telling = 0
-        #: `_over`: the job is over. `_left`: this process must exit now.
+        #: `_over`: whether the job has ended. `_left`: whether this process must exit now.
         self._over = self._left = False
 
     def keep(self, guard_fd: int) -> int:
-        """Run until every step has ended and no retry is due, or until `guard_fd` reports the end of the job."""
+        """Run until all steps have ended and no retry is due, or until `guard_fd` reports the job's end."""
         self.reactor.watch(guard_fd, self._word)
         self._begin(())
         while not self._left and (self._running or self._telling or self._waiting or self._again is not None):
@@ -91,8 +99,11 @@ class _Keeper:
         return 0
 
     def _word(self, fd: int, now: float) -> None:
-        """Handle the guard's message: zero bytes mean that the job is over, the end of file that the guard is gone."""
-        # Only the owner acts on a signal. It stops the job, and the agents then exit by themselves.
+        """Handle a message from the guard.
+
+        Zero bytes mean that the job has ended. End of file means that the guard has exited.
+        """
+        # Ignore signals: the owner acts on them and stops the job, and then the agents exit by themselves.
         word = os.read(fd, 128)
         if word and any(word):
             return
@@ -120,12 +131,12 @@ class _Keeper:
         self._running.append(step)
 
     def stepd_said(self, node: str, words: str) -> None:
-        """Remember slurmstepd's message about the task on a node."""
+        """Store slurmstepd's message about the task on a node."""
         if node in self.steps.nodes:
             self._stepd[node] = words
 
     def told(self, line: str) -> bool:
-        """Act on a line that srun printed. Return whether to show it."""
+        """Handle a line that srun printed. Return whether to show the line."""
         said = meaning(line)
         if said is None:
             return not is_noise(line)
@@ -146,9 +157,9 @@ class _Keeper:
         return False
 
     def _ended_alone(self, nodes: list[str], how: str, now: float) -> None:
-        """Report that these agents exited by themselves. They are not restarted, because they would exit the same way.
+        """Report that these agents have exited by themselves. They are not restarted, because they would exit again.
 
-        The report is delayed so that the agents or Slurm can print the reason first.
+        The report is delayed, so that the agents or Slurm can print the reason before.
         """
         self._telling -= 1
         if self._over:
@@ -159,13 +170,13 @@ class _Keeper:
         self.news.say(StarterReport(words=words, hint=f"{try_it} --version", nodes=tuple(nodes)))
 
     def ended(self, step: AgentStep, status: int | None) -> None:
-        """A step has ended, with or without ever having agents. Retry if that may help."""
+        """Handle the end of a step, whether it had agents or not. Retry if a retry may help."""
         self._running.remove(step)
         if self._over or status == 0:
             return
         now = self.reactor.now()
         if step.told_of_tasks and status is not None and status >= 0:
-            return  # srun's message about each task was handled by `told`
+            return  # `told` has handled srun's message about each task
         self._lacking.update(node for node in step.only or self.steps.nodes if node not in self._out)
         if status is None or status < 0:
             by = "" if status is None else f" by {signal.Signals(-status).name}"
@@ -181,7 +192,10 @@ class _Keeper:
             self._try_again(why, now)
 
     def _nodes_now(self, why: StepFailure, answer: CommandOutput, now: float) -> None:
-        """Slurm cannot create a step on these nodes. It may have removed some from the job, which srun does not say."""
+        """Read the job's nodes again, because Slurm could not create a step.
+
+        Slurm may have removed some nodes from the job.
+        """
         self._waiting -= 1
         if self._over:
             return
@@ -203,7 +217,10 @@ class _Keeper:
         self.news.say(StarterReport(words=words, hint=f"scontrol show node {','.join(nodes)}", nodes=nodes, lost=True))
 
     def _try_again(self, why: StepFailure | None, now: float) -> None:
-        """Schedule another step for the nodes without an agent. `why` None: their agents were killed."""
+        """Schedule another step for the nodes without an agent.
+
+        `why`: the last step's failure; None: the agents were killed.
+        """
         if self._again is not None:
             return
         if self._failed and now - self._failed_at > (WELL_S if why is None else AWAY_S):

@@ -1,1 +1,1 @@
-"""ssh as a platform: start an agent on each host of a list."""
+"""The platform ssh: start an agent on each host of a list."""

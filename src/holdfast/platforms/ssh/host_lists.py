@@ -1,4 +1,4 @@
-"""Read lists of hosts: `--hosts a,b:4`, and host files in the formats of Open MPI and DeepSpeed."""
+"""Read lists of hosts, from `--hosts a,b:4` or from host files in the formats of Open MPI and DeepSpeed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MOST_HOSTS = 10_000
 MOST_SLOTS = 100_000
 MOST_BYTES = 4 << 20
 _SHOWN = 80
-#: A name must not begin with a hyphen, because ssh would take it for an option.
+#: Matches a host, with an optional user. A name must not begin with a hyphen, because ssh would take it for an option.
 _NAME = Lazy(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,63}@)?[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})")
 
 EXPECTED = "expected HOST, HOST:SLOTS or `HOST slots=N`"
 
 
 class ListedHost(Noun, frozen=True, kw_only=True):
-    """One host of a list. `slots`: its number of workers; None: as many as its `--nproc-per-node`."""
+    """One host of a list. `slots`: number of its workers; None: the number from its own `--nproc-per-node`."""
 
     host: str
     slots: int | None = None
@@ -42,11 +42,12 @@ def hosts_of(names: Iterable[str], origin: str) -> tuple[ListedHost, ...]:
 
 
 def hostfile(path: Path, origin: str) -> tuple[ListedHost, ...]:
-    """Read a host file: one host per line, `#` begins a comment. `origin`: for messages. Raises `BadUsage`."""
+    """Read a host file, with one host per line; `#` begins a comment. `origin`: for messages. Raises `BadUsage`."""
     try:
         kind = not_a_file(path)
         if kind and kind != "a directory":
-            # It must not be a pipe: the process that checks the command line reads it, and the guard reads it again.
+            # The file must not be a pipe, because it is read twice: by the process that checks the command line, and by
+            # the guard.
             raise BadUsage(
                 f"{origin} {path}: it is {kind}, and can be read once only: expected a file with a host a line",
                 hint="scontrol show hostnames > hosts.txt; holdfast run --hostfile hosts.txt …",
@@ -84,7 +85,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _entry(text: str) -> ListedHost:
-    """Parse one host. Raises ValueError; its message names the expected form."""
+    """Parse one host. Raises ValueError with a message that names the expected form."""
     host, *options = text.replace(" =", "=").replace("= ", "=").split()
     slots: int | None = None
     bare, colon, number = host.rpartition(":")
@@ -125,7 +126,7 @@ def _is_address(text: str) -> bool:
 
 
 def _each_once(listed: list[tuple[str, ListedHost]], origin: str, hint: str) -> tuple[ListedHost, ...]:
-    """Return the hosts. Raises `BadUsage` for a host listed twice, or too many hosts."""
+    """Return the hosts. Raises `BadUsage` if a host is listed twice, or if there are too many."""
     if len(listed) > MOST_HOSTS:
         raise BadUsage(f"{origin}: {len(listed)} hosts: expected at most {MOST_HOSTS}", hint=hint)
     seen: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The commands that ssh runs on a host, and the meaning of their exit statuses. Nothing runs in this module."""
+"""Build the commands that ssh runs on a host, and explain their exit statuses. This module runs no command."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SET = (
     "ControlMaster=no",
     "RemoteCommand=none",
 )
-#: No terminal, no forwarding and no prompts; a broken connection is noticed within 30 s. These options also override
-#: the user's settings for logins (forwarded ports, a command, a shared connection).
+#: Options for ssh: no terminal, no forwarding, no prompts, and detection of a broken connection within 30 s. They also
+#: override the user's settings for logins (forwarded ports, a command, a shared connection).
 OPTIONS = ("-T", "-a", "-x", *(word for each in _SET for word in ("-o", each)))
 
-#: Exit statuses of the command lines below. No job uses these values.
+#: Exit statuses of the command lines in this module. No job uses these values.
 NO_DIRECTORY, NO_PYTHON, NO_PATH, NO_HOLDFAST = 97, 98, 96, 99
 OF_SSH = 255
 
@@ -36,7 +36,7 @@ _START = f"""cd -- "$1" || exit {NO_DIRECTORY}
 exec "$2" -P -m holdfast agent
 """
 
-#: Variables that belong to the machine or login session where the user typed the command. They are not sent.
+#: Variables that belong to the machine or login session of the user. They are not sent to other hosts.
 _OF_LOGIN = frozenset({
     "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_VTNR",
     "DBUS_SESSION_BUS_ADDRESS", "TMUX", "TMUX_PANE", "STY", "PWD", "OLDPWD", "SHLVL", "_", "MAIL", "TTY",
@@ -44,7 +44,7 @@ _OF_LOGIN = frozenset({
     "HOLDFAST_HOSTS", "HOLDFAST_HOSTFILE", "HOLDFAST_SSH", "HOLDFAST_REPORT", "HOLDFAST_JSON", "HOLDFAST_STDIN",
 })  # fmt: skip
 _MACHINES = ("HOST", "SSH_")
-#: Variables for which a host keeps its own values, if it has any.
+#: Variables that a host keeps if it has values for them.
 _OF_THE_HOST = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
 
 
@@ -62,17 +62,17 @@ def ssh_words(command: str, where: str) -> tuple[str, ...]:
 def host_check_command(
     ssh: Sequence[str], host: str, directory: str, python: str, paths: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the command line that checks a host for the job's needs. It prints the host's holdfast version."""
+    """Return the command line that checks whether a host can run the job. It prints the host's holdfast version."""
     return _on(ssh, host, _LOOK, (directory, python, *paths))
 
 
 def start_command(ssh: Sequence[str], host: str, directory: str, python: str) -> tuple[str, ...]:
-    """Return the command line that starts an agent on a host. The agent reads its order from standard input."""
+    """Return the command line that starts an agent on a host. The agent reads its settings from standard input."""
     return _on(ssh, host, _START, (directory, python))
 
 
 def _on(ssh: Sequence[str], host: str, script: str, arguments: Sequence[str]) -> tuple[str, ...]:
-    # sshd has the login shell read one line. Running `sh` from it gives bash, csh and fish users the same result.
+    # sshd passes one line to the login shell, which runs `sh`. So users of bash, csh and fish get the same result.
     there = shlex.join(("exec", "sh", "-c", " ; ".join(_lines(script)), "holdfast", *arguments))
     return (*ssh, *OPTIONS, "--", host, there)
 
@@ -88,7 +88,7 @@ def environment_for(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment_there(sent: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of an agent's job: the sent variables, overridden by those that only the host knows."""
+    """Return the environment for an agent's job: the sent variables, with the host's own values where they matter."""
     own = {name: there[name] for name in (*_OF_THE_HOST, "XDG_RUNTIME_DIR") if name in there}
     return {**sent, **own}
 
@@ -103,7 +103,7 @@ class HostLook(Noun, frozen=True, kw_only=True):
 
 
 def trouble(look: HostLook, *, directory: str, python: str, version: str, ssh: str) -> tuple[str, str] | None:
-    """Explain why no agent can run on a host: a sentence, and a command to try. None: an agent can run."""
+    """Explain why no agent can run on a host, by a sentence and a command to try. Return None if an agent can run."""
     host, said = look.host, _last_words(look.err)
     try_it = f"{ssh} -o BatchMode=yes {host}"
     match look.status:
@@ -150,6 +150,6 @@ def _to_type(said: str, ssh: str, host: str, try_it: str) -> str:
 
 
 def _last_words(text: str) -> str:
-    """Return ssh's last line, which has the reason. Warnings come before it."""
+    """Return the last line that ssh printed, which contains the reason. Warnings come before it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return one_line(lines[-1])[:300].rstrip(".\r ") if lines else "it said nothing"

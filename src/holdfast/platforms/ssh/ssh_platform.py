@@ -1,8 +1,8 @@
-"""ssh as a platform: the user types the command once, with `--hosts` or `--hostfile`, and ssh starts an agent on each
-of the other hosts. It has no job ids and watches no job.
+"""The platform ssh: the user types the command once, with `--hosts` or `--hostfile`, and ssh starts the other agents.
 
-Each host gets one line of JSON on ssh's standard input: the typed options, the environment, the job's key, and the
-owner's address. The agent there builds its launch as if the user had typed the command there.
+This platform has no job ids and watches no job. Each host gets one line of JSON on ssh's standard input: the typed
+options, the environment, the job's key, and the owner's address. From these the agent builds the same launch as if the
+user had typed the command on its host.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ _HINT = "holdfast run --hosts node1,node2 train.py"
 
 
 def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:
-    """Return the hosts from an option, a variable or a file; () if none of them names any. Raises `BadUsage`."""
+    """Return the hosts from an option, a variable or a file. Return () if none of them names hosts.
+    Raises `BadUsage`.
+    """
     names, path = settings.names("hosts"), settings.text("hostfile")
     if names and path:
         of_names, of_path = settings.source("hosts"), settings.source("hostfile")
@@ -66,9 +68,9 @@ def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:
 
 
 def nodes_on(options: RunOptions, nodes: tuple[int, int], spares: int, hosts: int) -> tuple[int, int]:
-    """Return the gang's minimum and maximum number of nodes on `hosts` hosts.
+    """Return the minimum and maximum number of nodes for the gang, on `hosts` hosts.
 
-    The rest are spares. Raises `BadUsage`.
+    Hosts beyond the maximum are spares. Raises `BadUsage`.
     """
     many = f"{hosts} {'host' if hosts == 1 else 'hosts'}"
     if options.nnodes is None:
@@ -84,14 +86,14 @@ def nodes_on(options: RunOptions, nodes: tuple[int, int], spares: int, hosts: in
 
 
 def place_here(listed: Sequence[ListedHost]) -> int | None:
-    """Return this machine's index in the list; None: not listed. A name that only ssh resolves is another machine."""
+    """Return this machine's index in the list, or None. A name that only ssh can resolve counts as another machine."""
     machine, user = os.uname().nodename, os.environ.get("USER")
     bare = {}
     for rank, each in enumerate(listed):
         at, _, host = each.host.rpartition("@")
         if at in ("", user):
             bare[rank] = host
-    # Compare names first: each look-up may take as long as a name server's time limit.
+    # Compare names first, because each look-up may take as long as a name server's time limit.
     for rank, host in bare.items():
         if host in ("localhost", machine, machine.partition(".")[0]):
             return rank
@@ -106,13 +108,13 @@ def _known_addresses(host: str) -> tuple[str, ...]:
     try:
         return addresses_of(host)
     except BadUsage:
-        return ()  # ssh may know the name
+        return ()  # the name may be known to ssh only
 
 
 def alone_here(request: LaunchRequest, listed: Sequence[ListedHost]) -> OneMachineJob | None:
-    """Return the job on this machine, with the workers of its slots, if the list names this machine alone.
+    """Return the job on this machine, with one worker per slot, if the list contains only this machine.
 
-    A script that writes its list for N hosts works for one host too.
+    So a script that writes a list of N hosts also works for one host.
     """
     options, settings = request.options, request.settings
     if len(listed) != 1 or place_here(listed) is None:
@@ -138,7 +140,8 @@ def over_hosts(
 ) -> MultiNodeJob:
     """Return the job whose owner runs on this machine and whose agents ssh starts.
 
-    `look`: check each host before anything starts. `guard_fd`: the guard reports signals on it during the check.
+    `look`: check each host before anything starts. `guard_fd`: the guard reports signals on this descriptor during the
+        checks.
     """
     conf, strange = rendezvous_conf(options)
     range_ = nodes_on(options, nodes, settings.count("spares") or 0, len(listed))
@@ -147,7 +150,7 @@ def over_hosts(
     if own is None:
         plan = replace(plan, apart=True)
     if own is None:
-        slots = 1  # unused: this machine has no worker, and may have no accelerator to count
+        slots = 1  # unused: this machine runs no worker, and may have no devices to count
     else:
         slots = listed[own].slots or slots_of(options, job.spec, plan)
     key, key_from = os.urandom(32), "this run, which made it"
@@ -168,7 +171,8 @@ def over_hosts(
     if options.node_rank is not None:
         notes.append(f"{named(options, 'node_rank')}: the order of the hosts ranks the nodes, ignored")
     if look:
-        # Print the lines now: this process then returns the job to the guard, which does not check the hosts again.
+        # Print the lines at once: this process hands the job to the guard next, and the guard does not check the hosts
+        # again.
         for line in look_at(sent, _paths(options), __version__, len(listed) - plan.least, guard_fd):
             _say(line)
     order = NodesOrder(
@@ -194,12 +198,12 @@ def over_hosts(
 
 
 def _line(text: AgentOrder, listed: ListedHost, rank: int, address: str, port: int) -> bytes:
-    """Return the order for one host."""
+    """Return the settings for one host's agent, as a line of JSON."""
     return line_of(replace(text, host=listed.host, slots=listed.slots, rank=rank, port=port))
 
 
 def _paths(options: RunOptions) -> tuple[str, ...]:
-    """Return the paths that every host must have, besides the working directory and Python."""
+    """Return the paths that must exist on every host, besides the working directory and Python."""
     if options.job:
         return (options.job,)
     if options.command_from:

@@ -1,8 +1,8 @@
-"""The ssh starter runs `ssh HOST holdfast agent` for every other host, and watches each of these processes.
+"""Start the agents of a job through ssh: run `ssh HOST holdfast agent` for every other host, and watch these processes.
 
-It runs in a process of its own beside the owner. Each ssh gets the order for its host on standard input, which stays
-open. End of file means to the agent that this process, or the network, is gone. Workers' output comes back through
-ssh's output, which is this process's own.
+The starter is a process of its own beside the owner. Each ssh gets the settings for its host on standard input, which
+stays open. At end of file the agent knows that this process has exited, or that the network is down. Workers' output
+comes back through ssh's output, which is the output of this process.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from holdfast.safe_files import read_file
 from holdfast.safe_text import one_line
 from holdfast.wire.starter_reports import FirstToken
 
-#: Time limit of one host's check, including its login shell, in seconds.
+#: Time limit for the check of one host, including its login shell, in seconds.
 LOOK_S = 60.0
-#: Limit on the connections that are made at the same time. sshd drops some of a larger burst (MaxStartups).
+#: Limit of connections that are made at the same time. sshd drops connections of a larger burst (MaxStartups).
 AT_ONCE = 64
-#: Pauses before each retry of a host, in seconds. After the last retry the host is left out.
+#: Pauses before the successive retries of a host, in seconds. After the last retry the host gets no agent.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: A connection that lasted this many seconds was good, so the count of retries restarts.
+#: If a connection lasted this many seconds, it counts as good, and the count of retries restarts.
 WELL_S = 60.0
-#: Seconds after the job's end in which the hosts may send their workers' last output.
+#: How long the hosts may take to send their workers' last output after the job's end, in seconds.
 LAST_S = 5.0
 _TAIL = 64 * 1024
 _MOST_TOLD = 10
@@ -38,7 +38,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class HostOrder:
-    """The settings that all hosts share, and the function that makes each host's order."""
+    """The settings that all hosts share, and the function that makes the settings for each host."""
 
     def __init__(
         self,
@@ -53,9 +53,12 @@ class HostOrder:
     ) -> None:
         """Collect the settings.
 
-        `ssh`: the command's words. `listed`: the hosts to reach, each with its rank. `order(host, rank, address,
-        port)`: the bytes for one host, with a line end. `directory`, `python`: paths on every host. `output`:
-        descriptor for the workers' output. `say`: prints a message.
+        `ssh`: words of the ssh command.
+        `listed`: the hosts to reach, each with its rank.
+        `order(host, rank, address, port)`: returns the bytes for one host, with a line end.
+        `directory`, `python`: paths on every host.
+        `output`: descriptor for the workers' output.
+        `say`: prints a message.
         """
         self.ssh = tuple(ssh)
         self.listed = tuple(listed)
@@ -74,8 +77,9 @@ def look_at(
 ) -> tuple[str, ...]:
     """Check every host before anything starts. Return a sentence for each host with trouble.
 
-    `may_lack`: how many hosts the job can do without. `guard_fd`: the guard reports signals on it. Raises `BadUsage` if
-    more hosts have trouble, and KeyboardInterrupt at a signal that ends the run.
+    `may_lack`: how many hosts the job can do without.
+    `guard_fd`: descriptor on which the guard reports signals.
+    Raises `BadUsage` if more hosts than `may_lack` have trouble, and KeyboardInterrupt at a signal that ends the run.
     """
     looks = _Looks(sent, paths).all(guard_fd)
     wrong = []
@@ -128,7 +132,10 @@ class _Looks:
 
 
 def _interrupted(fd: int, now: float) -> None:
-    """Raise KeyboardInterrupt at a signal that ends the run. No worker runs yet, so it is meant for this process."""
+    """Raise KeyboardInterrupt at a signal that ends the run.
+
+    No worker runs yet, so the signal is meant for this process.
+    """
     word = os.read(fd, 2)
     if not word or word[0] in _ENDS:
         raise KeyboardInterrupt
@@ -140,7 +147,7 @@ class _Look:
     def __init__(
         self, host: str, words: Sequence[str], reactor: Reactor, over: Callable[[_Look, HostLook], None]
     ) -> None:
-        """`words`: ssh's command line. `over`: called with the result. Raises `BadUsage` if ssh cannot be run."""
+        """`words`: command line of ssh. `over`: called with the result. Raises `BadUsage` if ssh cannot be started."""
         self.host = host
         self._over = over
         self._texts: dict[int, bytearray] = {}
@@ -174,15 +181,15 @@ class _Look:
             next(watch for watch in self._watches if watch.fd == fd).close()
 
     def _ended(self, fd: int, now: float) -> None:
-        """ssh has exited: read the rest of its output, and report the result."""
-        # Read the rest without blocking: a process that ssh left behind may keep the pipes open.
+        """Handle ssh's exit: read the rest of its output, and report the result."""
+        # Do not block: a process that ssh has left behind may keep the pipes open.
         for pipe in self._texts:
             os.set_blocking(pipe, False)
             try:
                 while data := os.read(pipe, _TAIL):
                     self._texts[pipe] += data
             except BlockingIOError:
-                pass  # the pipe has no more
+                pass  # the pipe is empty
         status = self._close(self._child.reap)
         out, err = (bytes(text[-_TAIL:]).decode("utf-8", "replace") for text in self._texts.values())
         self._over(self, HostLook(host=self.host, status=OF_SSH if status is None else status, out=out, err=err))
@@ -205,7 +212,7 @@ class _Look:
 
 
 class SshStarter:
-    """Starts the agents over ssh. The guard creates it; `__call__` runs in a process of its own."""
+    """Starts the agents through ssh. The guard creates the object, and `__call__` runs in a process of its own."""
 
     news_fd = -1
 
@@ -214,39 +221,42 @@ class SshStarter:
         self._once = FirstToken()
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Start an agent on each host and keep it running. Return 0 when the job is over or the last host has ended."""
+        """Start an agent on each host, and reconnect if needed.
+
+        Return 0 when the job or the last host's agent has ended.
+        """
         if not self._once.first():
-            # This is a second starter process. The agents of the first still run, so this one must not start more.
+            # This is a second starter process. The agents of the first one still run, so this one must not start more.
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0
-        import tempfile  # it imports three compression modules, which agents do not need
+        import tempfile  # the import loads three compression modules, which agents do not need
 
         with tempfile.TemporaryDirectory(prefix="holdfast-ssh-", ignore_cleanup_errors=True) as place:
             return _Hosts(self._sent, address, port, Path(place)).keep(guard_fd)
 
 
 class _Hosts:
-    """All hosts of the job, while it runs."""
+    """All hosts of one job, while the job runs."""
 
     def __init__(self, sent: HostOrder, address: str, port: int, place: Path) -> None:
-        """`address`, `port`: of the owner. `place`: a folder for ssh's log files."""
+        """`address`, `port`: address and port of the owner. `place`: path of a folder for ssh's log files."""
         self.sent = sent
         self.reactor = Reactor(Clock().now)
         self.place = place
-        #: Whether the job is over; then an ssh that exits is not restarted.
+        #: Whether the job has ended. Then an ssh that exits is not restarted.
         self.over = False
         self._left = False
         self._hosts = [
             _Host(self, listed, rank, sent.order(listed, rank, address, port)) for rank, listed in sent.listed
         ]
-        #: Hosts that wait for their first connection, the last one first.
+        #: Hosts that wait for their first connection. The last one is started first.
         self._queue: list[_Host] = list(reversed(self._hosts))
-        #: Hosts whose ssh has not read its order yet.
+        #: Hosts whose ssh has not read its settings yet.
         self._beginning: set[_Host] = set()
 
     def keep(self, guard_fd: int) -> int:
-        """Run until every host has ended, or `guard_fd` has."""
+        """Run until every host's agent has ended, or until `guard_fd` reports the job's end."""
         self._guard = self.reactor.watch(guard_fd, self._word)
         self._begin_some()
         while not self._left and any(host.open for host in self._hosts):
@@ -257,8 +267,11 @@ class _Hosts:
         return 0
 
     def _word(self, fd: int, now: float) -> None:
-        """Handle the guard's message: zero bytes mean that the job is over, the end of file that the guard is gone."""
-        # Only the owner acts on a signal. It stops the job, and the agents then exit by themselves.
+        """Handle a message from the guard.
+
+        Zero bytes mean that the job has ended. End of file means that the guard has exited.
+        """
+        # Ignore signals: the owner acts on them and stops the job, and then the agents exit by themselves.
         word = os.read(fd, 128)
         if word and any(word):
             return
@@ -279,16 +292,16 @@ class _Hosts:
             host.begin(self.reactor.now())
 
     def begun(self, host: _Host) -> None:
-        """This host has read its order, or has ended: start the next one."""
+        """Start the next host, because this one has read its settings or has ended."""
         self._beginning.discard(host)
         self._begin_some()
 
 
 class _Host:
-    """One host: its ssh process and its retries."""
+    """One host, with its ssh process and its retries."""
 
     def __init__(self, hosts: _Hosts, listed: ListedHost, rank: int, order: bytes) -> None:
-        """`rank`: the host's index in the list. `order`: the bytes for its agent."""
+        """`rank`: index of the host in the list. `order`: bytes for its agent."""
         self._hosts = hosts
         self._sent = hosts.sent
         self._host = listed.host
@@ -299,19 +312,19 @@ class _Host:
         self._unsent = b""
         self._watch: DescriptorWatch | None = None
         self._again: DueCall | None = None
-        #: Number of failed connections in a row.
+        #: How many connections have failed in a row.
         self._failed = 0
         #: Start of the current connection, in seconds on the reactor's clock.
         self._since = 0.0
-        #: The host has an agent, or will have one.
+        #: Whether the host has an agent, or will get one.
         self.open = True
 
     def begin(self, now: float) -> None:
-        """Start ssh and send it the order."""
+        """Start ssh and send it the agent's settings."""
         self._again = None
         self._since = now
         sent = self._sent
-        # ssh's own messages go to a file, so that its output streams carry only the host's output.
+        # ssh writes its own messages to a file, so that its output streams contain only the host's output.
         words = start_command((*sent.ssh, "-E", str(self._log)), self._host, sent.directory, sent.python)
         reader, self._writer = os.pipe()
         try:
@@ -335,13 +348,13 @@ class _Host:
         except BlockingIOError:
             return
         except OSError:
-            self._unsent = b""  # ssh has exited; `_ended` handles that
+            self._unsent = b""  # ssh has exited, and `_ended` handles the exit
         if not self._unsent and self._watch is not None:
             self._watch.close()
             self._hosts.begun(self)
 
     def _ended(self, fd: int, now: float) -> None:
-        """ssh has exited: retry, unless the agent exited by itself or the retries are used up."""
+        """Handle ssh's exit: retry, unless the agent exited by itself or no retry is left."""
         assert self._child is not None, "it was watched"
         self._hosts.reactor.forget(fd)
         status = self._child.reap()
@@ -349,7 +362,7 @@ class _Host:
         self._hang_up()
         self._hosts.begun(self)
         if self._hosts.over or (status is not None and 0 <= status < OF_SSH):
-            self.open = False  # the agent exited by itself: its job is over, or it has printed the error
+            self.open = False  # the agent exited by itself, at the job's end or after it printed an error
             return
         if now - self._since >= WELL_S:
             self._failed = 0
@@ -380,13 +393,16 @@ class _Host:
             self._writer = -1
 
     def last(self) -> None:
-        """The job is over: stop retrying, and close standard input. An agent that has not started yet never will."""
+        """Stop retrying and close standard input, because the job has ended.
+
+        Agents that have not started will then never start.
+        """
         self._hang_up()
         if self._child is None:
             self.open = False
 
     def close(self) -> None:
-        """Kill ssh, because the job is over or this process exits. The agent sees the end of its input."""
+        """Kill ssh, because the job has ended or this process exits. The agent then reads the end of its input."""
         if self._again is not None:
             self._again.close()
         self._hang_up()

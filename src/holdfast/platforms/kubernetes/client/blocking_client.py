@@ -105,8 +105,9 @@ class BlockingClient:
 
     @contextmanager
     def lines(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[str]]:
-        """Yield the lines of a streamed answer such as a watch. Raises `BrokenAnswer` if the request or the stream
-        fails.
+        """Yield the lines of a streamed answer such as a watch.
+
+        Raises `BrokenAnswer` if the request or the stream fails.
         """
         import httpx2
 

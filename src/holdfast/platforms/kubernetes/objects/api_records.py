@@ -58,8 +58,9 @@ class ContainerEnd(Noun, frozen=True, kw_only=True):
 
 
 class Container(Noun, frozen=True, kw_only=True):
-    """One container of a pod. If `waiting`, `running` and `end` are all unset, its node has not reported the container
-    yet.
+    """One container of a pod.
+
+    If `waiting`, `running` and `end` are all unset, its node has not reported the container yet.
     """
 
     name: str

@@ -41,8 +41,9 @@ class ServerCapabilities(Noun, frozen=True, kw_only=True):
         return self.version == (0, 0) or self.version >= _FAILURE_POLICY
 
     def having(self, group: str, resource: str) -> str:
-        """Return the group's most stable version that has the resource, as `group/version`. Return "" if no version has
-        it.
+        """Return the group's most stable version that has the resource, as `group/version`.
+
+        Return "" if no version has it.
         """
         found = [each for each in self.kinds if each.startswith(f"{group}/") and resource in self.kinds[each]]
         return max(found, key=_stability, default="")

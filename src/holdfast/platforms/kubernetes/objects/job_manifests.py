@@ -60,8 +60,9 @@ class OwnerPodSpec(Noun, frozen=True, kw_only=True):
 
 
 def manifests(owner: OwnerPodSpec) -> list[dict[str, Any]]:
-    """Return all objects of the job in the order of their creation. The Job comes last, because its pod needs the
-    others.
+    """Return all objects of the job in the order of their creation.
+
+    The Job comes last, because its pod needs the others.
     """
     plan = owner.plan
     found = [_secret(owner), _job_config(owner), _state_config(plan), _service(plan)]
@@ -277,8 +278,9 @@ def over(plan: PodPlan) -> list[str]:
 
 
 def _twenty(cpus: str) -> str:
-    """Return 20 times the CPU request as the CPU limit. An owner at rest needs little CPU, but its start needs far
-    more.
+    """Return 20 times the CPU request as the CPU limit.
+
+    An owner at rest needs little CPU, but its start needs far more.
     """
     return f"{int(cpus[:-1]) * 20}m" if cpus.endswith("m") and cpus[:-1].isdigit() else cpus
 

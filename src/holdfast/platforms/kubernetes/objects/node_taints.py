@@ -74,8 +74,9 @@ def free_by_hand(node: str) -> str:
 
 
 def rule() -> dict[str, Any]:
-    """Return the RBAC rule that the owner's account needs. Nodes have no namespace, so the rule belongs into a
-    ClusterRole.
+    """Return the RBAC rule that the owner's account needs.
+
+    Nodes have no namespace, so the rule belongs into a ClusterRole.
     """
     return {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
 

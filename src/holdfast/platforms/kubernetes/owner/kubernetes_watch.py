@@ -69,8 +69,9 @@ class KubernetesWatch(JobWatch):
     def __init__(
         self, spec: JobSpec, asking: ApiHelper, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> None:
-        """`spec`: the job. `say`: prints a message of the owner. `environment`: environment variables of the owner's
-        pod.
+        """`spec`: the job.
+
+        `say`: prints a message of the owner. `environment`: environment variables of the owner's pod.
         """
         super().__init__(asking.reactor)
         self._spec = spec
@@ -167,8 +168,9 @@ class KubernetesWatch(JobWatch):
         self._pods.joined(pod_of(node), now)
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """Return the topology labels if all pods have the same shape. Otherwise ranks depend only on
-        the pods' indices.
+        """Return the topology labels if all pods have the same shape.
+
+        Otherwise ranks depend only on the pods' indices.
         """
         found = self._pods.find(pod_of(node)) if len(self._plan.shapes) == 1 else None
         return self._near.get(found.node, ()) if found is not None else ()
@@ -230,8 +232,9 @@ class KubernetesWatch(JobWatch):
         self._reactor.at(self._reactor.now(), lambda now: done(why, now))
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
-        """Use the Kubernetes node no longer for this job. If the user allows taints, taint it against
-        pods of any job.
+        """Stop using a Kubernetes node for this job.
+
+        If the user allows it, taint the node, so that no job uses it.
         """
         name = pod_of(node)
         found = self._pods.find(name)
@@ -323,8 +326,9 @@ class KubernetesWatch(JobWatch):
         return self._replace(node, attempt, now) if node in self._silent else None
 
     def _replace(self, node: str, attempt: int, now: float) -> News:
-        """Replace the pod of an agent whose lease has expired. Also read the node's state from
-        Kubernetes as evidence.
+        """Replace the pod of an agent whose lease has expired.
+
+        Also read the node's state from Kubernetes as evidence.
         """
         name = pod_of(node)
         found = self._pods.find(name)

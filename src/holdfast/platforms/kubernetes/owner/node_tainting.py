@@ -22,8 +22,9 @@ class NodeTainting:
     """Taints nodes for one job, and each node only once."""
 
     def __init__(self, asking: ApiHelper, job: str, namespace: str, say: Callable[[str], None]) -> None:
-        """`job`, `namespace`: name and namespace of the job, for the taint and its reason. `say`: prints a message of
-        the owner.
+        """`job`, `namespace`: name and namespace of the job, for the taint and its reason.
+
+        `say`: prints a message of the owner.
         """
         self._asking = asking
         self._job = job
@@ -49,8 +50,9 @@ class NodeTainting:
         self._try(node, reason, attempt, of, TRIES)
 
     def _try(self, node: str, reason: str, attempt: int, of: str, tries: int) -> None:
-        """Read the node and patch its taints. Try at most `tries` times, because another client may change the node
-        meanwhile.
+        """Read the node and patch its taints.
+
+        Try at most `tries` times, because another client may change the node meanwhile.
         """
         path = f"/api/v1/nodes/{node}"
 

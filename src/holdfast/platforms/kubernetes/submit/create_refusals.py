@@ -63,8 +63,9 @@ def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefu
 
 
 def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
-    """Explain a refusal for lack of a right, an account, a priority class, or pod security. Return None for other
-    reasons.
+    """Explain a refusal for lack of a right, an account, a priority class, or pod security.
+
+    Return None for other reasons.
     """
     if "is attempting to grant RBAC permissions not currently held" in words:
         return CreateRefusal(

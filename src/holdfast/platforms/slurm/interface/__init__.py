@@ -1,1 +1,1 @@
-"""Slurm behind the interface of a platform. The rest of holdfast imports nothing else of Slurm."""
+"""Slurm's implementation of the platform interface. The rest of holdfast imports nothing else of Slurm."""

@@ -1,4 +1,4 @@
-"""The platform class for commands about jobs in Slurm: submission, the queue, and checks of nodes."""
+"""The platform class for commands that submit jobs to Slurm, read its queue, or check its nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.platforms.submission import Submission, SubmitRequest
     from holdfast.settings.resolved_settings import Settings
 
-#: The keys of a job file's `slurm:` section that are also options of `holdfast submit`.
+#: Keys of a job file's `slurm:` section that `holdfast submit` also accepts as options.
 # fmt: off
 SUBMIT_OPTIONS = (
     *SHARED,
@@ -55,7 +55,7 @@ class SlurmAccess(PlatformAccess):
         return SUBMIT_OPTIONS
 
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
-        from holdfast.platforms.slurm.submit.slurm_submit import SlurmSubmission  # only `holdfast submit` needs it
+        from holdfast.platforms.slurm.submit.slurm_submit import SlurmSubmission  # only `submit` needs this module
 
         return SlurmSubmission(request, settings, text)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SlurmPlatform(SlurmAccess, Platform):
-    """Runs jobs in Slurm allocations."""
+    """Runs the processes of a job in a Slurm allocation."""
 
     explains_signals = True
     key_from = "srun, on standard input"
@@ -37,7 +37,7 @@ class SlurmPlatform(SlurmAccess, Platform):
 
     def described(self, spec: JobSpec, environment: Mapping[str, str], *, at_time_limit: bool) -> JobSpec:
         found = self.job(environment)
-        # Slurm is asked at the requeue itself whether it allows one: that can change while the job runs.
+        # Whether Slurm allows a requeue is asked only at the requeue, because it can change while the job runs.
         return replace(spec, platform=found, requeue=Requeuing(possible=found is not None, at_time_limit=at_time_limit))
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | None:

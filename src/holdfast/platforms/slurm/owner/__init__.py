@@ -1,1 +1,1 @@
-"""Slurm as the owner sees it during a job: signals, requeues, lost nodes, the job's comment."""
+"""The part of the Slurm platform that runs in the owner's process: signals, requeues, lost nodes, the job's comment."""

@@ -1,4 +1,4 @@
-"""Warn once, at the start, if the batch script lets Slurm end the job before holdfast can act."""
+"""Warn once, at the start, if the batch script would let Slurm end the job before holdfast can act."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ _SHOWN = 120
 _MOST_BYTES = 64 * 1024
 _TERM = 15
 _DIRECTIVE = "#SBATCH"
-#: slurmdbd learns of a job some time after its start. Pauses before each further query, in seconds.
+#: Pauses before each repeated query to accounting, in seconds. slurmdbd knows a job only some time after its start.
 _LATE_S = (10.0, 30.0)
 
 
 class BatchScript:
-    """Checks this job's batch script once."""
+    """Checks one job's batch script once."""
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], *, many: bool) -> None:
-        """`ids`: the job. `say`: prints the warning. `many`: the job has several nodes."""
+        """`ids`: ids of the job. `say`: prints the warning. `many`: whether the job has several nodes."""
         self._asking = asking
         self._ids = ids
         self._say = say
         self._many = many
-        #: The batch shell would die of SIGTERM before holdfast has acted.
+        #: Whether the batch shell would die of SIGTERM before holdfast has acted.
         self._shell = False
         self._wrong: list[str] = []
         self._hints: list[str] = []
-        #: Number of queries to accounting without a result.
+        #: Number of queries to accounting that had no result.
         self._looks = 0
         self._again: DueCall | None = None
 
     def begin(self) -> None:
-        """Read the script if it may have a mistake."""
+        """Read the script, if it may contain a mistake."""
         if self._ids.in_step or not self._ids.node:
-            return  # no batch script: a task of srun, or salloc's shell on a login node
+            return  # there is no batch script: `srun` started the job, or salloc's shell on a login node
         self._shell = dies_of_sigterm(os.getppid())
         if self._shell or self._many:
             self._asking.ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._read)
 
     def _read(self, answer: CommandOutput, now: float) -> None:
-        """Check the script, and ask accounting for sbatch's options if the script has no --no-kill."""
+        """Check the script. If it has no --no-kill, query accounting for the options of sbatch."""
         if not answer.ok or not answer.out.startswith("#!"):
-            return  # the script is unknown: do not warn
+            return  # do not warn, because the script is unknown
         script = answer.out
         if self._shell:
             run = line_of_run(script)
@@ -70,7 +70,7 @@ class BatchScript:
         self._asking.ask(words, self._submitted)
 
     def _submitted(self, answer: CommandOutput, now: float) -> None:
-        """Look for --no-kill in sbatch's command line. Without accounting only the script is known."""
+        """Search for --no-kill in sbatch's command line. If accounting has no answer, only the script counts."""
         known = answer.ok and bool(answer.out.strip())
         if answer.ok and not known and self._looks < len(_LATE_S):
             self._again = self._asking.reactor.at(now + _LATE_S[self._looks], self._ask_accounting)
@@ -86,7 +86,7 @@ class BatchScript:
         self._tell()
 
     def close(self) -> None:
-        """Stop: the job is over."""
+        """Stop checking, because the job has ended."""
         if self._again is not None:
             self._again.close()
 
@@ -100,10 +100,10 @@ class BatchScript:
 
 
 def dies_of_sigterm(guard: int, proc: Path = Path("/proc")) -> bool:
-    """Whether the process above `guard` is the batch shell, and would die of Slurm's first SIGTERM.
+    """Whether the parent process of `guard` is the batch shell, and would die of Slurm's first SIGTERM.
 
-    False if the shell has replaced itself (`exec`), handles the signal (`trap`), or is not the direct parent. In the
-    last case the effect is uncertain.
+    Return False if the shell has replaced itself (`exec`), handles the signal (`trap`), or is not the direct parent. In
+    the last case the effect of the signal is unknown.
     """
     shell = _fields(proc, guard).get("PPid", "")
     if not shell.isdigit():
@@ -119,7 +119,10 @@ def dies_of_sigterm(guard: int, proc: Path = Path("/proc")) -> bool:
 
 
 def _fields(proc: Path, pid: int) -> dict[str, str]:
-    """Read `/proc/PID/status`. Empty: the process is gone, or another user's that is hidden."""
+    """Read `/proc/PID/status` into a dict.
+
+    It is empty if the process has exited, or if another user's process is hidden.
+    """
     try:
         text = read_file(proc / str(pid) / "status", _MOST_BYTES).decode("utf-8", "replace")
     except OSError:
@@ -128,7 +131,7 @@ def _fields(proc: Path, pid: int) -> dict[str, str]:
 
 
 def asks_for_no_kill(script: str, env: Mapping[str, str]) -> bool:
-    """Whether the script's `#SBATCH` lines, or SBATCH_NO_KILL, keep the job when a node fails."""
+    """Whether the job goes on after a node's failure, because of the script's `#SBATCH` lines or SBATCH_NO_KILL."""
     if env.get("SBATCH_NO_KILL", "off") != "off":
         return True
     for line in script.splitlines():
@@ -136,12 +139,12 @@ def asks_for_no_kill(script: str, env: Mapping[str, str]) -> bool:
             if has_no_kill(line.removeprefix(_DIRECTIVE)):
                 return True
         elif line.strip() and not line.startswith("#"):
-            return False  # sbatch reads no options below the first command
+            return False  # sbatch reads no options after the first command
     return False
 
 
 def has_no_kill(command: str) -> bool:
-    """Whether a typed command has --no-kill: `sbatch -N2 --no-kill job.sh`."""
+    """Whether a command line has --no-kill, such as `sbatch -N2 --no-kill job.sh`."""
     try:
         words = shlex.split(command, comments=True)
     except ValueError:
@@ -150,7 +153,7 @@ def has_no_kill(command: str) -> bool:
 
 
 def line_of_run(script: str) -> tuple[int, str] | None:
-    """Return the number and text of the only line that starts holdfast; None: there is no such single line."""
+    """Return number and text of the line that starts holdfast. Return None if no line or several lines do."""
     found = [
         (number, line.strip())
         for number, line in enumerate(script.splitlines(), 1)

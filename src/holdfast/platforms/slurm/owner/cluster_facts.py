@@ -1,6 +1,6 @@
 """Read Slurm's configuration, the job's partition and its script once, when the owner starts.
 
-The answers come in any order. A conclusion from two answers is drawn when both have come.
+The answers come in any order. If a conclusion needs two answers, the second one triggers it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
-#: How long after its start accounting surely has a job, in seconds.
+#: How long after a job's start accounting certainly knows the job, in seconds.
 ACCOUNTED_S = 10.0
-#: How long to retry while slurmctld does not answer, in seconds. Nothing is urgent at the start.
+#: How long to retry while slurmctld does not answer, in seconds. The answers are not urgent.
 PATIENCE_S = 120.0
 _CONFIG = ("scontrol", "show", "config")
 
 
 class SlurmFacts:
-    """The facts for one job."""
+    """What Slurm's records say about one job's cluster."""
 
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, learned: Callable[[], None], say: Callable[[str], None]
     ) -> None:
-        """Prepare; `begin` asks Slurm.
+        """Prepare the queries. `begin` sends them.
 
-        `ids`: the job. `learned()`: called when the configuration or the partition has been read. `say`: prints a
-        message.
+        `ids`: ids of the job.
+        `learned()`: called when the configuration or the partition has been read.
+        `say`: prints a message.
         """
         self._asking = asking
         self._ids = ids
@@ -40,10 +41,10 @@ class SlurmFacts:
         self._say = say
         self._accounts: DueCall | None = None
         self.config = Config()
-        #: Whether `config` was read from Slurm. Otherwise it has the usual values.
+        #: Whether `config` was read from Slurm. Until then it contains default values.
         self.configured = False
         self.partition: Partition | None = None
-        #: The signal before the time limit that the user's `--signal` requests.
+        #: The signal before the time limit that the user requests by `--signal`.
         self.warned: WarningSignal | None = None
 
     @property
@@ -54,7 +55,7 @@ class SlurmFacts:
 
     @property
     def grace_s(self) -> float:
-        """The seconds of grace with which a preemption of the job begins; 0: none."""
+        """Grace period at a preemption of the job, in seconds; 0: none."""
         return self.partition.grace_s if self.preemptable and self.partition is not None else 0.0
 
     def begin(self) -> None:
@@ -66,17 +67,17 @@ class SlurmFacts:
             self._accounts.close()
 
     def seen(self, record: JobRecord) -> None:
-        """Use the job's record; its partition may have changed."""
+        """Update the facts from the job's record, because the job's partition may have changed."""
         if self.partition is None or self.partition.name != record.partition:
             self._ask(("scontrol", "show", "partition", record.partition), self._partition)
         self.warned = warned_by(record.fields.get("SubmitLine", "")) or self.warned
 
     def ask_config(self, then: Callable[[float], News], limit_s: float) -> None:
-        """Read the configuration again with a short time limit, because the first answer has not come yet."""
+        """Read the configuration again, with a short time limit, because the first query is still unanswered."""
         self._asking.ask(_CONFIG, lambda answer, now: self._late(self._config, answer, then, now), limit_s=limit_s)
 
     def ask_partition(self, name: str, then: Callable[[float], News], limit_s: float) -> None:
-        """Read the partition again with a short time limit, because the first answer has not come yet."""
+        """Read the partition again, with a short time limit, because the first query is still unanswered."""
         words = ("scontrol", "show", "partition", name)
         self._asking.ask(words, lambda answer, now: self._late(self._partition, answer, then, now), limit_s=limit_s)
 
@@ -100,9 +101,10 @@ class SlurmFacts:
             return None
         first, self.config, self.configured = not self.configured, config(answer.out), True
         if first and self.config.accounting:
-            # Older versions of slurmctld do not have sbatch's command line in the job's record.
+            # Older versions of slurmctld do not store sbatch's command line in the job's record, so accounting is
+            # queried.
             words = ("sacct", "-X", "-n", "-P", "-o", "SubmitLine", "-j", self._ids.shown)
-            # Accounting learns of a job some seconds after its start.
+            # Accounting knows a job only some seconds after its start.
             self._accounts = self._asking.reactor.at(now + ACCOUNTED_S, lambda now: self._ask(words, self._submitted))
         self._learned()
         return None

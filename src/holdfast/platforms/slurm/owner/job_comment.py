@@ -1,10 +1,10 @@
-"""Write the cause of a failed attempt into the Slurm job's comment, which `sacct` shows if the cluster keeps comments.
+"""Write the cause of a failed attempt into the Slurm job's comment. `sacct` shows it if the cluster keeps comments.
 
-`holdfast: CudaOutOfMemory: rank 3 on gpu-7: … (205)` follows the user's own comment after `; `. A new line replaces
-holdfast's earlier one. The user's text is never cut or changed.
+`holdfast: CudaOutOfMemory: rank 3 on gpu-7: … (205)` follows the user's own comment after `; `. A new line replaces the
+    earlier one of holdfast. The user's text is never cut or changed.
 
-It is written while the job runs, because Slurm accepts no comment from ordinary users after the job's end. A job that
-succeeds in its first attempt sends no query.
+The comment is written while the job runs, because after the job's end Slurm accepts no comment from ordinary users. A
+job that succeeds in its first attempt sends no command.
 """
 
 from __future__ import annotations
@@ -24,33 +24,36 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 2.0
-#: Slurm rejects the comment because the job is over. The job's state in Slurm then has the cause.
+#: Failures that are expected because the job has ended. The job's state in Slurm then shows the cause.
 _EXPECTED = frozenset({CommandTrouble.LATE, CommandTrouble.UNKNOWN})
 
 
 class JobComment:
-    """Writes one job's comment. One update at a time; of later comments only the last is written."""
+    """Writes one job's comment.
+
+    One update runs at a time. Of the comments that come meanwhile only the last is written.
+    """
 
     def __init__(self, asking: SlurmCommands, job: int, say: Callable[[str], None]) -> None:
-        """`job`: the job's number. `say`: prints a message of the owner."""
+        """`job`: number of the job. `say`: prints a message of the owner."""
         self._asking = asking
         self._job = job
         self._say = say
-        #: The line that the comment should have.
+        #: The line that the comment should contain.
         self._wanted = ""
-        #: The line that was last written, or is being written.
+        #: The line in the last update, which may still run.
         self._written = ""
         self._told = False
-        #: An answer from Slurm is pending.
+        #: Whether an update still runs.
         self.busy = False
 
     def attempt(self, record: AttemptRecord) -> None:
-        """An attempt has ended: write its cause if it failed."""
+        """Write the cause of an attempt's failure. A success is not written."""
         if record.report.code != 0:
             self._want(line(record.report))
 
     def finished(self, report: JobReport) -> None:
-        """The job has its final report: write it. A success replaces an earlier failure."""
+        """Write the job's final result. A success replaces an earlier failure."""
         if report.report.code != 0 or self._wanted or len(report.attempts) > 1:
             self._want(line(report.report))
 
@@ -92,15 +95,15 @@ class JobComment:
 
 
 OWN_BYTES = 256
-#: Limit of the whole comment. If holdfast's line does not fit, the comment is not changed.
+#: Limit of the whole comment, in bytes. If holdfast's line does not fit, the comment stays as it is.
 MOST_BYTES = 1024
-#: The separator has no `|`, because `sacct -P` separates its columns with that.
+#: Separator between the user's comment and holdfast's line. It contains no `|`, which separates columns in `sacct -P`.
 BETWEEN = "; "
 _OURS = Lazy(r"(?:^|.*; |.*\n)(?P<line>holdfast: [A-Z][A-Za-z]+\b.* \(\d{1,3}\))\s*$")
 
 
 def line(report: ExitReport) -> str:
-    """Return the failure class, reason and final code, bounded in length and without control characters."""
+    """Return the phrase, reason and final code as a line of limited length without control characters."""
     who = ""
     if report.first is not None and f"rank {report.first.rank}" not in report.reason:
         who = f"rank {report.first.rank}{f' on {report.first.node}' if report.first.node else ''}: "
@@ -110,18 +113,18 @@ def line(report: ExitReport) -> str:
 
 
 def users(comment: str) -> str:
-    """Return the comment without holdfast's line."""
+    """Return the user's part of the comment, without holdfast's line."""
     found = _OURS.search(comment)
     return comment if found is None else comment[: found.start("line")].removesuffix(BETWEEN).rstrip("\n")
 
 
 def with_line(comment: str, own: str) -> str:
-    """Return the comment with this line, or unchanged if there is no room."""
+    """Return the comment with this line. If the line does not fit, return the comment unchanged."""
     kept = users(comment)
     whole = f"{kept}{BETWEEN}{own}" if kept else own
     return whole if len(whole.encode()) <= MOST_BYTES else comment
 
 
 def update(job: int, comment: str) -> tuple[str, ...]:
-    """Return the command that sets the comment."""
+    """Return the scontrol command that sets the job's comment."""
     return ("scontrol", "update", f"jobid={job}", f"comment={comment}")

@@ -1,9 +1,9 @@
-"""Restart or end the job from an agent, after the node with the batch script and the owner is lost.
+"""Let an agent restart or end its job, after the node with the batch script and the owner is lost.
 
 Under `--no-kill` Slurm leaves such a job RUNNING, and no other process could end it. An agent that cannot reach its
-owner reads the job's record. If the batch script is gone with its node, the agent has Slurm requeue the job, or cancel
-it if requeuing is not allowed. Agents look one after the other, so that normally one of them acts. A job that has been
-restarted meanwhile is left alone. The lost node is down, so Slurm does not use it until it is back.
+owner reads the job's record. If the batch script's node is lost, the agent requests a requeue from Slurm, or cancels
+the job if a requeue is not allowed. Agents check one after the other, so that normally only one acts. An agent leaves a
+job alone that has been restarted meanwhile. Slurm does not use the lost node until it is back.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import News, Reactor
 
-#: Delay between the first looks of neighbouring agents, in seconds.
+#: Delay between the first checks of successive agents, in seconds.
 AFTER_S = 3.0
 LONGEST_AFTER_S = 30.0
 LOOKS_S = 5.0
-#: Longest pause between two looks, in seconds. Slurm may notice a lost node late (SlurmdTimeout, 300 s by default).
+#: Longest pause between two checks, in seconds. Slurm may detect a lost node late (SlurmdTimeout, 300 s by default).
 MOST_LOOKS_S = 60.0
-#: After this many seconds the agent gives up: the batch script's node still answers Slurm.
+#: After this many seconds the agent gives up, because Slurm still considers the batch script's node alive.
 PATIENCE_S = 1800.0
-#: How long Slurm may take to kill this agent after the request, in seconds.
+#: How long Slurm may take to kill this agent after its request, in seconds.
 _ENDED_S = 60.0
 
 
@@ -37,19 +37,19 @@ def orphan(
 ) -> OrphanAgent | None:
     """Watch over the job of an agent without an owner. `done` is called when nothing is left to do.
 
-    None: Slurm's variables name no job, or cannot be read.
+    Return None if Slurm's variables name no job, or if they cannot be parsed.
     """
     ids = ids_of(environment)
     return OrphanAgent(SlurmCommands(reactor, environment), ids, say, done) if ids is not None else None
 
 
 class OrphanAgent:
-    """One agent whose owner does not answer."""
+    """Checks the job for one agent whose owner does not answer."""
 
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], done: Callable[[], None]
     ) -> None:
-        """`ids`: the job. `say`: prints a message. `done`: called when nothing is left to do."""
+        """`ids`: ids of the job. `say`: prints a message. `done`: called when nothing is left to do."""
         self._asking = asking
         self._reactor = asking.reactor
         self._ids = ids
@@ -76,7 +76,7 @@ class OrphanAgent:
         return None
 
     def _node(self, answer: CommandOutput, now: float) -> News:
-        """Requeue or cancel the job if the batch script's node is lost. Otherwise look again later."""
+        """If the batch script's node is lost, requeue or cancel the job. Otherwise check again later."""
         record = self._record
         assert record is not None, "it was shown"
         found = nodes(answer.out) if answer.ok else ()
@@ -99,7 +99,7 @@ class OrphanAgent:
         return None
 
     def _again(self, now: float) -> News:
-        """Look again later: Slurm does not answer, or has not noticed yet that the node is gone."""
+        """Check again later, because Slurm does not answer or has not detected the loss of the node yet."""
         if now >= self._until:
             self._done()
             return None

@@ -1,4 +1,4 @@
-"""Ask Slurm how the previous run ended. It is asked once, when another run of the job takes over."""
+"""Read from Slurm how the job's previous run ended. The next run of the job does this once, at its start."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast.platforms.slurm.blocking_query import query
 from holdfast.platforms.slurm.text.job_restarts import RunEnd, SacctRun, rows, run_end
 from holdfast.platforms.slurm.text.scontrol_records import NodeRecord, nodes
 
-#: Time limit of each of two commands, in seconds, so that a slurmctld without an answer does not delay the run.
+#: Time limit of each of two commands, in seconds, so that an unresponsive slurmctld does not delay the run.
 LIMIT_S = 3.0
-#: Highest number of the previous run's nodes to ask about.
+#: Limit of the previous run's nodes whose state is read.
 MOST_NODES = 64
 
 
 def end_of_run(shown: str, before: GangView) -> tuple[RunEnd, tuple[PlatformSaid, ...]]:
-    """Return how the previous run ended, and Slurm's statements about it.
+    """Return how the previous run ended, with Slurm's statements about the end.
 
-    `shown`: the job as squeue shows it. `before`: the gang's state after the journal.
+    `shown`: the job's id as squeue shows it. `before`: the gang's state after replaying the journal.
     """
     if before.phase is Phase.QUEUED:
         return RunEnd(reason=f"as asked: {before.asked}"), ()

@@ -1,14 +1,14 @@
 """Ask Slurm to restart the job without certain nodes, at most once in each run of the job.
 
-    scontrol show job J                        restarted already? may it be? which nodes does it exclude?
-    scontrol show partition P                  are there enough nodes without those to be excluded?
-    scontrol update jobid=J nodelist=…         remove lost nodes first: else the job is COMPLETING until they are down
+    scontrol show job J                        Was the job restarted already? May it be? Which nodes does it exclude?
+    scontrol show partition P                  Are there enough other nodes?
+    scontrol update jobid=J nodelist=…         Remove lost nodes. Otherwise the job is COMPLETING until they are down.
     scontrol requeue J
-    scontrol update jobid=J excnodelist=…      only a queued job can exclude nodes; nodes excluded before stay so
+    scontrol update jobid=J excnodelist=…      Exclude the nodes, in addition to those excluded before.
 
-Slurm begins to kill this run at the fourth command; the fifth follows within milliseconds of its answer. Without
-accounting the third command is left out: Slurm would block all further changes of a job that has lost nodes, because it
-waits for a number from the database.
+Only a queued job can exclude nodes. Slurm begins to kill this run at the fourth command. The fifth is sent within
+milliseconds of the fourth's answer. Without accounting the third command is left out, because Slurm would then block
+all further changes of a job that has lost nodes: it waits for a number from the database.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     Done = Callable[[str, float], News]
 
-#: Seconds for which commands are retried while slurmctld does not answer.
+#: How long a command is retried while slurmctld does not answer, in seconds.
 PATIENCE_S = 120.0
 LIMIT_S = 5.0
-#: From this SlurmdTimeout on, in seconds, holdfast removes lost nodes from the job before the requeue.
+#: If SlurmdTimeout is at least this many seconds, holdfast removes lost nodes from the job before the requeue.
 SLOW_S = 30.0
 WAITING = frozenset({"PENDING", "COMPLETING", "REQUEUED", "CONFIGURING"})
-#: Limit on the tries to exclude nodes. Slurm refuses this while the job changes its state.
+#: Limit of the tries to exclude nodes. Slurm refuses the change while the job's state changes.
 _EXCLUDING = 3
 _PAUSE_S = 0.3
 
 
 class RequeueRequests:
-    """Requeues one run of a job."""
+    """Requests the requeue of one run of a job."""
 
     def __init__(
         self,
@@ -48,30 +48,34 @@ class RequeueRequests:
         kill_s: Callable[[float], float | None],
         config: Callable[[], Config],
     ) -> None:
-        """Prepare; nothing is asked before `ask`.
+        """Prepare the requests. `ask` sends the first command.
 
-        `ids`: the job. `kill_s(now)`: seconds until Slurm kills this run; None: it does not. `config()`: Slurm's
-        settings.
+        `ids`: ids of the job.
+        `kill_s(now)`: seconds until Slurm kills this run; None if it does not.
+        `config()`: Slurm's settings.
         """
         self._asking = asking
         self._config = config
         self._ids = ids
         self._say = say
         self._kill_s = kill_s
-        #: Whether this run has begun to request a restart.
+        #: Whether this run has requested a restart.
         self.asked = False
-        #: Slurm has agreed to the restart, and has yet to accept the nodes to exclude.
+        #: Whether Slurm has agreed to the restart and still has to accept the list of excluded nodes.
         self.busy = False
 
     def ask(self, reason: str, without: Sequence[str], done: Done) -> None:
-        """Ask once. `done` gets the reason for a refusal, or an empty string, once. Later calls change nothing."""
+        """Request the restart, once.
+
+        Later calls do nothing. `done` is called once, with the reason for a refusal, or "".
+        """
         if self.asked:
             return
         self.asked = True
         _Requeue(self, tuple(without), done).begin()
 
     def run(self, words: tuple[str, ...], done: Callable[[CommandOutput, float], News]) -> None:
-        """Run a Slurm command. If Slurm is about to kill this run, retry no longer than that takes."""
+        """Run a Slurm command. If Slurm is about to kill this run, stop retrying before that."""
         left_s = self._kill_s(self._asking.reactor.now())
         patience_s = PATIENCE_S if left_s is None else max(0.0, min(left_s, PATIENCE_S))
         self._asking.ask(words, done, limit_s=LIMIT_S, patience_s=patience_s)
@@ -82,7 +86,7 @@ class RequeueRequests:
 
     @property
     def shrinks(self) -> bool:
-        """Whether removing lost nodes first makes the requeue faster."""
+        """Whether the requeue is faster if lost nodes are removed first."""
         config = self._config()
         return config.accounting and config.slurmd_timeout_s >= SLOW_S
 
@@ -102,7 +106,7 @@ class _Requeue:
         self._without = without
         self._done = done
         self._record: JobRecord | None = None
-        #: Number of tries to exclude nodes.
+        #: Number of tries to exclude the nodes.
         self._tries = 0
 
     @property
@@ -113,12 +117,12 @@ class _Requeue:
         self._requeues.run(("scontrol", "show", "job", self._id), self._shown)
 
     def _shown(self, answer: CommandOutput, now: float) -> News:
-        """The job's record has come: check whether a requeue is needed and possible."""
+        """Check with the job's record whether a requeue is needed and possible."""
         record = self._record = job(answer.out, self._requeues.ids.job) if answer.ok else None
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
         if record.restarts > self._requeues.ids.restarts:
-            # An operator, Slurm or an agent has already requeued the job, which may be running again.
+            # An operator, Slurm or an agent has already requeued the job. It may even run again.
             return self._exclude(now) if record.state in WAITING else self._done("", now)
         if why := requeue_refusal(record, self._without):
             return self._done(why, now)
@@ -128,11 +132,11 @@ class _Requeue:
         return None
 
     def _counted(self, answer: CommandOutput, now: float) -> News:
-        """The partition's record has come: exclude the nodes only if enough others remain."""
+        """Check with the partition's record whether enough nodes remain without the excluded ones."""
         assert self._record is not None, "it was shown before"
         record, found = self._record, partition(answer.out) if answer.ok else None
         if found is not None and (why := too_few(record, found, self._requeues.ids.nodes, self._without)):
-            # A node that is down gets no job, and the other nodes may be healthy again by then.
+            # Then exclude none: a node that is down gets no job anyway, and the others may be healthy again by then.
             self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {why}")
             self._without = ()
             return self._requeue(now)
@@ -143,7 +147,7 @@ class _Requeue:
         return None
 
     def _left(self, answer: CommandOutput, now: float) -> News:
-        return self._requeue(now)  # if Slurm refused to remove the nodes, the job only stays COMPLETING for longer
+        return self._requeue(now)  # if Slurm refused to remove the nodes, the job is COMPLETING for longer
 
     def _requeue(self, now: float) -> News:
         self._requeues.run(("scontrol", "requeue", self._id), self._requeued)
@@ -152,7 +156,7 @@ class _Requeue:
     def _requeued(self, answer: CommandOutput, now: float) -> News:
         if not answer.ok:
             if answer.trouble is CommandTrouble.LATE:
-                # The job may already be requeued, no matter by whom.
+                # The job may already have been requeued by someone else.
                 self._requeues.run(("scontrol", "show", "job", self._id), self._looked)
                 return None
             return self._done(answer.said, now)
@@ -165,7 +169,7 @@ class _Requeue:
         return self._done("Slurm ends the job and does not start it again", now)
 
     def _exclude(self, now: float) -> News:
-        """Slurm will restart the job: exclude the nodes."""
+        """Exclude the nodes, because Slurm will restart the job."""
         self._leave_out(now)
         return self._done("", now)
 

@@ -1,7 +1,7 @@
 """A step that only detects preemption, for a job with a preemption grace period whose other processes would miss it.
 
-Slurm signals the *steps* of a job when the grace period begins, and the batch script only when it is over. Workers that
-run directly below the batch script would get no time to save. Two solutions were weighed:
+Slurm signals the *steps* of a job at the start of the grace period, and the batch script only at its end. Workers that
+run directly below the batch script would get no time to save. Two solutions were considered:
 
 - to poll the job's record: for a grace period of 30 s at least every 5 s, so 10,000 jobs make 2,000 queries a second
   to a slurmctld that also has to schedule;
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import DescriptorWatch, News
 
-#: srun's status from this value on means that a signal ended the step. Below, the step could not be created.
+#: Lowest exit status of srun that means a signal ended the step. A lower status means that the step was never created.
 _SIGNALLED = 128
 
 
 class SignalStep:
-    """The sleeping step.
+    """The step that sleeps until Slurm signals it.
 
-    `there(now)` is called when the step runs; it cannot detect a preemption before that. `heard(now)` is called when
+    `there(now)` is called when the step runs; before that it cannot detect a preemption. `heard(now)` is called when
     Slurm has ended the step.
     """
 
@@ -46,7 +46,7 @@ class SignalStep:
         heard: Callable[[float], News],
         say: Callable[[str], None],
     ) -> None:
-        """Start the step. If srun cannot be run, report that through `say`."""
+        """Start the step. If srun cannot be started, report that through `say`."""
         self._reactor = asking.reactor
         self._there = there
         self._heard = heard
@@ -66,7 +66,8 @@ class SignalStep:
         )
         told, tells = os.pipe()
         try:
-            # A SIGTERM to all processes of the batch script must not look like Slurm's end of the step.
+            # Ignore SIGTERM: if it goes to all processes of the batch script, the step must not seem to be ended by
+            # Slurm.
             self._child = start(
                 (*words, *quiet, "sh", "-c", "echo; exec sleep infinity"),
                 output=tells,
@@ -83,7 +84,7 @@ class SignalStep:
             os.close(tells)
 
     def close(self) -> None:
-        """End the step."""
+        """End the step and its srun."""
         self._release()
         if self._watch is not None:
             self._watch.close()

@@ -1,7 +1,8 @@
-"""Asks Slurm once about each node that the gang has lost, and drains nodes with a device that a person must check.
+"""Query Slurm once about each node that the gang has lost, and drain nodes with a device that a person must check.
 
-Suspending a job (`scontrol suspend`, or gang scheduling) stops all its processes. When it resumes, the leases have
-expired, and agents and owner have missed each other's messages. The job's record shows the suspension.
+The job may also have been suspended (`scontrol suspend`, or gang scheduling), which stops all its processes. When it
+resumes, the leases have expired, and agents and owner have missed each other's messages. The job's record shows the
+suspension.
 """
 
 from __future__ import annotations
@@ -22,31 +23,34 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import News
 
-#: Limit on the number of lost nodes about which Slurm is queried in one attempt.
+#: Limit of the lost nodes about which Slurm is queried in one attempt.
 MOST = 16
 #: Time limit of a query about a node, in seconds.
 NODE_LIMIT_S = 5.0
 JOB_LIMIT_S = 2.0
-#: A loss within this many seconds after the job was resumed is due to its suspension.
+#: If a node is lost within this many seconds after the job was resumed, the suspension is the reason.
 LATELY_S = 60.0
 
 
 class LostNodes:
-    """Asks Slurm about the lost nodes of one job. If slurmctld does not answer, the report does without."""
+    """Queries Slurm about the lost nodes of one job.
+
+    If slurmctld does not answer, the report contains nothing from Slurm.
+    """
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
-        """`ids`: the job. `say`: prints a message of the owner."""
+        """`ids`: ids of the job. `say`: prints a message of the owner."""
         self._asking = asking
         self._ids = ids
         self._say = say
         self._attempt = 0
         self._asked: set[str] = set()
         self._of_attempt = 0
-        #: Whether the report must wait for an answer, which may explain why agents and owner lost contact.
+        #: Whether the report must wait for an answer that may explain why agents and owner lost contact.
         self.asking = False
 
     def ask(self, node: str, attempt: int) -> None:
-        """Ask about a node that attempt `attempt` has lost."""
+        """Query Slurm about a node that attempt `attempt` has lost."""
         if attempt != self._attempt:
             self._attempt, self._asked = attempt, set()
         if node in self._asked or len(self._asked) >= MOST:
@@ -56,7 +60,7 @@ class LostNodes:
         self._asking.ask(("scontrol", "show", "node", node), said, limit_s=NODE_LIMIT_S)
 
     def ask_of_job(self, attempt: int) -> None:
-        """Ask about the whole job: this attempt has lost nodes or agents."""
+        """Query Slurm about the whole job, because this attempt has lost nodes or agents."""
         if attempt <= self._of_attempt:
             return
         self._of_attempt, self.asking = attempt, True
@@ -84,12 +88,12 @@ class LostNodes:
         return [PlatformSaid(attempt=attempt, subject=node, words=words, command=answer.command, node=node)]
 
 
-#: Time limit of each of two commands, in seconds. The attempt's evidence waits for their answers.
+#: Time limit of each of two commands, in seconds. The attempt's evidence is complete only after their answers.
 DRAIN_LIMIT_S = 2.0
 
 
 class NodeDrain:
-    """Drains nodes for one job, once for each node and reason."""
+    """Drains nodes for one job. A node is drained at most once for each reason."""
 
     def __init__(self, asking: SlurmCommands, say: Callable[[str], None]) -> None:
         self._asking = asking
@@ -99,11 +103,11 @@ class NodeDrain:
 
     @property
     def busy(self) -> bool:
-        """Whether an answer from Slurm is pending."""
+        """Whether a command still runs."""
         return self._open > 0
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
-        """Have Slurm place no more jobs on this node. Its answer becomes evidence of the attempt."""
+        """Ask Slurm to place no more jobs on this node. Slurm's answer becomes evidence of the attempt."""
         if (node, reason) in self._asked:
             return
         self._asked.add((node, reason))
@@ -111,7 +115,7 @@ class NodeDrain:
 
         def seen(answer: CommandOutput, now: float) -> News:
             record = next((each for each in nodes(answer.out) if each.name == node), None) if answer.ok else None
-            # If Slurm has no answer now, the node's own health check finds the trouble later.
+            # If Slurm does not answer now, the node's own health check finds the trouble later.
             treatment = treat(record, (reason,), gives_back=False) if record is not None else None
             if treatment is None or treatment.doing is not SlurmNodeAction.DRAIN:
                 self._open -= 1

@@ -1,7 +1,7 @@
-"""Find out from Slurm why a signal came and when the job's time is over, and send the owner `StopRequested`.
+"""Find out from Slurm why a signal came and when the job's time ends, and send the owner `StopRequested`.
 
-The job's record is read when the owner starts, at each signal, every `LOOK_S`, and when the warning for the time limit
-is due, because a limit can be moved. A job costs slurmctld six queries an hour.
+The job's record is read when the owner starts, at each signal, every `LOOK_S`, and when the warning before the time
+limit is due, because a time limit can be changed. One job sends slurmctld six queries an hour.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ if TYPE_CHECKING:
 
 #: Time between two reads of the job's record, in seconds.
 LOOK_S = 600.0
-#: Time limit for Slurm's explanation of a signal, in seconds; at most a third of KillWait.
+#: Time limit for each query about a signal, in seconds. A short KillWait reduces the limit further.
 ANSWER_S = 2.0
-#: Fraction of the remaining time for workers to save. Then they get SIGTERM, and SIGKILL at the end of the time.
+#: Fraction of the remaining time that workers get to save. Then they get SIGTERM, and SIGKILL at the end of the time.
 SAVE = 0.75
-#: Age limit of slurmstepd's log line about the signal, in seconds. Slurm restarts no job within 5 s.
+#: Maximum age of slurmstepd's log line about the signal, in seconds. Slurm restarts no job within 5 s.
 SAID_S = 4.0
 _END_BYTES = 1 << 16
-#: Slurm's process tracking types under which Slurm itself signals the workers.
+#: Slurm's process tracking types (ProctrackType) under which Slurm itself signals the workers.
 _WAYS = {"linuxproc", "pgid"}
 
 
 class SlurmSignals:
-    """Explains one job's signals.
+    """Explains the signals that one job receives.
 
-    `grace_s`: the job's grace period in seconds, if Slurm sets no limit. `leaving()`: whether holdfast itself has asked
-    for the requeue. `at_limit`: the job should be requeued at its time limit.
+    `grace_s`: the job's grace period in seconds, for ends without a limit from Slurm.
+    `leaving()`: returns whether holdfast itself has requested the requeue.
+    `at_limit`: whether the job should be requeued at its time limit.
     """
 
     def __init__(
@@ -75,18 +76,18 @@ class SlurmSignals:
         self._say = say
         self._leaving = leaving
         self._at_limit = at_limit
-        #: Why Slurm will not requeue the job at its time limit; the user has been warned of this reason.
+        #: Why Slurm will not requeue the job at its time limit. The user has been warned of this reason.
         self._refused = ""
         self._known = SlurmFacts(asking, ids, self._listen, say)
-        #: The last record read.
+        #: The job's record when it was last read.
         self._record: JobRecord | None = None
         self._open: _OpenSignal | None = None
-        #: The last meaning reported to the owner.
+        #: The last signal meaning that the owner received.
         self._said: SignalMeaning | None = None
         self._look: DueCall | None = None
         self._listener: SignalStep | None = None
         if ids.ends_at is not None and ids.started_at is not None:
-            # Newer versions give the times in variables, so no query is needed.
+            # Newer versions of Slurm set variables with the times, so no query is needed.
             self._record = JobRecord(
                 job=ids.job,
                 state="RUNNING",
@@ -98,11 +99,11 @@ class SlurmSignals:
 
     @property
     def asking(self) -> bool:
-        """Whether Slurm has yet to explain a signal."""
+        """Whether Slurm has not explained a received signal yet."""
         return self._open is not None
 
     def begin(self, now: float) -> News:
-        """Start to read the records that explain a later signal."""
+        """Start to read the records that will explain a signal."""
         self._known.begin()
         self._look_again(now)
         return None
@@ -117,22 +118,22 @@ class SlurmSignals:
     # ------------------------------------------------------------------------------------------ incoming signals
 
     def signalled(self, number: int, node: str, now: float) -> News:
-        """A signal has come: from Slurm, or from a person."""
+        """Handle a signal, which comes from Slurm or from a person."""
         if number != signal.SIGTERM:
             record = self._record
             if record is None or not is_warning(number, now, record, self._known.warned):
-                return None  # it is meant for the workers
+                return None  # the signal is meant for the workers
         if self._open is not None:
-            # The pending answer is newer than this signal, so it covers the signal too.
+            # The query for the first signal is still pending, and its answer will cover this signal too.
             self._open.came |= number == self._open.number
             return None
         self._begin_to_ask(_OpenSignal(number, now))
         return None
 
     def felled(self, since: float) -> None:
-        """Workers have died of SIGTERM.
+        """Find out why workers have died of SIGTERM.
 
-        Slurm may have sent it to all processes of the job, and holdfast may get it later.
+        Slurm may have sent SIGTERM to all processes of the job, and holdfast may receive it later.
         """
         if self._open is None:
             self._begin_to_ask(_OpenSignal(int(signal.SIGTERM), since, came=False))
@@ -150,7 +151,7 @@ class SlurmSignals:
     def _ask_more(self, now: float) -> News:
         """Run one more query.
 
-        A preemption and `scontrol requeue` leave the same record; other data tells them apart.
+        The job's record looks the same after a preemption and after `scontrol requeue`; other data tells them apart.
         """
         opened = self._open
         assert opened is not None, "it was asked for"
@@ -172,7 +173,10 @@ class SlurmSignals:
         return None
 
     def _accounted(self, answer: CommandOutput, now: float) -> News:
-        """Read the runs' states: `sacct -D` prints one line per run. The end of this run may appear only later."""
+        """Read the states of the job's runs.
+
+        `sacct -D` prints one line per run. The end of this run may appear late.
+        """
         assert self._open is not None, "it was asked for"
         states = [line.strip() for line in answer.out.splitlines() if line.strip()] if answer.ok else []
         ended = [state for state in states if not state.startswith(("PENDING", "RUNNING"))]
@@ -180,7 +184,7 @@ class SlurmSignals:
         return self._ask_more(now)
 
     def _line(self, opened: _OpenSignal) -> str:
-        """Read slurmstepd's line at the end of the batch script's output, on the script's node."""
+        """Read slurmstepd's line at the end of the batch script's output, which is a file on the script's node."""
         path = opened.record.fields.get("StdErr", "") if opened.record is not None else ""
         try:
             end = end_of_file(path, _END_BYTES) if path.startswith("/") else b""
@@ -210,43 +214,46 @@ class SlurmSignals:
 
     @property
     def config(self) -> Config:
-        """Slurm's configuration, or default values until it has been read."""
+        """Slurm's configuration, or default values if it has not been read yet."""
         return self._known.config
 
     @property
     def ends_at(self) -> float | None:
-        """When Slurm kills this run of the job, in seconds since the epoch; None: Slurm has not begun to end it."""
+        """When Slurm kills this run of the job, in seconds since the epoch.
+
+        None: Slurm has not begun to end the run.
+        """
         return self._said.ends_at if self._said is not None else None
 
     def _was_preempted(self) -> bool:
         return self._record is not None and self._record.preempted_at is not None
 
     def _close(self, found: SignalMeaning, now: float) -> News:
-        """The signal is explained: report it, unless it was meant for the workers alone."""
+        """Report the meaning of the signal, unless only the workers should receive the signal."""
         opened, self._open = self._open, None
         assert opened is not None, "it was asked for"
         if opened.record is not None and not found.hard:
             self._record = opened.record
         if not opened.came and not found.hard and found.meaning is not Meaning.PREEMPTING:
-            return None  # the workers' SIGTERM did not come from Slurm
+            return None  # Slurm did not send the SIGTERM of which the workers died
         if opened.number == signal.SIGTERM:
             return self._tell(found, opened.number, opened.at, now, everywhere=self._known.config.proctrack in _WAYS)
         if found.meaning in (Meaning.SIGNALLED, Meaning.UNKNOWN):
-            return None  # the limit has been moved: the signal is meant for the workers
+            return None  # the time limit has been changed, so the signal is meant for the workers
         return self._tell(found, None, opened.at, now, everywhere=False)
 
     # ------------------------------------------------------------------------------------------ reports to the owner
 
     def _tell(self, found: SignalMeaning, number: int | None, at: float, now: float, *, everywhere: bool) -> News:
-        """Return `StopRequested` with the time that is left, unless the owner knows the meaning already."""
+        """Return `StopRequested` with the remaining time, unless the owner already knows the meaning."""
         if not self._is_news(found):
             return None
         self._said = found
         if found.again and self._leaving():
-            return None  # holdfast asked for this end itself
+            return None  # holdfast itself requested this end
         left = None if found.ends_at is None else left_s(found.ends_at, now)
         if found.meaning is Meaning.UNKNOWN:
-            # It may be the end of the job, and then this much time is left.
+            # The job may be ending. If so, this much time remains.
             left = left_s(now + self._known.config.kill_wait_s, now)
         save_s = SAVE * left if left is not None else min(self._grace_s, SAVE * self._known.config.kill_wait_s)
         refused = f"; not queued again: {self._refused}" if found.meaning is Meaning.TIME_WARNING else ""
@@ -267,7 +274,7 @@ class SlurmSignals:
         return [ev.StopRequested(request=request)]
 
     def _is_news(self, found: SignalMeaning) -> bool:
-        """Whether the last report to the owner lacks this meaning or time. Steps get several SIGTERMs in a row."""
+        """Whether the owner does not know this meaning or time yet. Steps may get several SIGTERMs in a row."""
         said = self._said
         if said is None:
             return True
@@ -279,13 +286,13 @@ class SlurmSignals:
     # ------------------------------------------------------------------------------------------ the time limit
 
     def _look_again(self, now: float) -> News:
-        """Read the job's record again: its time limit may have been moved."""
+        """Read the job's record again, because its time limit may have been changed."""
         self._look = None
         self._asking.ask(self._show(), self._seen, patience_s=PATIENCE_S)
         return None
 
     def _seen(self, answer: CommandOutput, now: float) -> News:
-        """The job's record has come: warn of the time limit if it is due, and schedule the next read."""
+        """Use the job's new record: warn of the time limit if it is due, and schedule the next read."""
         record = job(answer.out, self._ids.job) if answer.ok else None
         if record is not None and record.state in ("RUNNING", "SUSPENDED", "RESIZING"):
             self._known.seen(record)
@@ -300,7 +307,7 @@ class SlurmSignals:
         return None
 
     def _warn_of_the_limit(self, record: JobRecord) -> None:
-        """Warn if the job should be requeued at its time limit, and Slurm would refuse."""
+        """Warn the user if the job should be requeued at its time limit and Slurm would refuse that."""
         refused, self._refused = self._refused, requeue_refusal(record) if self._at_limit and record.limit_s else ""
         if self._refused and self._refused != refused:
             hint = f"\n  try: scontrol update jobid={self._ids.shown} requeue=1" if record.batch else ""
@@ -317,7 +324,7 @@ class SlurmSignals:
         return self._in_its_grace(record, now)
 
     def _in_its_grace(self, record: JobRecord, now: float) -> News:
-        """Slurm is preempting the job, and its signal has not reached any holdfast process."""
+        """Handle a preemption of the job whose signal has reached no holdfast process."""
         asked = SignalFacts(
             job=self._ids.shown,
             number=int(signal.SIGTERM),
@@ -346,17 +353,17 @@ class SlurmSignals:
     # ------------------------------------------------------------------------------- the step that detects preemption
 
     def _listen(self) -> None:
-        """Create the step that detects preemption, if the job has a grace period and no step of its own."""
+        """Create the step that detects preemption, if the job has a grace period and this process runs in no step."""
         if self._known.grace_s and not self._ids.in_step and self._listener is None:
             self._listener = SignalStep(self._asking, self._ids, self._listens, self._heard_by_step, self._say)
 
     def _listens(self, now: float) -> News:
-        """Read the job's record: the grace period may have begun before this step ran."""
+        """Read the job's record, because the grace period may have begun before the step ran."""
         self._asking.ask(self._show(), self._looked, patience_s=PATIENCE_S)
         return None
 
     def _heard_by_step(self, now: float) -> News:
-        """Slurm has ended the step, which is the first thing it does in a preemption."""
+        """Handle the end of the step: Slurm ends steps first in a preemption."""
         return self.signalled(int(signal.SIGTERM), self._ids.node, now)
 
     def _show(self) -> tuple[str, ...]:
@@ -364,13 +371,13 @@ class SlurmSignals:
 
 
 class _OpenSignal:
-    """A signal that Slurm has yet to explain."""
+    """A signal that Slurm has not explained yet."""
 
     def __init__(self, number: int, at: float, *, came: bool = True) -> None:
-        """`number`: of the signal. `at`: when it came, in seconds since the epoch. `came`: see the attribute."""
+        """`number`: number of the signal. `at`: when it came, in seconds since the epoch. `came`: see the attribute."""
         self.number = number
         self.at = at
-        #: Whether holdfast itself received the signal. If not, the signal killed workers, and may still reach holdfast.
+        #: Whether holdfast itself received the signal. If not, the signal killed workers and may still reach holdfast.
         self.came = came
         self.record: JobRecord | None = None
         self.trouble = ""
@@ -379,7 +386,7 @@ class _OpenSignal:
         self._asked: set[str] = set()
 
     def first(self, what: str) -> bool:
-        """Note that the query `what` is sent. Return whether it is the first one."""
+        """Note that the query `what` is sent. Return whether this query was not sent before."""
         asked_before = what in self._asked
         self._asked.add(what)
         return not asked_before

@@ -1,4 +1,4 @@
-"""The owner's watch over a Slurm job. It forwards each event to the part that handles its subject."""
+"""The owner's watch over a Slurm job. It passes each event to the object that handles the event's subject."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def watch(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
 ) -> SlurmWatch | None:
-    """Return the watch over this process's job. None: Slurm's variables name no job, or cannot be read."""
+    """Return the watch over this process's job. Return None if Slurm's variables name no job, or cannot be parsed."""
     ids = ids_of(environment)
     return SlurmWatch(spec, SlurmCommands(reactor, environment), ids, say) if ids is not None else None
 
@@ -32,14 +32,17 @@ def watch(
 class SlurmWatch(JobWatch):
     """Watches one Slurm job.
 
-    An allocation has its nodes from the start, and each agent has its topology labels in its environment. The journal
-    is on a file system that all runs of the job share.
+    An allocation has its nodes from the start, and each agent's environment has its topology labels. The journal is on
+    a file system that all runs of the job share.
     """
 
     def __init__(self, spec: JobSpec, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
-        """Prepare the parts; `begin` starts to watch.
+        """Prepare the watch. `begin` starts it.
 
-        `spec`: the job. `asking`: runs Slurm's commands. `ids`: the job in Slurm. `say`: prints a message of the owner.
+        `spec`: the job.
+        `asking`: runs Slurm commands.
+        `ids`: ids of the job in Slurm.
+        `say`: prints a message of the owner.
         """
         super().__init__(asking.reactor)
         self._ids = ids
@@ -60,7 +63,10 @@ class SlurmWatch(JobWatch):
         )
 
     def _kill_s(self, now: float) -> float | None:
-        """Return the seconds left before Slurm kills this run of the job, or None if Slurm has not begun to end it."""
+        """Return the seconds until Slurm kills this run of the job.
+
+        Return None if Slurm has not begun to end the run.
+        """
         ends_at = self._signals.ends_at
         return None if ends_at is None else ends_at - now
 

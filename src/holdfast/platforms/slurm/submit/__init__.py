@@ -1,1 +1,1 @@
-"""`holdfast submit --platform slurm` turns a job file into a batch script. `slurm_queue` reads Slurm's queue."""
+"""Submit jobs to Slurm (`holdfast submit --platform slurm`) as batch scripts, and read Slurm's queue."""

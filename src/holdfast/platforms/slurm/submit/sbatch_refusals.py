@@ -11,14 +11,14 @@ from holdfast.platforms.slurm.text.slurm_options import nearest
 
 
 class SbatchRefusal(Noun, frozen=True, kw_only=True):
-    """One refusal. `key`: the section's key at fault, if known."""
+    """The explanation of one refusal. `key`: the key of the `slurm:` section at fault, if known."""
 
     #: sbatch's message, in one line.
     said: str
     key: str = ""
     advice: str = ""
     hint: str = ""
-    #: The machine or slurmctld is in trouble, not the job.
+    #: Whether this machine or slurmctld caused the failure, and not the job.
     ours: bool = False
 
 
@@ -93,7 +93,10 @@ _HINTS = {
 
 
 def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefusal:
-    """Interpret an answer of sbatch that is not a job id. `keys`: the origin of each key's value in the section."""
+    """Explain an answer of sbatch that contains no job id.
+
+    `keys`: the origin of the value of each key in the `slurm:` section.
+    """
     if answer.trouble in _OURS:
         said = _words(answer.err)
         return SbatchRefusal(said=said, advice=_OURS[answer.trouble], hint=_HINTS[answer.trouble], ours=True)
@@ -122,20 +125,20 @@ def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefu
 
 
 def _stated(key: str, keys: Mapping[str, str]) -> str:
-    """Return the key that the user set, of those that this refusal can be about."""
+    """Return the key that the user has set, among those that this refusal may be about."""
     if key == "exclude" and key not in keys and "nodelist" in keys:
         return "nodelist"
     return key
 
 
 def _words(err: str) -> str:
-    """Return sbatch's last two lines, because the cause comes after its symptoms."""
+    """Return the last two lines of sbatch's errors, because sbatch prints the cause last."""
     lines = [re.sub(r"^sbatch: (error: |fatal: )?", "", line).strip() for line in err.splitlines()]
     lines = [line for line in lines if line and not line.startswith("Try ")]
     return "; ".join(lines[-2:])[:400]
 
 
-#: Reasons for which a job waits for ever unless it is changed, each with its key, an explanation and a command.
+#: Reasons that keep a job waiting for ever unless it is changed. Each has its key, an explanation and a command.
 NEVER = {
     "PartitionNodeLimit": ("nodes", "the partition has, or allows, fewer nodes", _SHOW_NODES),
     "PartitionConfig": ("", "no node of the partition has all that is asked for", _SHOW_NODES),

@@ -1,4 +1,4 @@
-"""Slurm's queue, for `jobs`, `show`, `logs` and `stop`."""
+"""Read Slurm's queue, and cancel jobs, for `jobs`, `show`, `logs` and `stop`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.reactor import Reactor
 LOOK_S = 2.0
 CANCEL_S = 15.0
 BESIDE_S = 30.0
-#: States of a job that Slurm will start, or may requeue.
+#: States of jobs that Slurm will start, or may requeue.
 _COMES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "COMPLETING", "CONFIGURING", "SPECIAL_EXIT"})
 _BEGUN = frozenset({"RUNNING", "CONFIGURING"})
 
@@ -53,7 +53,7 @@ class SlurmQueue:
         return state is not None and state.state in _BEGUN
 
     def wait(self, seconds: float) -> None:
-        """Sleep, because Slurm does not notify a user when a job starts."""
+        """Sleep before the queue is read again, because Slurm does not notify users when a job starts."""
         reactor = Reactor(Clock().now)
         over: list[float] = []
         try:
@@ -65,7 +65,7 @@ class SlurmQueue:
         self._entries = None
 
     def beside(self, number: str, node: str, words: Sequence[str]) -> CommandOutput:
-        """Run the command in another step of the job."""
+        """Run a holdfast command on a node, in a step of the job."""
         step = ["srun", f"--jobid={number}", "--overlap", "--mem=0", "--nodes=1", "--ntasks=1", f"--nodelist={node}"]
         return query([*step, "--quiet", sys.executable, "-P", "-m", "holdfast", *words], limit_s=BESIDE_S)
 
@@ -99,7 +99,7 @@ def _queue() -> Mapping[str, QueueEntry] | QueueUnknown:
 
 
 def cluster() -> str:
-    """Return the cluster's name; empty if Slurm does not say."""
+    """Return the cluster's name; empty if Slurm does not tell it."""
     answer = query(["scontrol", "show", "config"], limit_s=LOOK_S)
     found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.out, re.MULTILINE) if answer.ok else None
     return found[1] if found else ""

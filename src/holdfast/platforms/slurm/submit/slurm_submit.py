@@ -1,4 +1,4 @@
-"""Submit a job file's batch script to Slurm's queue: `holdfast submit --platform slurm`."""
+"""Submit a job file as a batch script to Slurm, for `holdfast submit --platform slurm`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _VARIABLES = {"time": "TIMELIMIT", "array": "ARRAY_INX", "mem": "MEM_PER_NODE", 
 
 
 class PreparedScript(Noun, frozen=True, kw_only=True):
-    """Everything that is needed to submit the job."""
+    """The data that is needed to submit the job."""
 
     order: SbatchScriptSpec
     script: str
@@ -54,7 +54,7 @@ class PreparedScript(Noun, frozen=True, kw_only=True):
 
 
 def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Path) -> PreparedScript:
-    """Write the job's script. Nothing is stored yet, and no query goes to Slurm. Raises `BadUsage`."""
+    """Build the job's script. Nothing is stored, and no Slurm command runs. Raises `BadUsage`."""
     path = request.path
     job = parsed(path, text, here=False)
     hint = f"{os.environ.get('EDITOR') or 'vi'} {path}"
@@ -87,7 +87,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
         words=(*(("--image-runtime", "none" if asked.no_image else "auto") if images else ()), *request.run_words),
         version=__version__,
     )
-    data = yaml_value(text)  # the file was parsed above, so it is a mapping
+    data = yaml_value(text)  # the value is a mapping, because the file was parsed above
     must_know_its_names(path, job, data.get("secrets") or (), os.environ)
     made = script(order)
     chdir = dict(asked.further).get("chdir")
@@ -106,7 +106,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
 
 
 def _image_note(path: Path, images: list[str], runs: bool) -> str:
-    """Return a sentence about the job's images: Slurm starts no containers by itself. Empty if it has none."""
+    """Return a sentence that Slurm itself starts no containers. Return "" if the job has no images."""
     if not images:
         return ""
     how = "apptainer or singularity on the nodes runs it" if runs else "left out: workers run under the nodes' software"
@@ -128,19 +128,22 @@ def _defaults(home: Path) -> list[dict[str, SlurmValue]]:
 
 
 def _spares(asked: SlurmOptions, settings: Settings) -> int:
-    """Count spares as `holdfast run` does. A default from the settings applies only to jobs on several nodes."""
+    """Return the number of spares, counted as in `holdfast run`.
+
+    A default from settings applies only to jobs on several nodes.
+    """
     if asked.spares is not None:
         return asked.spares
     return (settings.count("spares") or 0) if asked.nodes[1] > 1 else 0
 
 
 def _harmless(path: Path) -> str:
-    """Make a path safe for a comment in the script, because it may contain line ends."""
+    """Make a path safe for a comment in the script: the path may contain line ends."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(path))
 
 
 def _must_be_there(asked: SlurmOptions, key: str, cwd: Path) -> None:
-    """Require the directory of an output or report: without it Slurm drops output silently, and the report is lost."""
+    """Raise `BadUsage` if the directory of an output or report is missing. Slurm would drop the output silently."""
     pattern = asked.text(key)
     if pattern is None:
         return
@@ -158,10 +161,10 @@ def _doubt(asked: SlurmOptions, key: str) -> str:
 
 
 class SlurmSubmission(Submission):
-    """A job file to be submitted to Slurm."""
+    """A job file that is to be submitted to Slurm."""
 
     def __init__(self, request: SubmitRequest, settings: Settings, text: bytes) -> None:
-        """Prepare the batch script. Raises `BadUsage`."""
+        """Validate the job file and prepare the batch script. Raises `BadUsage`."""
         self._prepared = prepare(request, settings, text, cwd=Path.cwd())
         self.notes = self._prepared.notes
         copy = self._prepared.order.job_file
@@ -202,10 +205,10 @@ def submit(
     environment: Mapping[str, str],
     told: Callable[[PlatformJob], None],
 ) -> int:
-    """Submit the job; `told` is called with its id as soon as it is known. `now`: seconds since the epoch.
+    """Submit the job. `told` is called with the job's id as soon as it is known. `now`: seconds since the epoch.
 
-    Return the exit status: 0, or with `wait` the job's own. Raises `BadUsage` if sbatch refuses the job, HoldfastError
-    if it could not be asked.
+    Return the exit status: 0, or with `wait` the job's own. Raises `BadUsage` if sbatch rejects the job, and
+    HoldfastError if sbatch could not reach Slurm.
     """
     home, order = prepared.home, prepared.order
     try:
@@ -244,7 +247,7 @@ def submit(
 
 
 def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
-    """Return what to change if Slurm says at once that the job can never start; otherwise an empty string."""
+    """If Slurm reports at once that the job can never start, return what to change. Otherwise return ""."""
     answer = query(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=LOOK_S)
     reason = answer.out.split("\n")[0].strip().strip("()") if answer.ok else ""
     if reason not in NEVER:
@@ -257,7 +260,7 @@ def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
 
 
 def _keep_script(prepared: PreparedScript) -> Path:
-    """Store the script in the state directory. Slurm runs a copy of its own, but its records name this file."""
+    """Store the script in the state directory. Slurm runs its own copy, but its records name this file."""
     text = prepared.script.encode("utf-8", "surrogateescape")
     place = Path(prepared.order.job_file)
     file = place.with_name(f"{prepared.order.name}-{hashlib.sha256(text).hexdigest()[:12]}.sh")
@@ -267,7 +270,7 @@ def _keep_script(prepared: PreparedScript) -> Path:
 
 
 def _note(prepared: PreparedScript, job: PlatformJob, now: float) -> None:
-    """Store the submission in the state directory, for `holdfast jobs` before the job's start."""
+    """Store the submission in the state directory, so that `holdfast jobs` shows the job before its start."""
     order = prepared.order
     output = dict(directives(order)).get("output") or ""
     said = SubmissionRecord(
@@ -281,11 +284,11 @@ def _note(prepared: PreparedScript, job: PlatformJob, now: float) -> None:
     try:
         write_submission(prepared.home, said)
     except OSError:
-        pass  # the job is queued, but `holdfast jobs` does not show it before its start
+        pass  # the job is queued nevertheless; `holdfast jobs` shows it only after its start
 
 
 def _id_of(line: str) -> PlatformJob | None:
-    """Parse sbatch's answer: `42`, or `42;cluster`."""
+    """Parse the output of sbatch: `42`, or `42;cluster`."""
     number, _, cluster = line.strip().partition(";")
     if not (number.isascii() and number.isdigit()):
         return None
@@ -293,10 +296,10 @@ def _id_of(line: str) -> PlatformJob | None:
 
 
 def _handed_on(environment: Mapping[str, str], order: SbatchScriptSpec) -> dict[str, str]:
-    """Return the user's environment for the job, without a surrounding job's variables.
+    """Return the user's environment for the job, without variables of a surrounding job.
 
-    To sbatch a variable is stronger than the script. SBATCH variables for options in the script are therefore removed,
-    so that a site's defaults in variables are the weakest.
+    sbatch prefers its variables to the options in the script. So SBATCH variables for options that the script contains
+    are removed. SBATCH variables that remain are a site's defaults.
     """
     stated = {option for option, _ in directives(order)}
     stated |= {"requeue", "no-requeue", "wait", "parsable", "debug"}
@@ -322,7 +325,7 @@ def _refused(prepared: PreparedScript, why: SbatchRefusal, answer: CommandOutput
 
 
 def _nearest_partition(text: str | None) -> str:
-    """Return the known partitions for the message, if Slurm answers in time."""
+    """Return the names of the existing partitions for the message, if Slurm answers in time."""
     answer = query(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)
     names = sorted(set(answer.out.split())) if answer.ok else []
     if not names:

@@ -1,1 +1,1 @@
-"""Read the output of Slurm's commands and variables, and interpret it. Nothing is run in this folder."""
+"""Parse the output of Slurm commands and Slurm's variables, and interpret them. This folder runs no command."""

@@ -1,4 +1,4 @@
-"""Read this process's Slurm job from the environment, without a query to Slurm."""
+"""Read this process's Slurm job from environment variables, without a Slurm command."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from collections.abc import Mapping
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.text.hostlist import counts_in, hosts_in
 
-#: Step numbers from here on denote special steps: the batch script's, salloc's interactive one.
+#: Lowest step number of special steps: the batch script's, and salloc's interactive step.
 _SPECIAL_STEPS = 0xFFFFFFF0
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 
 
 class SlurmStep(Noun, frozen=True, kw_only=True):
-    """The step (`srun`) of which this process is a task."""
+    """The step of `srun` to which this process belongs as a task."""
 
     number: int
     nodes: tuple[str, ...]
     tasks: int
-    #: Rank of this task, SLURM_PROCID.
+    #: Rank of this task, from SLURM_PROCID.
     rank: int
-    #: Index of this node in the step, SLURM_NODEID.
+    #: Index of this node in the step, from SLURM_NODEID.
     node_index: int
-    #: Index of this task on its node, SLURM_LOCALID.
+    #: Index of this task on its node, from SLURM_LOCALID.
     local_id: int
-    #: The step is an interactive shell (`srun --pty`).
+    #: Whether the step is an interactive shell (`srun --pty`).
     terminal: bool
 
 
 class Allocation(Noun, frozen=True, kw_only=True):
-    """A Slurm job, as one of its processes sees it."""
+    """A Slurm job, as the variables of one of its processes describe it."""
 
     job: str
-    #: Job array and index: `12_3`; empty: the job is not part of an array.
+    #: Job array and index, such as `12_3`; empty if the job is not part of an array.
     array: str = ""
     name: str = ""
     nodes: tuple[str, ...]
-    #: Slurm's name for this machine; empty: it is not a node of the job (salloc on a login node).
+    #: Slurm's name for this machine. Empty if the machine is no node of the job, for example salloc's login node.
     node: str = ""
-    #: The step of this process; None: the batch script, or salloc's shell.
+    #: The step of this process. None in the batch script and in salloc's shell.
     step: SlurmStep | None = None
     #: How often Slurm has restarted the job.
     restarts: int = 0
-    #: The job's GPUs on this node; 0: Slurm's variables do not say.
+    #: Number of the job's GPUs on this node; 0 if Slurm's variables do not tell it.
     gpus: int = 0
-    #: GPUs per node, if sbatch requested them per job (--gpus) or per task (--gpus-per-task) and all nodes have equally
-    #: many. 0: requested per node, unknown, or unequal.
+    #: GPUs per node, if sbatch requested them per job (--gpus) or per task (--gpus-per-task) and all nodes have the
+    #: same number. 0 if they were requested per node, or if the numbers are unknown or differ.
     even_gpus: int = 0
-    #: All GPUs of the job, if sbatch requested a total (--gpus) that is spread unequally; else 0.
+    #: Total number of GPUs, if sbatch requested a total (--gpus) that is spread unevenly; else 0.
     uneven_gpus: int = 0
-    #: The job's cores on this node; 0: Slurm's variables do not say.
+    #: Number of the job's cores on this node; 0 if Slurm's variables do not tell it.
     cpus: int = 0
-    #: The user's requested tasks per node, if equal on all nodes; 0: no number was requested.
+    #: Tasks per node that the user requested, if equal on all nodes; 0 if none were requested.
     tasks_per_node: int = 0
-    #: Number of components of a heterogeneous job. `nodes` are those of one component.
+    #: Number of components, if the job is heterogeneous. `nodes` are the nodes of one component.
     components: int = 1
-    #: Switches or blocks above this node in Slurm's topology, the outermost first.
+    #: Switches or blocks above this node in Slurm's topology, the widest first.
     labels: tuple[str, ...] = ()
 
     @property
@@ -65,12 +65,15 @@ class Allocation(Noun, frozen=True, kw_only=True):
 
     @property
     def own_nodes(self) -> tuple[str, ...]:
-        """The nodes that this process may use: its step's, else all of the job's."""
+        """The nodes that this process may use: those of its step, or else all nodes of the job."""
         return self.step.nodes if self.step is not None else self.nodes
 
 
 def allocation(env: Mapping[str, str]) -> Allocation | None:
-    """Read the allocation. None outside of one, and in a worker of holdfast's. Raises ValueError with the mistake."""
+    """Read the allocation.
+
+    Return None outside an allocation and in a holdfast worker. Raises ValueError with the mistake.
+    """
     job = env.get("SLURM_JOB_ID", "")
     listed = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""
     if not job or not listed or _IN_A_WORKER in env:
@@ -119,7 +122,7 @@ def _hosts(env: Mapping[str, str], name: str, listed: str) -> tuple[str, ...]:
 
 
 def _tasks(env: Mapping[str, str]) -> int:
-    """Return the tasks per node. If none were requested, Slurm fills SLURM_TASKS_PER_NODE from the cores: return 0."""
+    """Return the requested tasks per node. Return 0 if none were requested: then SLURM_TASKS_PER_NODE counts cores."""
     if "SLURM_NTASKS" not in env and "SLURM_NTASKS_PER_NODE" not in env:
         return 0
     try:
@@ -132,13 +135,14 @@ def _tasks(env: Mapping[str, str]) -> int:
 def _even_gpus(env: Mapping[str, str], nodes: int) -> int:
     """Return the GPUs per node that the agents' step must request.
 
-    If the job's GPUs are not counted per node, Slurm gives a step fewer by default: one per task, or just enough for
-    the sum. This node is the first, which has the most GPUs; the total shows whether the others have as many.
+    If the job's GPUs are not requested per node, a step gets fewer by default: one per task, or just enough for the
+    sum. This is the first node, which has the most GPUs. From the total follows whether the other nodes have the same
+    number.
     """
     here = _number(env, "SLURM_GPUS_ON_NODE")
     by_job, by_task = env.get("SLURM_GPUS", ""), env.get("SLURM_GPUS_PER_TASK", "")
     if "SLURM_GPUS_PER_NODE" in env or "," in by_job + by_task:
-        return 0  # "," separates GPUs of several kinds
+        return 0  # a comma separates GPUs of several types
     of_job, of_task = (_number({"": text.rpartition(":")[2]}, "") for text in (by_job, by_task))
     if of_job:
         return here if here * nodes == of_job else 0
@@ -155,7 +159,7 @@ def _uneven_gpus(env: Mapping[str, str], nodes: int) -> int:
 
 
 def _labels(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return s0 and s4 for `s0.s4.n3` with the pattern `switch.switch.node`."""
+    """Return the topology labels: s0 and s4 for `s0.s4.n3` with the pattern `switch.switch.node`."""
     names, kinds = (env.get(f"SLURM_TOPOLOGY_ADDR{of}", "").split(".") for of in ("", "_PATTERN"))
     if len(names) != len(kinds):
         return ()  # a dot in the node's name makes the parts ambiguous
@@ -171,27 +175,30 @@ def _number(env: Mapping[str, str], name: str, otherwise: int = 0) -> int:
 
 
 class SlurmJobIds(Noun, frozen=True, kw_only=True):
-    """One job's ids and times, as the variables of one of its processes have them."""
+    """Ids and times of one job, from the environment variables of one of its processes."""
 
     job: int
-    #: The id as squeue shows it and `scontrol show job` takes it: `42`, `42_3`.
+    #: The id as squeue shows it and as `scontrol show job` accepts it: `42`, `42_3`.
     shown: str
     node: str = ""
     #: How often Slurm had restarted the job before this run.
     restarts: int = 0
     #: Number of nodes in the job.
     nodes: int = 1
-    #: Index of this node in the step; 0 outside of a step.
+    #: Index of this node in the step; 0 outside a step.
     node_index: int = 0
-    #: This process is a task of `srun`, so signals that Slurm sends to steps reach it.
+    #: Whether this process is a task of `srun`, and so receives the signals that Slurm sends to steps.
     in_step: bool = False
-    #: SLURM_JOB_END_TIME, which newer versions set, in seconds since the epoch.
+    #: Value of SLURM_JOB_END_TIME, which newer versions set, in seconds since the epoch.
     ends_at: float | None = None
     started_at: float | None = None
 
 
 def ids_of(environment: Mapping[str, str]) -> SlurmJobIds | None:
-    """Read a job's ids and times from a process's variables. None: they name no job, or cannot be read."""
+    """Read a job's ids and times from the variables of a process.
+
+    Return None if they name no job, or cannot be parsed.
+    """
     try:
         found = allocation(environment)
     except ValueError:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-#: Slurm's own limit for the nodes of a cluster.
+#: Limit of host names in a list. Slurm has the same limit for the nodes of a cluster.
 MOST_HOSTS = 65_536
 _DIGITS = 9
 
 
 def hosts_in(text: str) -> tuple[str, ...]:
-    """Return the hosts, in the order of the list.
+    """Return the host names in the order of the list. Raises ValueError with a message.
 
-    A name may have several brackets. Raises ValueError with a message.
+    A name may have several brackets.
     """
     found: list[str] = []
     for entry in _entries(text):
@@ -24,7 +24,7 @@ def hosts_in(text: str) -> tuple[str, ...]:
 
 
 def _entries(text: str) -> Iterator[str]:
-    """Split the list at its commas, except those within brackets."""
+    """Split the list at its commas, but not within brackets."""
     begin = depth = 0
     for at, letter in enumerate(text):
         if letter == "[":
@@ -47,7 +47,7 @@ def _entry(text: str) -> Iterator[str]:
 
 
 def _written_out(entry: str) -> Iterator[str]:
-    """Yield all names of one entry. The last bracket varies fastest."""
+    """Yield all host names of one entry. The last bracket varies fastest."""
     head, bracket, rest = entry.partition("[")
     if not bracket:
         yield head

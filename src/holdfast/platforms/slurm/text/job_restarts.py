@@ -1,4 +1,4 @@
-"""Determine from the records of a job and its nodes whether Slurm would restart the job, and why it did."""
+"""Determine from a job's and its nodes' records whether Slurm would restart the job, or why Slurm restarted it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from holdfast.platforms.slurm.text.scontrol_records import JobRecord, NodeRecord
 
 
 def requeue_refusal(record: JobRecord, without: Iterable[str] = ()) -> str:
-    """Return why Slurm would not restart the job without these nodes; empty: it would."""
+    """Return why Slurm would not restart the job without these nodes. Return "" if Slurm would restart it."""
     if not record.batch:
         return "Slurm starts only batch jobs again, and this one is of salloc or srun"
     if not record.requeue:
         return "Slurm's Requeue=0 for this job (sbatch --requeue, or JobRequeue=1 in slurm.conf)"
     wanted = hosts(record.required)
     if pinned := [name for name in without if name in wanted]:
-        # Slurm would keep such a job in the queue for ever.
+        # Slurm would leave such a job in the queue for ever.
         return f"the job asks for {', '.join(pinned)} by name (sbatch --nodelist), and is not to run there again"
     return ""
 
 
 def hosts(listed: str) -> tuple[str, ...]:
-    """Return the names of a list as Slurm prints it; () if it cannot be parsed."""
+    """Parse a host list as Slurm prints it. Return () if it cannot be parsed."""
     try:
         return hosts_in(listed) if listed else ()
     except ValueError:
@@ -32,10 +32,10 @@ def hosts(listed: str) -> tuple[str, ...]:
 
 
 def shrunk(record: JobRecord, without: Iterable[str]) -> str:
-    """Return the job's nodes without these, for `nodelist=`.
+    """Return the job's nodes without these, as a value for `nodelist=`.
 
-    Empty if nothing changes, if no node is left, or if the node of the batch script would go, which Slurm does not
-    allow.
+    Return "" if nothing changes, if no node is left, or if the batch script's node would be removed, which Slurm does
+    not allow.
     """
     mine, gone = hosts(record.nodes), set(without)
     rest = [name for name in mine if name not in gone]
@@ -45,7 +45,9 @@ def shrunk(record: JobRecord, without: Iterable[str]) -> str:
 
 
 def too_few(record: JobRecord, partition: Partition, needed: int, without: Iterable[str]) -> str:
-    """Return why these nodes cannot be excluded: the job would wait in the queue for ever. Empty: they can be.
+    """Return why these nodes cannot be excluded: too few are left, and the job would wait for ever.
+
+    Return "" if they can be.
 
     `needed`: number of nodes that the job had at its start.
     """
@@ -58,16 +60,19 @@ def too_few(record: JobRecord, partition: Partition, needed: int, without: Itera
 
 
 def excluded(record: JobRecord, without: Iterable[str]) -> str:
-    """Return the list for `excnodelist=`: the user's own and these nodes. Empty if the user's list has them all."""
+    """Return the value for `excnodelist=`: the nodes that the user excludes, and these.
+
+    Return "" if the user's list has all of them.
+    """
     own = hosts(record.excluded)
     more = [name for name in without if name not in own]
     return ",".join((*own, *more)) if more else ""
 
 
 def is_left_alone(record: JobRecord, batch_host: NodeRecord | None = None) -> bool:
-    """Whether the job goes on although the node of its batch script is lost.
+    """Whether the job goes on although its batch script's node is lost.
 
-    `batch_host`: that node's record; None: not read yet, and only the job's record counts.
+    `batch_host`: the record of this node. None: it has not been read, so only the job's record counts.
     """
     if record.state not in ("RUNNING", "RESIZING", "SUSPENDED") or not record.batch or not record.batch_host:
         return False
@@ -78,23 +83,23 @@ def is_left_alone(record: JobRecord, batch_host: NodeRecord | None = None) -> bo
 # -------------------------------------------------------------------------------------------- why Slurm restarted a job
 
 
-#: Highest number of bad nodes in a report.
+#: Limit of the bad nodes in a report.
 SAID = 8
 
 
 class SacctRun(Noun, frozen=True, kw_only=True):
-    """One run of a job in `sacct -D`."""
+    """One run of a job, from the output of `sacct -D`."""
 
     state: str
     nodes: str = ""
 
 
 class RunEnd(Noun, frozen=True, kw_only=True):
-    """How a run ended. `reason`: a clause. `phrase`: the cause of the attempt that was cut short."""
+    """How a run ended. `reason`: a clause. `phrase`: the phrase for the cause that ended the attempt."""
 
     reason: str
     phrase: Phrase = Phrase.PREEMPTED
-    #: Nodes of that run that Slurm does not use now, each with its state and reason as text.
+    #: Nodes of the run that Slurm does not use now, each with its state and reason as text.
     bad: tuple[tuple[NodeRecord, str], ...] = ()
 
 
@@ -105,7 +110,7 @@ def rows(text: str) -> tuple[SacctRun, ...]:
 
 
 def node_words(node: NodeRecord) -> str:
-    """Describe a node's state with its reason, if any: `DOWN+NOT_RESPONDING (Not responding)`."""
+    """Describe a node's state, with the reason if there is one: `DOWN+NOT_RESPONDING (Not responding)`."""
     state = "+".join(sorted(node.states)) or "no state"
     return f"{state} ({node.reason})" if node.reason else state
 
@@ -113,7 +118,7 @@ def node_words(node: NodeRecord) -> str:
 def run_end(shown: str, accounted: Sequence[SacctRun], found: Sequence[NodeRecord]) -> RunEnd:
     """Determine how the previous run ended.
 
-    `accounted`: the job's runs in accounting, empty if there is none. `found`: the previous run's nodes.
+    `accounted`: the job's runs from accounting, or empty. `found`: records of the previous run's nodes.
     """
     bad = tuple((node, node_words(node)) for node in found if node.down or node.silent)[:SAID]
     again = f"and Slurm has started job {shown} again"

@@ -1,7 +1,7 @@
 """Decide whether to drain or resume a Slurm node after its checks.
 
-A drain is holdfast's if its reason begins with `holdfast:`. A node that an operator or Slurm has drained or taken down
-keeps its state and reason, even if its checks fail.
+A drain belongs to holdfast if its reason begins with `holdfast:`. If an operator or Slurm has drained a node or set it
+down, the node keeps its state and reason, even if its checks fail.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from holdfast.platforms.slurm.text.scontrol_records import NodeRecord
 from holdfast.safe_text import one_line
 
 OURS = "holdfast:"
-#: Length limit of a drain's reason in bytes: sinfo -R and sview show it in one column. Logs have the full text.
+#: Length limit of a drain's reason, in bytes, because sinfo -R and sview show it in a column. Logs have the full text.
 REASON_LETTERS = 200
 _BEFORE_LETTERS = 80
-#: Checks of the node itself, valid while jobs run. Memory and ports in use are left out, because jobs may use them.
+#: Checks that can run while jobs use the node. Checks of memory and ports are left out, because jobs may use these.
 NODE_CHECKS = ("disk", "mounts", "clock", "standing", "driver", "processes:failure=warn", "cpu:failure=warn")
 
 
 class SlurmNodeAction(enum.StrEnum):
-    """The action for the node."""
+    """An action for a node."""
 
     NOTHING = "nothing"
     DRAIN = "drain"
@@ -33,25 +33,25 @@ class Treatment(Noun, frozen=True, kw_only=True):
     """The action that follows from the checks and the node's state in Slurm."""
 
     doing: SlurmNodeAction
-    #: The reason in one sentence; empty if the node is and was healthy.
+    #: The reason in one sentence; empty if the node was healthy before and still is.
     said: str = ""
     #: The command that carries out the action.
     command: tuple[str, ...] = ()
 
 
 def is_ours(record: NodeRecord) -> bool:
-    """Whether holdfast has drained the node, and nobody has changed the reason since."""
+    """Whether holdfast has drained the node and nobody has changed the reason since."""
     return record.drained and record.reason.startswith(OURS)
 
 
 def reason_of(troubles: Iterable[str]) -> str:
-    """Return a drain's reason: one line of bounded length, without characters special to a shell or Slurm."""
+    """Return the reason for a drain: one line of limited length, without characters special to a shell or to Slurm."""
     text = "; ".join(one_line(trouble).strip() for trouble in troubles).replace('"', "'").replace("\\", "/")
     return cut(f"{OURS} {' '.join(text.split())}", REASON_LETTERS)
 
 
 def cut(text: str, letters: int) -> str:
-    """Cut the text to this many bytes of UTF-8."""
+    """Cut the text to this many bytes in UTF-8."""
     data = text.encode()
     return text if len(data) <= letters else data[: letters - 3].decode(errors="ignore").rstrip() + "…"
 
@@ -62,14 +62,14 @@ def drain(node: str, reason: str) -> tuple[str, ...]:
 
 
 def resume(node: str) -> tuple[str, ...]:
-    """Return the command that resumes the node. Slurm then deletes the reason."""
+    """Return the command that resumes the node. Slurm deletes the reason by itself."""
     return ("scontrol", "update", f"nodename={node}", "state=resume")
 
 
 def treat(record: NodeRecord, troubles: Sequence[str], *, gives_back: bool) -> Treatment:
-    """Decide on the action.
+    """Choose the action for a node.
 
-    `troubles`: failed checks' messages; empty: all passed. `gives_back`: holdfast's drain may end.
+    `troubles`: messages of failed checks; empty if all have passed. `gives_back`: allow the end of holdfast's drain.
     """
     name = record.name
     by = f" by {record.reason_by}" if record.reason_by else ""

@@ -1,7 +1,7 @@
 """Write the batch script of a job: `#SBATCH` lines, and `exec holdfast run` as the last line.
 
-Slurm's signals reach only the batch shell, and a shell does not forward them: hence `exec`. Values from the user are
-quoted, so that bash reads each as one word and sbatch as one value.
+Slurm's signals reach only the batch shell, and a shell does not forward them. `exec` puts holdfast in the shell's
+place. Values from the user are quoted, so that bash reads each as one word and sbatch as one value.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from holdfast.errors import BadUsage
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.text.slurm_options import OWN, SlurmOptions
 
-#: Characters that sbatch takes literally. In its lines `#` begins a comment, a backslash escapes, and quotes group.
+#: Matches characters that sbatch takes literally. In `#SBATCH` lines `#` begins a comment, a backslash escapes, and
+#: quotes group.
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]^~&|()*-]+")
 
 
 class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
-    """The contents of a script. Paths are absolute."""
+    """The data for a script. Paths are absolute."""
 
     name: str
     wanted: SlurmOptions
     spares: int
     #: The state directory.
     home: str
-    #: The copy of the job file from which the job runs.
+    #: Path of the job file's copy, from which the job runs.
     job_file: str
-    #: The job file that the user named; it appears in a comment of the script.
+    #: Path of the job file that the user named, for a comment in the script.
     source: str
     python: str
-    #: Further options of `holdfast run`.
+    #: Further command-line options for `holdfast run`.
     words: tuple[str, ...] = ()
     version: str = ""
 
@@ -41,11 +42,11 @@ class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
 
 
 def script(order: SbatchScriptSpec) -> str:
-    """Return the script. Raises `BadUsage` for a `report` pattern that Slurm or bash could not expand."""
+    """Return the script. Raises `BadUsage` if Slurm or bash could not expand the `report` pattern."""
     lines = ["#!/bin/bash", *(f"#SBATCH {_directive(option, value)}" for option, value in directives(order)), ""]
     lines.append(f"# Written by holdfast {order.version} from {order.source}.".replace("  ", " "))
     lines += [f"export HOLDFAST_HOME={shlex.quote(order.home)}", *order.wanted.setup]
-    # -P: do not import a file in the working directory that has the name of a module.
+    # -P prevents the import of a file in the working directory that has the name of a module.
     run = [order.python, "-P", "-m", "holdfast", "run", "--job", order.job_file, *_over(order)]
     words = [shlex.quote(word) for word in run]
     if pattern := order.wanted.text("report"):
@@ -59,7 +60,7 @@ def script(order: SbatchScriptSpec) -> str:
 
 
 def directives(order: SbatchScriptSpec) -> Iterator[tuple[str, str | None]]:
-    """Yield sbatch's options in the order of the script. The value None means a flag."""
+    """Yield sbatch's options with their values, in the order of the script. A flag has the value None."""
     wanted = order.wanted
     yield "job-name", order.name
     for own in OWN:
@@ -76,17 +77,17 @@ def directives(order: SbatchScriptSpec) -> Iterator[tuple[str, str | None]]:
         elif own.sbatch and (text := wanted.text(own.key)) is not None:
             yield own.sbatch, text
     if order.many:
-        # A job on one node cannot survive that node's failure, so Slurm must handle it and --no-kill would not help.
+        # A job on one node cannot survive that node's failure, so --no-kill would not help.
         yield "no-kill", None
     yield from wanted.further
 
 
 def _over(order: SbatchScriptSpec) -> Sequence[str]:
-    """Return the options that tell `holdfast run` about the nodes."""
+    """Return the options of `holdfast run` for the number of nodes and spares."""
     if not order.many:
         return ()
     least, most = order.wanted.nodes
-    # For one node and spares leave out `--nnodes`: `--nnodes 1` would mean a job on one machine.
+    # Leave `--nnodes` out for one node with spares, because `--nnodes 1` would mean a job on this machine.
     words = [] if most == 1 else ["--nnodes", f"{least}" if least == most else f"{least}:{most}"]
     return [*words, "--spares", str(order.spares)] if order.spares or order.wanted.spares is not None else words
 
@@ -107,7 +108,7 @@ _FILLED = {
 
 
 def filled_in(pattern: str, order: SbatchScriptSpec) -> str:
-    """Return a path with `%j`, `%A`, `%a`, `%x` and `%%` expanded, as one word of bash with Slurm's variables."""
+    """Return a path with `%j`, `%A`, `%a`, `%x` and `%%` replaced by Slurm's variables, as one word of bash."""
     array, origin = order.wanted.text("array"), order.wanted.origins.get("report", "--report")
     names = re.findall(r"%(.?)", pattern)
     if bad := [name for name in names if name not in ("j", "A", "a", "x", "%")]:

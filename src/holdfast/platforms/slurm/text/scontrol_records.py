@@ -1,9 +1,9 @@
 """Parse the output of `scontrol show job`, `show node`, `show partition` and `show config`, from 22.05 to 25.x.
 
-The form of several lines is parsed, not `-o`: in it a free text (a job's name, a comment) ends with its line, so a text
-that contains ` JobState=…` cannot be mistaken for a field. Times are in seconds since the epoch, because
-`slurm_commands.py` sets SLURM_TIME_FORMAT=%s. A field that is missing, `(null)`, `N/A`, `None` or `Unknown` is None or
-empty. Unknown fields are in `fields`.
+The parser reads the format with several lines per record, not `-o`. In it a free text (a job's name, a comment) ends
+with its line, so a text that contains ` JobState=…` cannot be mistaken for a field. Times are in seconds since the
+epoch, because `slurm_commands.py` sets SLURM_TIME_FORMAT=%s. A field that is missing, `(null)`, `N/A`, `None` or
+`Unknown` becomes None or empty. `fields` contains all fields.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 from holdfast.model.noun_base import Noun
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w:/.]*)=")
-#: Fields whose value extends to the end of the line. A job's Reason is one word, a node's is a sentence.
+#: Fields whose value extends to the end of the line. The Reason of a job is one word, but that of a node is a sentence.
 _FREE = frozenset(
     {
         "JobName",
@@ -40,52 +40,53 @@ _CONFIG = re.compile(r"^(\S+)\s+=\s?(.*)$")
 
 
 class JobRecord(Noun, frozen=True, kw_only=True):
-    """One job, or one task of a job array, as slurmctld printed it."""
+    """One job, or one task of a job array, as slurmctld prints it."""
 
-    #: The job's own number (SLURM_JOB_ID), also for a task of an array.
+    #: The job's own number (SLURM_JOB_ID). A task of an array has one too.
     job: int
     array: int | None = None
     index: int | None = None
     name: str = ""
-    #: State: RUNNING, COMPLETING, PENDING …, and the transient SIGNALING, RESIZING, REQUEUED.
+    #: The job's state: RUNNING, COMPLETING, PENDING …, or the transient SIGNALING, RESIZING, REQUEUED.
     state: str = ""
-    #: Slurm's reason, one word: TimeLimit, Preempted …; empty for None.
+    #: Slurm's reason for the state, one word: TimeLimit, Preempted …; empty for None.
     reason: str = ""
-    #: Slurm may requeue the job.
+    #: Whether Slurm may requeue the job.
     requeue: bool = False
     restarts: int = 0
-    #: The job has a batch script. A job of salloc has none, and is never requeued.
+    #: Whether the job has a batch script. A job from salloc has none, and Slurm never requeues it.
     batch: bool = False
     user: str = ""
     partition: str = ""
-    #: The job's nodes as a Slurm host list: n[1-3].
+    #: The job's nodes as a Slurm host list, such as n[1-3].
     nodes: str = ""
     batch_host: str = ""
     excluded: str = ""
     #: Nodes that the job requests by name (--nodelist).
     required: str = ""
     started_at: float | None = None
-    #: End of the time limit; after a preemption the end of the grace period; of an ended job the time of its end.
+    #: End of the time limit. After a preemption it is the end of the grace period. After the job's end it is the end
+    #: itself.
     ends_at: float | None = None
     #: Time limit in seconds; None: no limit.
     limit_s: float | None = None
-    #: When Slurm preempted the job; its grace period runs from then.
+    #: When Slurm preempted the job, which starts the grace period.
     preempted_at: float | None = None
-    #: When Slurm last resumed the suspended job; while it is SUSPENDED, when it was suspended.
+    #: When Slurm last resumed the job from a suspension. While the job is SUSPENDED, when it was suspended.
     resumed_at: float | None = None
     comment: str = ""
-    #: Every field as printed.
+    #: Every field of the record, as Slurm prints it.
     fields: Mapping[str, str] = {}
 
 
 class NodeRecord(Noun, frozen=True, kw_only=True):
-    """One node."""
+    """One node, as slurmctld prints it."""
 
     name: str
     address: str = ""
-    #: IDLE, ALLOCATED, DOWN, DRAIN …; Slurm's `*` (no answer from the node) becomes NOT_RESPONDING.
+    #: The node's states: IDLE, ALLOCATED, DOWN, DRAIN …. Slurm's `*` (no answer from the node) becomes NOT_RESPONDING.
     states: frozenset[str] = frozenset()
-    #: Why the node is down or drained, in the words of the person or program that did it.
+    #: Why the node is down or drained, in the words of the person or program that changed its state.
     reason: str = ""
     reason_by: str = ""
     comment: str = ""
@@ -97,30 +98,30 @@ class NodeRecord(Noun, frozen=True, kw_only=True):
 
     @property
     def silent(self) -> bool:
-        """Whether slurmctld gets no answer from the node's slurmd."""
+        """Whether the node's slurmd does not answer slurmctld."""
         return "NOT_RESPONDING" in self.states
 
     @property
     def drained(self) -> bool:
-        """Whether the node gets no new jobs: it is drained, or will be when its jobs end."""
+        """Whether the node gets no new jobs, because it is drained or will be when its jobs end."""
         return bool(self.states & {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
 
 
 class Config(Noun, frozen=True, kw_only=True):
-    """The settings of slurm.conf that holdfast needs. Times in seconds."""
+    """The settings of slurm.conf that holdfast needs. Times are in seconds."""
 
     version: str = ""
-    #: Time from SIGTERM to SIGKILL.
+    #: Time between SIGTERM and SIGKILL.
     kill_wait_s: float = 30.0
-    #: A node without an answer for this time is down.
+    #: A node that does not answer for this long counts as down.
     slurmd_timeout_s: float = 300.0
     preempt_mode: str = ""
-    #: partition_prio or qos; empty: no job preempts another.
+    #: The PreemptType: partition_prio or qos. If empty, no job preempts another.
     preempt_type: str = ""
     proctrack: str = ""
-    #: AccountingStoreFlags: comments reach sacct.
+    #: Whether AccountingStoreFlags stores comments, so that sacct shows them.
     job_comment: bool = False
-    #: A slurmdbd is configured.
+    #: Whether a slurmdbd is configured.
     accounting: bool = False
     fields: Mapping[str, str] = {}
 
@@ -131,15 +132,15 @@ class Config(Noun, frozen=True, kw_only=True):
 
 
 class Partition(Noun, frozen=True, kw_only=True):
-    """One partition."""
+    """One partition, as slurmctld prints it."""
 
     name: str
-    #: Grace period of a preemption, in seconds.
+    #: Grace period at a preemption, in seconds.
     grace_s: float = 0.0
-    #: Preemption mode; OFF: the partition's jobs cannot be preempted.
+    #: The preemption mode. OFF means that the partition's jobs cannot be preempted.
     preempt_mode: str = ""
     limit_s: float | None = None
-    #: The partition's nodes as a Slurm host list: n[1-4].
+    #: The partition's nodes as a Slurm host list, such as n[1-4].
     nodes: str = ""
     fields: Mapping[str, str] = {}
 
@@ -150,7 +151,7 @@ def jobs(text: str) -> tuple[JobRecord, ...]:
 
 
 def job(text: str, number: int) -> JobRecord | None:
-    """Return the job of this number. For a job array, `scontrol show job N` prints all its jobs."""
+    """Return the job with this number. For an array's number, `scontrol show job N` prints all jobs of the array."""
     return next((each for each in jobs(text) if each.job == number), None)
 
 
@@ -192,9 +193,9 @@ def config(text: str) -> Config:
 
 
 def span_s(text: str) -> float | None:
-    """Return the seconds of `1-02:03:04`, `02:03:04`, `03:04` (minutes, seconds) or `4` (minutes).
+    """Parse `1-02:03:04`, `02:03:04`, `03:04` (minutes, seconds) or `4` (minutes) to seconds.
 
-    None: no limit, or invalid.
+    Return None if there is no limit, or if the text is invalid.
     """
     found = _SPAN.match(text)
     if found is None:
@@ -209,7 +210,7 @@ def span_s(text: str) -> float | None:
 
 
 def _records(text: str, first: str) -> Iterator[dict[str, str]]:
-    """Yield the fields of each record. A record begins with a line that starts with `first=`."""
+    """Yield the fields of each record. A line that starts with `first=` begins a record."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith(f"{first}=") and fields:
@@ -290,13 +291,13 @@ def _whole(fields: Mapping[str, str], name: str) -> int | None:
 
 
 def _number(text: str | None, otherwise: float) -> float:
-    """Return the number at the start of a text such as `30 sec`."""
+    """Return the number at the start of a text such as `30 sec`; without one, `otherwise`."""
     found = re.match(r"\d+", text or "")
     return float(found[0]) if found else otherwise
 
 
 def slurm_time(text: str | None) -> float | None:
-    """Parse a time to seconds since the epoch. Slurm's own format is local time."""
+    """Parse a time to seconds since the epoch. A time in Slurm's own format is local time."""
     if text is None or text in _NONE:
         return None
     if text.isdecimal():

@@ -1,6 +1,6 @@
-"""Determine the meaning of a signal from Slurm, from the job's record at that time.
+"""Determine the meaning of a signal from Slurm, from the job's record at the time of the signal.
 
-Slurm does not say why it sends a signal. Nearly always `scontrol show job` at that moment shows it:
+Slurm does not tell why it sends a signal. Nearly always `scontrol show job` shows the reason at that moment:
 
 | the record | means |
 |---|---|
@@ -11,9 +11,10 @@ Slurm does not say why it sends a signal. Nearly always `scontrol show job` at t
 | COMPLETING, none of these | `scancel` |
 | RUNNING, none of these | `scancel --signal` |
 
-A preemption without a grace period and `scontrol requeue` leave the same record. They are told apart by, in this order:
-a grace period seen before, accounting (`sacct -D`), the line that slurmstepd writes to the batch script's stderr before
-it sends a signal, and the partition. A preemptable job is far more often preempted than requeued by hand.
+A preemption without a grace period and `scontrol requeue` leave the same record. Other facts tell them apart, in this
+order: an earlier record with a grace period, accounting (`sacct -D`), the line that slurmstepd writes to the batch
+script's stderr before it sends a signal, and the partition. A preemptable job is far more often preempted than requeued
+by hand.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, slurm_time
 
-#: Fraction of the remaining time that holdfast keeps for its report and its own commands.
+#: Fraction of the remaining time that is reserved for holdfast's report and commands.
 MARGIN = 0.3
 MOST_MARGIN_S = 5.0
-#: Slurm checks time limits every 30 s, and sends the signal of `--signal` up to a minute early.
+#: Possible delay of Slurm's signals, in seconds. Slurm checks time limits every 30 s, and sends the signal of
+#: `--signal` up to a minute early.
 LATE_S = 60.0
 
 _CANCELLED = re.compile(
@@ -46,25 +48,25 @@ class Meaning(enum.Enum):
     """The reason for a signal from Slurm."""
 
     CANCELLED = enum.auto()
-    #: `scancel --signal`, or the end of a step: the job itself goes on.
+    #: `scancel --signal`, or the end of a step. The job goes on.
     SIGNALLED = enum.auto()
     TIME_LIMIT = enum.auto()
-    #: The signal that the user's `--signal` requests before the time limit.
+    #: The signal before the time limit that the user requested by `--signal`.
     TIME_WARNING = enum.auto()
-    #: A preemption whose grace period still runs; Slurm takes the nodes at its end.
+    #: A preemption in its grace period. Slurm takes the nodes at the period's end.
     PREEMPTING = enum.auto()
     PREEMPTED = enum.auto()
-    #: `scontrol requeue`.
+    #: A requeue by `scontrol requeue`.
     REQUEUED = enum.auto()
     NODE_FAILED = enum.auto()
-    #: The job has ended because its batch script has, which ran holdfast in the background.
+    #: The job has ended because its batch script has. The script ran holdfast in the background.
     OVER = enum.auto()
-    #: Slurm does not answer.
+    #: Slurm does not answer, so the reason is unknown.
     UNKNOWN = enum.auto()
 
 
 class WarningSignal(Noun, frozen=True, kw_only=True):
-    """The user's `--signal=[B:]USR1@60`: a signal some seconds before the time limit."""
+    """The user's option `--signal=[B:]USR1@60`, which requests a signal some seconds before the time limit."""
 
     number: int
     before_s: float
@@ -87,15 +89,15 @@ class SignalFacts(Noun, frozen=True, kw_only=True):
     restarts: int = 0
     config: Config = Config()
     warned: WarningSignal | None = None
-    #: State of the run in `sacct -D`; empty: not asked, or no answer.
+    #: State of this run in `sacct -D`; empty if accounting was not queried or did not answer.
     accounted: str = ""
-    #: The reason in slurmstepd's line about the cancelled script: `PREEMPTION`, `JOB REQUEUE`; empty: unknown.
+    #: The reason in slurmstepd's line about the cancelled script: `PREEMPTION`, `JOB REQUEUE`; empty if unknown.
     line: str = ""
-    #: Seconds of grace that the job's partition gives before it preempts; 0: none, or unknown.
+    #: Grace period that the job's partition gives before a preemption, in seconds; 0 if none or unknown.
     grace_s: float = 0.0
-    #: Other jobs can preempt this job, by its partition or QOS.
+    #: Whether other jobs can preempt this job, by its partition or QOS.
     preemptable: bool = False
-    #: Why there is no record.
+    #: Why the job's record could not be read.
     trouble: str = ""
     utc_offset_s: float = 0.0
 
@@ -106,22 +108,22 @@ class SignalMeaning(Noun, frozen=True, kw_only=True):
     meaning: Meaning
     phrase: Phrase
     reason: str
-    #: When Slurm kills the remaining processes, in seconds since the epoch. None: it does not, on account of this
-    #: signal.
+    #: When Slurm kills the remaining processes, in seconds since the epoch. None if this signal is not followed by a
+    #: kill.
     ends_at: float | None = None
-    #: Slurm has already requeued the job.
+    #: Whether Slurm has already requeued the job.
     again: bool = False
-    #: Slurm would requeue the job on request.
+    #: Whether Slurm would requeue the job on request.
     may_requeue: bool = False
 
     @property
     def hard(self) -> bool:
-        """Whether Slurm has begun to end the job, and this run cannot prevent that."""
+        """Whether Slurm has begun to end the job, so that this run must end."""
         return self.meaning not in (Meaning.SIGNALLED, Meaning.TIME_WARNING, Meaning.PREEMPTING, Meaning.UNKNOWN)
 
 
 def signal_meaning(asked: SignalFacts) -> SignalMeaning:
-    """Explain a signal."""
+    """Determine the meaning of a signal from the facts."""
     record, before = asked.now, asked.before
     if record is None:
         return _unanswered(asked)
@@ -163,7 +165,7 @@ def signal_meaning(asked: SignalFacts) -> SignalMeaning:
 
 
 def is_warning(number: int, at: float, record: JobRecord, warned: WarningSignal | None) -> bool:
-    """Whether a signal is the one that the user's `--signal` requested before the time limit."""
+    """Whether a signal is the warning before the time limit that the user requested by `--signal`."""
     if warned is None or warned.number != number or record.ends_at is None:
         return False
     return record.ends_at - at <= warned.before_s + LATE_S
@@ -178,9 +180,9 @@ def limit_words(asked: SignalFacts, *, ends_at: float | None = None) -> str:
 
 
 def grace_ends_at(asked: SignalFacts, record: JobRecord) -> float | None:
-    """Return when Slurm takes the nodes of a job that it preempts, in seconds since the epoch; None: unknown.
+    """Return when Slurm takes the nodes of a job that it preempts, in seconds since the epoch. Return None if unknown.
 
-    Slurm moves EndTime there, but not for a job without a time limit.
+    Slurm sets EndTime to this time, but not for a job without a time limit.
     """
     if record.ends_at is None and record.preempted_at is not None and asked.grace_s > 0:
         return record.preempted_at + asked.grace_s
@@ -201,15 +203,15 @@ def hours(seconds: float) -> str:
 
 
 def left_s(ends_at: float, now: float) -> float:
-    """Return the seconds until Slurm kills the job, less those that holdfast keeps for its report."""
+    """Return the seconds until Slurm kills the job, less those reserved for holdfast's report."""
     whole = max(0.0, ends_at - now)
     return whole - min(MARGIN * whole, MOST_MARGIN_S)
 
 
 def notice_at(record: JobRecord, grace_s: float) -> float | None:
-    """Return when to warn the workers of the time limit, in seconds since the epoch.
+    """Return when to warn the workers of the time limit, in seconds since the epoch. Return None without a limit.
 
-    It is `max(grace_s, 30 s)` before the limit, but not in the first half of the job's time. None: there is no limit.
+    The warning comes `max(grace_s, 30 s)` before the limit, but not in the first half of the job's time.
     """
     if record.ends_at is None or record.started_at is None or record.limit_s is None:
         return None
@@ -217,11 +219,11 @@ def notice_at(record: JobRecord, grace_s: float) -> float | None:
 
 
 def cancelled_for(printed: str, job: int, since: float) -> str:
-    """Return the reason in slurmstepd's last line about the batch script's cancellation; empty: there is none.
+    """Return the reason in slurmstepd's last line about the batch script's cancellation. Return "" without such a line.
 
-    `printed`: the end of the script's stderr. `since`: seconds since the epoch; older lines are from earlier runs.
+    `printed`: the end of the script's stderr. `since`: seconds since the epoch; older lines come from earlier runs.
 
-        slurmstepd-n1: error: *** JOB 42 ON n1 CANCELLED AT 2026-11-23T01:16:29 DUE TO PREEMPTION ***
+            slurmstepd-n1: error: *** JOB 42 ON n1 CANCELLED AT 2026-11-23T01:16:29 DUE TO PREEMPTION ***
     """
     found = [each for each in _CANCELLED.finditer(printed) if int(each["job"]) == job]
     if not found:
@@ -231,10 +233,7 @@ def cancelled_for(printed: str, job: int, since: float) -> str:
 
 
 def warned_by(script: str) -> WarningSignal | None:
-    """Return the `--signal` in a batch script's `#SBATCH` lines, or in a command line (`SubmitLine`).
-
-    The last one counts.
-    """
+    """Return the last `--signal` in a batch script's `#SBATCH` lines, or in a command line (`SubmitLine`)."""
     words = script.split() if not script.startswith("#!") else _of_sbatch(script)
     found: WarningSignal | None = None
     for at, word in enumerate(words):
@@ -249,7 +248,7 @@ def warned_by(script: str) -> WarningSignal | None:
 
 
 def _of_sbatch(script: str) -> list[str]:
-    """Return the words of the `#SBATCH` lines. sbatch reads none below the first command."""
+    """Return the words of the `#SBATCH` lines. sbatch reads no such lines after the first command."""
     words: list[str] = []
     for line in script.splitlines():
         if line.startswith("#SBATCH"):
@@ -274,7 +273,7 @@ def _found(meaning: Meaning, phrase: Phrase, reason: str, kill_at: float, *, aga
 
 
 def _started_again(asked: SignalFacts, kill_at: float, *, preempted: bool) -> SignalMeaning:
-    """Explain the signal of a job that Slurm has requeued."""
+    """Explain the signal for a job that Slurm has requeued."""
     told = asked.accounted.partition(" ")[0]
     back = f"Slurm has job {asked.job} in its queue again"
     if preempted or told == "PREEMPTED" or (not told and asked.line == "PREEMPTION"):
@@ -303,7 +302,7 @@ def _warning(asked: SignalFacts, record: JobRecord) -> SignalMeaning:
 
 
 def _unanswered(asked: SignalFacts) -> SignalMeaning:
-    """Explain a signal without an answer from Slurm, from the last record before it."""
+    """Explain a signal from the last record before the signal, because Slurm did not answer."""
     before, name = asked.before, Signals(asked.number).name
     cannot = f" (Slurm did not say more: {asked.trouble})" if asked.trouble else ""
     if before is not None and is_warning(asked.number, asked.at, before, asked.warned):

@@ -1,4 +1,6 @@
-"""Turn the user's Slurm settings, from options, a job file's `slurm:` section and settings files, into sbatch options.
+"""Turn the user's Slurm settings into sbatch options.
+
+They come from options, a job file's `slurm:` section, settings files.
 
 holdfast's own keys have a fixed meaning and are validated here. Any other key becomes the sbatch option of that name,
 and sbatch validates it.
@@ -16,7 +18,7 @@ Said = str | bool | tuple[str, ...] | None
 
 
 class SlurmValue(Noun, frozen=True, kw_only=True):
-    """One value and its origin, for messages: "--partition", "job file train.yaml: `slurm.partition`"."""
+    """One value with its origin for messages: "--partition", "job file train.yaml: `slurm.partition`"."""
 
     value: Said
     origin: str
@@ -24,17 +26,17 @@ class SlurmValue(Noun, frozen=True, kw_only=True):
 
 
 class SlurmKey(Noun, frozen=True, kw_only=True):
-    """One of holdfast's own keys."""
+    """One of the keys that holdfast itself defines."""
 
     key: str
     #: Description for the documentation's table of keys.
     what: str
     expected: str
-    #: Regular expression for the value; empty: any text.
+    #: Regular expression for the value; empty: any text is valid.
     pattern: str = ""
-    #: The sbatch option for this key; empty: the key has none.
+    #: The sbatch option for this key; empty if there is none.
     sbatch: str = ""
-    #: Other names of the key.
+    #: Other names for the key.
     also: tuple[str, ...] = ()
 
 
@@ -42,7 +44,7 @@ _COUNT = r"[1-9][0-9]{0,5}"
 _TIME = r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|(?i:infinite|unlimited)"
 _RANGE = r"[0-9]+(-[0-9]+(:[0-9]+)?)?"
 
-#: Keys in the order of the documentation, and of the script's lines.
+#: All of holdfast's keys, in the order of the documentation and of the script's lines.
 # fmt: off
 OWN: tuple[SlurmKey, ...] = (
     SlurmKey(key="nodes", what="nodes that take part, or a range MIN:MAX; 1 unless given", expected="a number of nodes, 1 or more, or MIN:MAX", pattern=rf"{_COUNT}([:-]{_COUNT})?", sbatch="nodes"),
@@ -73,7 +75,7 @@ OWN: tuple[SlurmKey, ...] = (
 
 BY_KEY: dict[str, SlurmKey] = {name: own for own in OWN for name in (own.key, *own.also)}
 
-#: sbatch options that a section must not contain, each with the reason.
+#: sbatch options that a `slurm:` section must not contain, each with the reason.
 REFUSED: dict[str, str] = {
     "job-name": "the job's `name` is the name in Slurm too",
     "ntasks": "holdfast starts one task on each node; `count` of a role says how many workers there are",
@@ -94,7 +96,7 @@ REFUSED: dict[str, str] = {
 
 WORD = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST = 2000
-#: All other options of sbatch from 22.05 to 25.11, to suggest the intended one after a typo.
+#: All other options of sbatch from 22.05 to 25.11. They serve to suggest the intended option after a typo.
 _OF_SBATCH = (
     "acctg-freq batch bb bbf begin clusters cluster-constraint container contiguous core-spec cores-per-socket "
     "cpu-freq cpus-per-gpu deadline delay-boot dependency distribution error exclusive export export-file "
@@ -112,19 +114,19 @@ class SlurmOptions(Noun, frozen=True, kw_only=True):
 
     #: Minimum and maximum number of nodes, without spares.
     nodes: tuple[int, int] = (1, 1)
-    #: Number of spares; None: not set.
+    #: Number of spares; None if not set.
     spares: int | None = None
     requeue: bool = True
-    #: Whether to requeue the job at its time limit; None: not set.
+    #: Whether to requeue the job at its time limit; None if not set.
     at_limit: bool | None = None
-    #: Whether workers run under the nodes' software although the job has an image.
+    #: Whether workers run without the job's image, with the software of the nodes.
     no_image: bool = False
-    #: Values of holdfast's other keys, by key.
+    #: Maps holdfast's other keys to their values.
     texts: dict[str, str] = {}
     setup: tuple[str, ...] = ()
-    #: Further options of sbatch; the value None means a flag.
+    #: Further options of sbatch with their values. A flag has the value None.
     further: tuple[tuple[str, str | None], ...] = ()
-    #: The origin of each key's value, for messages about sbatch's errors.
+    #: The origin of each key's value, for messages about errors from sbatch.
     origins: dict[str, str] = {}
 
     def text(self, key: str) -> str | None:
@@ -164,13 +166,16 @@ def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
     )
 
 
-#: Own keys whose value is not plain text.
+#: holdfast's keys whose value is not plain text.
 _JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "no-image", "setup")
 
 
 def nearest(word: str) -> str:
-    """Return the holdfast key or sbatch option that a misspelt word probably means. Empty: it is valid, or none is near."""
-    import difflib  # needed only for a mistake
+    """Return the key or sbatch option that a misspelt word probably means.
+
+    Return "" if it is valid or nothing is near.
+    """
+    import difflib  # the import is needed only after a mistake
 
     names = [*BY_KEY, *REFUSED, *_OF_SBATCH.split()]
     found = [] if word in names else difflib.get_close_matches(word, names, n=1, cutoff=0.75)
@@ -213,7 +218,7 @@ def _text(own: SlurmKey, given: SlurmValue) -> str:
 
 
 def _also(key: str, text: str) -> str:
-    """Return a hint for a common mistake in this key."""
+    """Return a hint about a common mistake with this key."""
     if key == "memory" and text.isdigit():
         return f" (for Slurm a bare number is MB: write {text}M)"
     if key == "time" and re.fullmatch(r"[0-9.]+ *[a-zA-Z]+", text):
@@ -236,7 +241,10 @@ def _flag(given: SlurmValue) -> bool:
 
 
 def _lines(given: SlurmValue) -> tuple[str, ...]:
-    """Return lines of bash. They are the user's own code, so only a NUL or a value that is no text is refused."""
+    """Return the value's lines of bash.
+
+    They are the user's code, so only a NUL and a value that is no text are refused.
+    """
     value = given.value
     texts = value if isinstance(value, tuple) else (value,)
     lines = [line for text in texts for line in str(text).splitlines()]
@@ -258,7 +266,7 @@ def _further(key: str, given: SlurmValue) -> tuple[str, str | None]:
 
 
 def _one_line(text: str, given: SlurmValue) -> str:
-    """Raise `BadUsage` for text with line ends or control characters, or too long for sbatch."""
+    """Return the text, or raise `BadUsage` if it has line ends or control characters, or is too long for sbatch."""
     if bad := next((letter for letter in text if not letter.isprintable()), None):
         raise BadUsage(f"{given.origin}: expected one line without {_letter(bad)}", hint=given.hint)
     if len(text.encode(errors="replace")) > _LONGEST:

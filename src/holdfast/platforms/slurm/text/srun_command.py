@@ -1,4 +1,4 @@
-"""Build the srun command that starts the agents, and interpret srun's messages. Nothing is run in this module."""
+"""Build the srun command that starts the agents, and parse srun's messages. This module runs no command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SEND_LIBS SIGNAL SPREAD_JOB SRUN_REDUCE_TASK_EXIT_MSG STDERRMODE STDINMODE STDOU
 STEP_KILLED_MSG_NODE_ID TASK_EPILOG TASK_PROLOG TEST_EXEC THREADS THREADS_PER_CORE THREAD_SPEC TIMELIMIT
 TRES_BIND TRES_PER_TASK UNBUFFEREDIO USE_MIN_NODES WAIT WAIT4SWITCH WAIT_FOR_CHILDREN WCKEY WORKING_DIR
 """
-#: Variables that srun reads as options. The user's requests to sbatch do not apply to the agents' step.
+#: Variables that srun reads as options. They hold the user's requests to sbatch, which do not apply to the agents'
+#: step.
 _OPTIONS_OF_SRUN = frozenset(f"SLURM_{name}" for name in _NAMES.split())
 _OF_THE_COMMAND = frozenset(
     f"HOLDFAST_{name}" for name in ("JOB_KEY", "HOSTS", "HOSTFILE", "SSH", "REPORT", "JSON", "STDIN", "NAME")
@@ -29,36 +30,37 @@ _OF_THE_COMMAND = frozenset(
 
 
 def is_for_srun(name: str) -> bool:
-    """Whether a variable would change the agents' step."""
+    """Whether an environment variable would change the agents' step."""
     return name in _OPTIONS_OF_SRUN or name.startswith("SRUN_")
 
 
 def environment_of_srun(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of srun, which it passes on to each agent."""
+    """Return the environment for srun, which passes it on to each agent."""
     return {name: value for name, value in env.items() if not is_for_srun(name) and name not in _OF_THE_COMMAND}
 
 
 def kept_back(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables withheld from srun.
 
-    Workers get them, so that their own srun behaves as in the batch script.
+    Workers get them nevertheless, so that an srun in a worker behaves as in the batch script.
     """
     return {name: value for name, value in env.items() if is_for_srun(name)}
 
 
 def environment_in_step(kept: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of an agent's job: its task's variables without options of the step, and `kept`."""
+    """Return the environment for an agent's job: its task's variables without options of the step, and `kept`."""
     return {name: value for name, value in there.items() if not is_for_srun(name)} | dict(kept)
 
 
-#: Time limit for Slurm to give the step its nodes, in seconds. After a node's removal srun would wait for ever.
+#: How long Slurm may take to give the step its nodes, in seconds. Without a limit, srun would wait for ever for a
+#: removed node.
 GET_S = 20
 
 
 def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), gpus: int = 0) -> tuple[str, ...]:
-    """Return the command of one step with an agent on each of `nodes` nodes.
+    """Return the command of one step, with an agent on each of `nodes` nodes.
 
-    `only`: use these nodes of the job. `gpus`: GPUs per node; 0: Slurm's default for a step.
+    `only`: names of the nodes to use. `gpus`: GPUs per node; 0: Slurm's default for a step.
     """
     nodelist = (f"--nodelist={','.join(only)}",) if only else ()
     gpus_per_node = (f"--gpus-per-node={gpus}",) if gpus else ()
@@ -71,12 +73,12 @@ def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (
         "--ntasks-per-node=1",
         *nodelist,
         *gpus_per_node,
-        # Share the nodes with the user's own steps, and use all memory and cores of the job.
+        # Share the nodes with the user's own steps, and use all of the job's memory and cores.
         "--overlap",
         "--mem=0",
         "--cpu-bind=none",
         "--mpi=none",
-        # The agents handle failures: neither a lost node nor a task's exit must end the other agents.
+        # The agents handle failures: a lost node, or the exit of a task, must not end the other agents.
         "--no-kill",
         "--kill-on-bad-exit=0",
         "--wait=0",
@@ -93,14 +95,14 @@ def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (
 
 
 class SrunLine(Noun, frozen=True, kw_only=True):
-    """A message of srun's about tasks or nodes."""
+    """A message from srun about tasks or nodes."""
 
     nodes: tuple[str, ...]
-    #: A signal killed these nodes' agents, so new agents can be started.
+    #: Whether a signal killed the agents of these nodes, so that new agents can be started.
     killed: bool = False
-    #: Slurm has removed the nodes from the job.
+    #: Whether Slurm has removed the nodes from the job.
     lost: bool = False
-    #: What happened: `Killed`, `Exited with exit code 2`, `Node failure`.
+    #: The event in srun's words: `Killed`, `Exited with exit code 2`, `Node failure`.
     words: str
 
 
@@ -113,7 +115,7 @@ _NOISE = re.compile(
 
 
 def meaning(line: str) -> SrunLine | None:
-    """Parse a message of srun's about nodes; None: it is about something else."""
+    """Parse a message from srun about nodes. Return None for any other message."""
     try:
         if found := _NODE.match(line):
             return SrunLine(nodes=hosts_in(found["nodes"]), lost=True, words="Node failure")
@@ -121,7 +123,7 @@ def meaning(line: str) -> SrunLine | None:
             words = found["words"].strip()
             return SrunLine(nodes=hosts_in(found["nodes"]), killed=not words.startswith("Exited with"), words=words)
     except ValueError:
-        pass  # a worker's line that only looks like srun's
+        pass  # the line only looks like srun's, but comes from a worker
     return None
 
 
@@ -129,13 +131,13 @@ _OF_STEPD = re.compile(r"slurmstepd-(?P<node>\S+): error: (?P<words>.{1,300})")
 
 
 def word_of_stepd(line: str) -> tuple[str, str] | None:
-    """Return the node and text of a slurmstepd message: `n3`, `execve(): /venv/bin/python: No such file …`."""
+    """Parse a message from slurmstepd to node and text: `n3`, `execve(): /venv/bin/python: No such file …`."""
     found = _OF_STEPD.match(line)
     return (found["node"], found["words"].strip()) if found else None
 
 
 def is_noise(line: str) -> bool:
-    """Whether a message of srun's is useless to the user."""
+    """Whether a message from srun is useless to the user."""
     return bool(_NOISE.match(line))
 
 
@@ -191,20 +193,20 @@ _PASSING = (
 
 
 class StepFailure(Noun, frozen=True, kw_only=True):
-    """Why a step could not start, as a clause, with a command to try."""
+    """Why a step could not start, as a clause, and a command for the user to try."""
 
     words: str
     hint: str
     #: Whether a retry would fail in the same way.
     final: bool = False
-    #: The step did not get its nodes: Slurm may have removed some from the job, or they are not ready.
+    #: Whether the step did not get its nodes. Slurm may have removed some from the job, or they are not ready.
     of_nodes: bool = False
-    #: The failure ends by itself within minutes: a slurmctld is restarted, or a backup takes over.
+    #: Whether the failure ends by itself within minutes, because slurmctld restarts or a backup takes over.
     passes: bool = False
 
 
 def failure(lines: Sequence[str], job: str, status: int) -> StepFailure:
-    """Explain the failure of a step that never had an agent. `lines`: srun's last messages."""
+    """Explain the failure of a step that never had an agent. `lines`: the last messages from srun."""
     for table in (_FINAL, _PASSING):
         for pattern, words, hint in table:
             if line := next((line for line in lines if re.search(pattern, line)), ""):
