@@ -1,4 +1,4 @@
-"""`holdfast.explain`: explain from its logs why a job failed."""
+"""Implements `holdfast.explain`, which explains from logs why a job failed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ Log = str | Path | bytes
 def explain(logs: Log | Sequence[Log], *, exit_code: int | None = None, signal: int | str | None = None) -> Report:
     """Explain why a job failed, from logs of any launcher.
 
-    `logs`: the path of a log, or several paths, one per rank. A text that contains a line end, or bytes, is the log
-    itself. `exit_code`, `signal`: how the job ended, if the log does not say; a signal by name or number. Raises
-    `BadUsage` for a file that cannot be read, and for an invalid status or signal. The function starts no process and
-    writes no file.
+    `logs`: path of a log, or several paths, one per rank. A text that contains a line end, or bytes, is the content of
+        a log.
+    `exit_code`, `signal`: how the job ended, if the log does not tell; the signal by name or number.
+    Raises `BadUsage` for a file that cannot be read, and for an invalid status or signal. The function starts no
+    process and writes no file.
     """
     code, number = ended_by(exit_code, None if signal is None else str(signal))
     many = [logs] if isinstance(logs, str | Path | bytes) else list(logs)

@@ -1,4 +1,4 @@
-"""`holdfast.jobs`: the jobs in a state directory, their reports, and their events as they happen."""
+"""Implements `holdfast.jobs`: the jobs in a state directory, their reports, and their events as they happen."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from holdfast.record.state_directory import home_of, job_dir
 from holdfast.report.log_follow import LogWatch
 from holdfast.untrusted import Malformed, json_leniently
 
-#: The number of events read at a time, which limits the memory for a slow reader.
+#: Number of events that are read at a time. It limits the memory when a reader is slow.
 _MOST_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """One event of a job, as the journal has it."""
+    """One event of a job, from the journal."""
 
-    #: The time in seconds since the epoch.
+    #: Time of the event, in seconds since the epoch.
     at: float
-    #: The event's name in small letters, such as `agent_reported` (docs/reference/records.md).
+    #: The event's name in lower case, such as `agent_reported` (docs/reference/records.md).
     kind: str
-    #: The event's fields, without secrets.
+    #: Fields of the event, without secrets.
     data: Mapping[str, Any]
 
     def __repr__(self) -> str:
@@ -44,38 +44,41 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job, as it was when `jobs` was called. Times are seconds since the epoch."""
+    """One job, with its state at the time of the call of `jobs`. Times are in seconds since the epoch."""
 
     id: str
     name: str
-    #: `running`, `queued`, `ended` or `out of sight` (it runs on another machine).
+    #: `running`, `queued`, `ended`, or `out of sight` if the job runs on another machine.
     state: JobState
     created: float
     ended: float | None
-    #: None until the job has ended.
+    #: The result; None until the job has ended.
     outcome: Outcome | None
     code: int | None
-    #: The failure class; empty until the job has ended.
+    #: The phrase for the failure; empty until the job has ended.
     phrase: str
-    #: The number of ended attempts.
+    #: Number of attempts that have ended.
     attempts: int
     home: Path = field(repr=False)
     _view: JobView = field(repr=False, compare=False)
 
     @property
     def report(self) -> Report | None:
-        """The report on the job's end, read anew each time; None if the job has not ended or its report is lost."""
+        """The report on the job's end, read again at each access.
+
+        None if the job has not ended, or if its report is lost.
+        """
         found = _look(self.home)
         view = next((view for view in found.jobs if view.id == self.id), self._view)
         report = detail(found, view).report
         return of_job(report) if report is not None else None
 
     def events(self, *, follow: bool = False) -> Iterator[JobEvent]:
-        """Yield the events so far, in order. `follow`: then also later ones, until the job has ended.
+        """Yield the events so far, in order. `follow`: continue with later events until the job has ended.
 
-        The iterator only reads the journal, so it cannot slow the job. An event may arrive a moment late. A job on
-        another machine cannot be followed: the iterator ends after the events so far. It also ends where the journal is
-        damaged.
+        The iterator only reads the journal, so it cannot delay the job. An event may arrive slightly late. A job on
+        another machine cannot be followed, so the iterator ends after the events so far. It also ends where the journal
+        is damaged.
         """
         lock = job_dir(self.home, self.id) / LOCK_NAME
         if not follow or self.state is not JobState.RUNNING:
@@ -92,11 +95,11 @@ class Job:
 
 
 def jobs(home: str | Path | None = None) -> tuple[Job, ...]:
-    """Return the jobs in the state directory, the newest first. `home`: the state directory; None: the command's
-    default.
+    """Return the jobs in the state directory, the newest first.
 
-    A job whose owner has died is closed, as `holdfast jobs` does. Trouble with the journal is a `UserWarning`. Raises
-    `BadUsage` if other users can write to the directory.
+    `home`: path of the state directory; None: the same default as for the command `holdfast`. A job whose owner has
+        died is closed, as by `holdfast jobs`. Trouble with the journal causes a `UserWarning`.
+    Raises `BadUsage` if other users can write to the directory.
     """
     where = Path(home).expanduser().absolute() if home is not None else home_of(os.environ)
     found = _look(where)
@@ -127,7 +130,7 @@ def _look(home: Path) -> Survey:
 
 
 def _after(home: Path, job: str, seen: list[int]) -> Iterator[JobEvent]:
-    """Yield the events after number `seen[0]`, and set `seen[0]` to the number of each."""
+    """Yield the events after number `seen[0]`. `seen[0]` is set to the number of each yielded event."""
     import sqlite3
 
     while True:

@@ -1,4 +1,4 @@
-"""The public report: why a job ended, with the facts that a program needs. See docs/internals/decisions/0022."""
+"""The public report on why a job ended, with the facts that a program needs. See docs/internals/decisions/0022."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ _MOST_HTML_EVIDENCE = 20
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Report:
-    """Why a job, or the program that wrote a log, ended. It is immutable. Secrets in texts of the program are masked.
+    """Why a job ended, or the program that wrote a log.
 
-    `outcome`, `blame` and `rerun` are strings too: `report.outcome == "failed"`.
+    The object is immutable. Secrets in the program's texts are masked.
+
+    `outcome`, `blame` and `rerun` can be compared with strings: `report.outcome == "failed"`.
     """
 
     #: `succeeded`, `failed` or `stopped`.
     outcome: Outcome
     #: The final code, which is the exit status of `holdfast run`; 0 for a success.
     code: int
-    #: The failure class, such as `AcceleratorOutOfMemory`.
+    #: The phrase for the failure, such as `AcceleratorOutOfMemory`.
     phrase: str
     #: The cause in one or more sentences.
     reason: str
@@ -41,19 +43,19 @@ class Report:
     blame: Blame
     #: Whether another attempt helps: `now`, `later`, `elsewhere`, `never` or `unknown`.
     rerun: Rerun
-    #: The first rank whose failure no other rank caused; None if it is not known.
+    #: The first rank whose failure was not caused by another rank; None if unknown.
     rank: int | None
-    #: The node of that rank; empty if it is not known.
+    #: The node of that rank; empty if unknown.
     node: str
-    #: The exit status of that rank; None if it had none.
+    #: The exit status of that rank; None if it has none.
     exit_code: int | None
-    #: The signal that ended that rank, by name (`SIGKILL`); empty if none did.
+    #: Name of the signal that ended that rank, such as `SIGKILL`; empty if no signal did.
     signal: str
-    #: The type of the exception; empty if there was none.
+    #: Type of the exception that ended that rank; empty if there was none.
     exception: str
-    #: The confidence that this rank is the culprit, from 0 to 1.
+    #: How certain it is that this rank failed first, from 0 to 1.
     confidence: float
-    #: A text that is equal for equal failures.
+    #: A text that is the same for the same failure.
     fingerprint: str
     #: The lines and facts that prove the cause, the strongest first.
     evidence: tuple[str, ...]
@@ -67,7 +69,7 @@ class Report:
 
     @property
     def lost_steps(self) -> int:
-        """Steps from `holdfast.progress` that were repeated, or not saved when the job failed; 0 for a log."""
+        """Steps reported to `holdfast.progress` that were repeated, or not saved when the job failed; 0 for a log."""
         return sum(lost for _, lost in lost_steps(self._of.attempts)) if isinstance(self._of, JobReport) else 0
 
     @property
@@ -76,13 +78,16 @@ class Report:
         return self.code == 0
 
     def text(self, width: int = _WIDTH) -> str:
-        """Return the text of `holdfast show` or `holdfast explain`, without colours. `width`: columns."""
+        """Return the text that `holdfast show` or `holdfast explain` prints, without colours.
+
+        `width`: number of columns.
+        """
         if isinstance(self._of, JobReport):
             return render_brief(self._of, scene_of(self._of.report, None), width=width, colour=False)
         return render_exit(self._of, scene_of(self._of, None), width=width, colour=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of `--json` (`holdfast schema report`) as plain lists, strings and numbers."""
+        """Return the content of `--json` (`holdfast schema report`) as plain lists, dicts, strings and numbers."""
         whole = to_json_object(self._of) if isinstance(self._of, JobReport) else exit_report_object(self._of)
         plain: dict[str, Any] = msgspec.to_builtins(whole)
         return plain
@@ -97,7 +102,7 @@ class Report:
         return whole if len(whole) <= _MOST_REPR else whole[: _MOST_REPR - 2] + "…>"
 
     def _repr_html_(self) -> str:
-        """Return a small table for a notebook. All texts are escaped."""
+        """Return a small HTML table for a notebook. All texts are escaped."""
         blamed = "" if self.ok else f" · blame {self.blame.value}"
         rows = [("class", f"{self.phrase} · code {self.code}{blamed}")]
         if self.rank is not None:
@@ -119,12 +124,12 @@ def _shown(text: str) -> str:
 
 
 def of_job(report: JobReport) -> Report:
-    """Return the public report of a job."""
+    """Make the public report on a job."""
     return _made(report.report, report.outcome, len(report.attempts), report, report.job_id, report.name)
 
 
 def of_exit(report: ExitReport) -> Report:
-    """Return the public report on a log."""
+    """Make the public report on a log."""
     outcome = Outcome.FAILED if report.code else Outcome.SUCCEEDED
     return _made(report, outcome, 1, report, "", "")
 

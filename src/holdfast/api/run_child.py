@@ -1,6 +1,6 @@
-"""`python -m holdfast.api.run_child PID WORDS…`: runs `holdfast WORDS…` and ends it when the process PID ends.
+"""The program `python -m holdfast.api.run_child PID WORDS…` runs `holdfast WORDS…`, and ends it when process PID ends.
 
-If a notebook's kernel is killed, no job may stay behind and hold its devices.
+So a killed notebook kernel leaves no job behind that holds devices.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from holdfast.act.linux import die_with_parent
 from holdfast.cli import main
 
 if __name__ == "__main__":
-    # The guard forwards SIGTERM to the workers, which get their grace time.
+    # At SIGTERM the guard stops the workers, which get their grace period.
     die_with_parent(int(sys.argv[1]), signal.SIGTERM)
     main(sys.argv[2:])

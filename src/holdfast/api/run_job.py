@@ -1,8 +1,8 @@
-"""`holdfast.run`: runs `holdfast run` as a child process of the calling program.
+"""Implements `holdfast.run`, which runs `holdfast run` as a child process of the calling program.
 
 The supervisor is a separate process for four reasons. It handles signals, which only a program's main thread may do,
 and a notebook's main thread belongs to its event loop. It forks, which is unsafe beside other threads. It reaps every
-child process, and would reap the caller's too. And a bug in the calling program must not kill the job.
+child process, and would also reap the caller's. And a bug in the calling program must not kill the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.untrusted import MOST_BYTES, Malformed, json_as
 
 Option = str | int | float | bool | Path | Sequence[str] | None
 
-#: Number of last lines of stderr that are kept: the message of a refusal is among them.
+#: Number of last stderr lines that are kept. If the command is refused, they contain the message.
 _KEPT_LINES = 60
 _READ = 65536
 _JOB_FILE = "job.yaml"
@@ -52,18 +52,20 @@ def run(
     show: bool = True,
     **options: Option,
 ) -> Report:
-    """Run a job, wait for its end, and return its report, also if it failed.
+    """Run a job, wait for its end, and return its report, even if the job failed.
 
-    `what`: a Python script with its `args`; a job file (`.yaml`, `.yml`); the content of a job file as a mapping; or a
-    command as a list. `module`: `what` is a module, as with `python -m`. `home`: the state directory. `env`: variables
-    added to those of this process. `show`: print the output of the workers and of holdfast to `sys.stdout` and
-    `sys.stderr`. `options`: any option of `holdfast run` by its name, with underscores (`hang_timeout=60`,
-    `no_checks=True`).
+    `what`: path of a Python script with its `args`; path of a job file (`.yaml`, `.yml`); content of a job file as a
+        mapping; or a command as a list.
+    `module`: `what` is a module's name, as for `python -m`.
+    `home`: path of the state directory.
+    `env`: variables to add to those of this process.
+    `show`: print the output of the workers and of holdfast to `sys.stdout` and `sys.stderr`.
+    `options`: options of `holdfast run` by name, with underscores (`hang_timeout=60`, `no_checks=True`).
 
-    May be called from any thread. Ctrl-C stops the job as in a terminal, and a second Ctrl-C kills it at once;
-    `KeyboardInterrupt` is raised after the job has ended. The job also ends when this process ends. Raises `BadUsage`
-    with a `hint` for an invalid option, script or job file, before anything is started. Raises `HoldfastError` if the
-    run left no report (its supervisor was killed, or its platform restarts the job).
+    The function may be called from any thread. Ctrl-C stops the job as in a terminal, and a second Ctrl-C kills it at
+    once. `KeyboardInterrupt` is raised after the job has ended. The job also ends when this process ends. Raises
+    `BadUsage` with a `hint` for an invalid option, script or job file, before anything is started. Raises
+    `HoldfastError` if the run left no report, because its supervisor was killed or its platform restarts the job.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         report_path = Path(folder) / "report.json"
@@ -81,14 +83,14 @@ def run(
         return found
     refusal = _without_report(status, said)
     if isinstance(what, Mapping) and (place := str(Path(folder) / _JOB_FILE)) in f"{refusal.message} {refusal.hint}":
-        # The temporary file is gone, and the caller never saw its path.
+        # Replace the path of the temporary file, which the caller does not know and which no longer exists.
         message = refusal.message.replace(f"job file {place}", "the job's mapping").replace(place, "the job's mapping")
         refusal = type(refusal)(message, hint=_SCHEMA)
     raise refusal
 
 
 def _words(given: Mapping[str, Option]) -> list[str]:
-    """Turn options into arguments: `{"hang_timeout": 60}` becomes `--hang-timeout=60`."""
+    """Turn options into command-line arguments: `{"hang_timeout": 60}` becomes `--hang-timeout=60`."""
     words: list[str] = []
     for key, value in given.items():
         name = key.replace("_", "-")
@@ -130,9 +132,9 @@ def _program(
 
 
 def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str, str], show: bool) -> tuple[int, str]:
-    """Run the command; return its exit status and its last lines of stderr."""
-    # -P: Python must not import a file `holdfast.py` in the caller's directory. A new session: Ctrl-C in the terminal
-    # then reaches only the caller, which forwards it; otherwise each would count twice.
+    """Run the command. Return its exit status and its last lines of stderr."""
+    # -P prevents the import of a file `holdfast.py` in the caller's directory. In a new session Ctrl-C in the terminal
+    # reaches only the caller, which forwards it. Otherwise each Ctrl-C would count twice.
     command = [sys.executable, "-P", "-m", "holdfast.api.run_child", str(os.getpid()), *words]
     try:
         child = subprocess.Popen(
@@ -167,8 +169,9 @@ def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str,
 
 
 class _Streams:
-    """Reads stdout and stderr of the child until it has ended. `said`: receives the last lines of stderr. `show`: print
-    all.
+    """Reads stdout and stderr of the child until the child has ended.
+
+    `said`: receives the last lines of stderr. `show`: print all output.
     """
 
     def __init__(self, child: subprocess.Popen[bytes], said: deque[str], show: bool) -> None:
@@ -186,7 +189,7 @@ class _Streams:
             self._selector.register(stream.fileno(), selectors.EVENT_READ, (out, decoder))
 
     def pass_on(self) -> None:
-        """Read all output of the child until it has ended."""
+        """Read all output of the child until the child has ended, and print it."""
         over = False
         while not over:
             ready = self._selector.select()
@@ -198,7 +201,7 @@ class _Streams:
         self._child.wait()
 
     def mute(self) -> None:
-        """Stop printing; the output is still read."""
+        """Stop printing. The output is still read."""
         self._show = False
 
     def _read(self, fd: int, out: bool, decoder: codecs.IncrementalDecoder) -> bool:
@@ -244,8 +247,9 @@ def _report(path: Path) -> Report | None:
 
 
 def _without_report(status: int, said: str) -> HoldfastError:
-    """Return the command's last message as an exception. The message has the form `holdfast: MESSAGE`, with ` try:
-    HINT` below.
+    """Return the command's last message as an exception.
+
+    The message has the form `holdfast: MESSAGE`, with ` try: HINT` below it.
     """
     message, hint = "", ""
     if "holdfast: " in said:

@@ -1,1 +1,1 @@
-"""Builds the runtime as a directory (a tree) that any Linux image can run, and copies it for `holdfast prepare`."""
+"""Builds the runtime as a directory, called a tree, which runs in any Linux image. Copies it for `holdfast prepare`."""

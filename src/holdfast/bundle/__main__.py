@@ -1,4 +1,4 @@
-"""`python -m holdfast.bundle OUT`: build the runtime's tree from this Python into the new directory OUT."""
+"""The program `python -m holdfast.bundle OUT` builds a runtime tree from this Python into the new directory OUT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the compiler and other tools that build a tree."""
+"""Runs the compiler and other tools for building a runtime tree."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from holdfast.errors import HoldfastError
 
 LAUNCHER = Path(__file__).with_name("launcher.c")
-#: Compilers that can link an executable statically. With musl the launcher is 34 kB, with the GNU C library 20 times
-#: that.
+#: Compilers that may link an executable statically. With musl the launcher takes 34 kB, with the GNU C library 20 times
+#: as much.
 _STATIC = (("musl-gcc",), ("gcc",), ("cc",))
 _GIVEN_S = 300.0
 
 
 class NotBuilt(HoldfastError):
-    """A tree cannot be built here. The message names the missing tool, and the hint the package that has it."""
+    """A tree cannot be built on this machine. The message names the missing tool, and the hint names its package."""
 
 
 def tool_output(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
-    """Run a tool and return its standard output. Raises `NotBuilt` if its exit status is not one of `ok`."""
+    """Run a tool and return its standard output. Raises `NotBuilt` if its exit status is not in `ok`."""
     try:
         done = subprocess.run(
             [str(word) for word in words],
@@ -43,7 +43,7 @@ def tool_output(*words: str | Path, ok: Sequence[int] = (0,)) -> str:
 
 
 def compile_launcher(to: Path) -> str:
-    """Compile the static launcher and return the compiler's name. Raises `NotBuilt` if no compiler can do it."""
+    """Compile the static launcher and return the compiler's name. Raises `NotBuilt` if no compiler succeeds."""
     refused = []
     for compiler in _STATIC:
         if shutil.which(compiler[0]) is None:
@@ -59,7 +59,7 @@ def compile_launcher(to: Path) -> str:
 
 
 def find_busybox() -> Path:
-    """Return a busybox that needs no library: the shell for images without one. Raises `NotBuilt`."""
+    """Return a busybox that needs no shared library. It becomes the shell for images without one. Raises `NotBuilt`."""
     hint = "apt-get install busybox-static"
     found = shutil.which("busybox")
     if found is None:

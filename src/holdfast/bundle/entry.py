@@ -1,4 +1,4 @@
-"""The first module that the launcher runs: it restores the environment and calls the command line."""
+"""The first Python module that the launcher runs. It restores the environment and calls the command line."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 
 from holdfast.bundle.hidden_variables import give_back
 
-TYPE_CHECKING = False  # importing `typing` takes longer than everything else in this module
+TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: The module whose `main` gets the arguments, by the launcher's name.
+#: Maps the launcher's name to the module whose `main` gets the arguments.
 #:
-#: The modules are imported late, because the command line imports this package for `prepare`.
+#: The modules are imported late, because the command line itself imports this package for `prepare`.
 HANDS_ON = {"run": "holdfast.cli.container_task", "holdfast": "holdfast.cli"}
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the command. `argv`: the launcher's name, and its arguments."""
+    """Run the command. `argv`: the launcher's name, then its arguments."""
     name, *words = argv
     give_back("holdfast")
     sys.argv = [name, *words]

@@ -1,7 +1,7 @@
 """Collects the licences of all parts of a tree, and the addresses of their sources.
 
 `LICENSES/manifest.json` has one row for each part: name, version, licence, source, and the files with the licence's
-texts. A part without a text fails the build.
+texts. The build fails if a part has no licence text.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ _MOST_NAMED = 12
 
 
 class LicensedPart(Noun, frozen=True, kw_only=True):
-    """One software package that is shipped in the tree."""
+    """One software package that is part of the tree."""
 
     name: str
     version: str
-    #: The licence as the author names it; of many licences, the first dozen.
+    #: The licence as the package's author names it. If the author names many, the first dozen.
     licence: str
-    #: The address of this version's source.
+    #: Address of the source code of this version.
     source: str
     #: Files with the licence's texts, relative to the manifest.
     files: tuple[str, ...]
 
 
 def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[LicensedPart]:
-    """Write the texts and the manifest into the new directory `to`.
+    """Write the licence texts and the manifest into the new directory `to`.
 
-    `libraries`: the system's libraries in the tree. `launcher`: the compiler of the launcher. Raises `NotBuilt` for a
-    file that belongs to no package, and for a package without a licence's text.
+    `libraries`: the system's libraries in the tree.
+    `launcher`: name of the compiler of the launcher.
+    Raises `NotBuilt` for a file that belongs to no package, and for a package without a licence text.
     """
     to.mkdir()
     parts = [_of_python(to)]
     parts += [_of_distribution(each, to) for each in (_own(), *distributions())]
     static = tool_output(launcher, "-static", "-print-file-name=libc.a").strip() if launcher != "musl-gcc" else ""
-    # The C library is linked into the launcher, so it is shipped too.
+    # The launcher contains the C library, so its licence is needed too.
     linked = Path(static) if static else next(Path("/usr/lib").glob("*-linux-musl/libc.a"))
     own = Path(sys.base_prefix).resolve()
     system = [path for path in (*libraries, linked) if own == _SYSTEM or not path.resolve().is_relative_to(own)]
@@ -69,7 +70,7 @@ def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[L
 def _of_python(to: Path) -> LicensedPart:
     version = platform.python_version()
     text = standard_library() / "LICENSE.txt"
-    if Path(sys.base_prefix).resolve() == _SYSTEM:  # this Python is Debian's, and Debian has changed it
+    if Path(sys.base_prefix).resolve() == _SYSTEM:  # this Python is Debian's, which differs from the original
         [package] = _owners([Path(sys.executable).resolve()])
         return _of_package(package, to)
     files = _copy([text], to / "python")
@@ -78,7 +79,10 @@ def _of_python(to: Path) -> LicensedPart:
 
 
 def _own() -> importlib.metadata.Distribution:
-    """Return holdfast's distribution under any name: a tree may also be built from an older installation."""
+    """Return holdfast's distribution.
+
+    Its name may be an older one, because a tree can be built from an older installation.
+    """
     commands = importlib.metadata.entry_points(group="console_scripts", name="holdfast")
     found = [each.dist for each in commands if each.value.startswith("holdfast.") and each.dist is not None]
     if not found:
@@ -99,7 +103,7 @@ def _of_distribution(distribution: importlib.metadata.Distribution, to: Path) ->
         classes = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or () if "License ::" in line]
         named = ", ".join(classes) or named.partition("\n")[0]
     if not texts:
-        # Some packages name their licence without its text: the system has the texts of common licences.
+        # Some packages name their licence without its text. Debian has the texts of common licences.
         texts = [_COMMON / "BSD"] if "BSD" in named and (_COMMON / "BSD").is_file() else []
     if not texts:
         raise NotBuilt(f"the package {name} {version} brings no text of its licence ({named or 'none is named'})")
@@ -130,12 +134,12 @@ def _of_package(package: str, to: Path) -> LicensedPart:
 
 
 def _owners(paths: Iterable[Path]) -> set[str]:
-    """Return the Debian packages that contain these files."""
+    """Return the names of the Debian packages that contain these files."""
     if shutil.which("dpkg-query") is None:
         raise NotBuilt("the licences of shared libraries cannot be found: expected Debian, or a system made of it")
     found = set()
     for path in paths:
-        # /lib may be a link to /usr/lib: a package may list the file under either path.
+        # /lib may be a link to /usr/lib, and a package may list the file under either path.
         real = str(path.resolve())
         names = {str(path), real, real.removeprefix("/usr"), f"/usr{real}" if not real.startswith("/usr/") else real}
         said = tool_output("dpkg-query", "-S", *sorted(names), ok=(0, 1)).splitlines()
@@ -154,7 +158,7 @@ def _copy(texts: Iterable[Path], to: Path) -> tuple[str, ...]:
 
 
 def _bring_common(text: Path, to: Path) -> None:
-    """Copy the common licences to which Debian's text refers by a path."""
+    """Copy the common licences to which Debian's text refers by path."""
     for name in sorted(set(_REFERS.findall(text.read_text(errors="replace")))):
         if (source := _COMMON / name).is_file() and not (to / "common" / name).exists():
             _copy([source.resolve()], to / "common")

@@ -1,4 +1,4 @@
-"""Chooses the Python files of a tree: most of the standard library, holdfast, and the packages that it imports."""
+"""Chooses the Python files of a tree: most of the standard library, holdfast, and the packages holdfast imports."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 from holdfast import version
 from holdfast.bundle.build_tools import NotBuilt
 
-#: Packages in the tree besides holdfast. Instead of `cryptography` it has OpenSSL's library (wire/ed25519.py).
+#: Packages that the tree contains besides holdfast. The OpenSSL library replaces `cryptography` (wire/ed25519.py).
 SHIPPED = ("click", "msgspec", "PyYAML", "google-re2")
-#: Packages of holdfast's extras that workers' nodes use; the tree contains those that are installed.
+#: Packages of holdfast's extras that workers' nodes use. The tree contains them if they are installed.
 IF_THERE = ("nvidia-ml-py", "py-spy")
 
 _NOT_WANTED = frozenset({
-    # Tests of other projects, and tools that build programs.
+    # Tests of other projects, and tools for building programs.
     "test", "tests", "idlelib", "tkinter", "turtledemo", "turtle.py", "ensurepip", "lib2to3", "distutils", "venv",
     "pydoc.py", "pydoc_data", "doctest.py", "unittest", "_pyrepl", "pdb.py", "bdb.py", "__phello__",
     "__phello__.foo.py", "site-packages", "dist-packages", "sitecustomize.py", "msilib",
-    # Modules that no job needs: old databases, terminals, protocols.
+    # Modules that no job needs, for old databases, terminals and protocols.
     "dbm", "curses", "wsgiref", "xmlrpc", "imaplib.py", "nntplib.py", "smtpd.py", "telnetlib.py", "poplib.py",
     "ftplib.py", "mailbox.py", "cgi.py", "cgitb.py", "antigravity.py", "this.py", "pickletools.py", "_pydecimal.py",
     "_pyio.py", "_aix_support.py", "_osx_support.py", "LICENSE.txt", "crypt.py", "aifc.py", "chunk.py", "sunau.py",
@@ -39,7 +39,7 @@ _NO_PART = re.compile(
     r"(^|/)(tests?|__pycache__)(/|$)|\.(pyc|pyx|pxd|c|h|pyi|md|typed|a|whl|exe)$"
     r"|\.dist-info/|^[^/]*__editable__"
 )
-#: Files that workers run with their own Python of any version: these stay source files.
+#: Files that stay source files, because workers run them with their own Python, of any version.
 SOURCES = (
     "holdfast/__init__.py", "holdfast/version.py", "holdfast/worker.py", "holdfast/act/alongside/",
     "holdfast/act/warm/door/", "holdfast/act/warm/inside/", "holdfast/act/store/store_server.py",
@@ -51,10 +51,10 @@ def standard_library() -> Path:
 
 
 def copy_python(to: Path) -> list[Path]:
-    """Copy all Python files into `to`, the tree's `lib/pythonX.Y`; return the paths of the copied extension modules.
+    """Copy all Python files into `to`, the tree's `lib/pythonX.Y`. Return the paths of the copied extension modules.
 
-    Packages are beside the standard library: without `site-packages`, the tree's Python needs no `site`. Raises
-    `NotBuilt`.
+    Packages are copied beside the standard library. Without a directory `site-packages`, the tree's Python does not
+    need the module `site`. Raises `NotBuilt`.
     """
     source = standard_library()
 
@@ -81,7 +81,7 @@ def copy_python(to: Path) -> list[Path]:
 
 
 def programs() -> dict[str, Path]:
-    """Return, by name, executables that come with a package and need no Python."""
+    """Return executables that come with a package and need no Python, by name."""
     found = {}
     for distribution in distributions():
         for file in distribution.files or ():
@@ -92,7 +92,10 @@ def programs() -> dict[str, Path]:
 
 
 def distributions() -> list[importlib.metadata.Distribution]:
-    """Return the distributions shipped besides holdfast. Raises `NotBuilt` if one of `SHIPPED` is not installed."""
+    """Return the distributions in the tree other than holdfast.
+
+    Raises `NotBuilt` if one of `SHIPPED` is not installed.
+    """
     found = []
     for name in (*SHIPPED, *IF_THERE):
         try:
@@ -104,7 +107,7 @@ def distributions() -> list[importlib.metadata.Distribution]:
 
 
 def _packages() -> Iterator[tuple[Path, str]]:
-    """Yield each file of holdfast and of the packages it imports, with its path below `lib/pythonX.Y`."""
+    """Yield each file of holdfast and of the packages that it imports, with the file's path below `lib/pythonX.Y`."""
     own = Path(version.__file__).parent
     for path in sorted(own.rglob("*")):
         at = f"holdfast/{path.relative_to(own)}"

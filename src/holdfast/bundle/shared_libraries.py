@@ -1,4 +1,4 @@
-"""Collects the shared libraries that a tree's Python and modules need, with the loader and the C library."""
+"""Collects the shared libraries that the tree's Python and its modules need, with the loader and the C library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from holdfast.bundle.build_tools import NotBuilt, tool_output
 
 _LINE = re.compile(r"^\s*(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
-#: Libraries that a library of the image (NVML) needs when our Python opens it: it cannot use the image's C library.
+#: Libraries that an image's library such as NVML needs when the tree's Python opens it. They must match the tree's C
+#: library, not the image's.
 FOR_OTHERS = (
     "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libresolv.so.2",
     "libnss_dns.so.2", "libnss_files.so.2",
@@ -22,14 +23,14 @@ _NO_PRELOAD = b"/etc/ld.so.pre-off\0"
 
 
 def closure(elves: Iterable[Path], shipped: Iterable[Path]) -> dict[str, Path]:
-    """Return the libraries that `elves` need by name, except those in a folder of `shipped`.
+    """Return the shared libraries that the ELF files `elves` need, except those in a folder of `shipped`.
 
-    The name is the one that the loader looks for. Raises `NotBuilt` if a library is missing on this machine.
+    The keys are the names for which the loader searches. Raises `NotBuilt` if a library is missing on this machine.
     """
     found: dict[str, Path] = {}
     own = [str(folder) + os.sep for folder in shipped]
     for elf in elves:
-        said = tool_output("ldd", elf, ok=(0, 1))  # ldd exits with 1 for a static executable
+        said = tool_output("ldd", elf, ok=(0, 1))  # for a static executable ldd exits with 1
         if missing := _MISSING.search(said):
             raise NotBuilt(f"{elf} needs {missing[1]}, which is not here", hint=f"ldd {elf}")
         for match in _LINE.finditer(said):
@@ -43,9 +44,10 @@ def closure(elves: Iterable[Path], shipped: Iterable[Path]) -> dict[str, Path]:
 
 
 def copy_libraries(libraries: Mapping[str, Path], loader: str, to: Path) -> None:
-    """Copy the libraries into one folder, and patch the loader so that it ignores the image's `/etc/ld.so.preload`.
+    """Copy the libraries into one folder. Patch the loader so that it ignores the image's `/etc/ld.so.preload`.
 
-    That file lists libraries to load first. They need the image's C library, and no option disables the list.
+    That file lists libraries for the loader to load first. They need the image's C library, and the loader has no
+    option against them.
     """
     if loader not in libraries:
         raise NotBuilt(f"this Python does not use {loader}: its C library is not GNU's, version 2.33 or newer")
@@ -60,7 +62,7 @@ def copy_libraries(libraries: Mapping[str, Path], loader: str, to: Path) -> None
 
 
 def strip(elves: Iterable[Path]) -> None:
-    """Remove symbols that no loader reads, if `strip` is installed."""
+    """Remove symbols that no loader reads from ELF files, if the tool `strip` is installed."""
     if tool := shutil.which("strip"):
         for elf in elves:
             tool_output(tool, "--strip-unneeded", elf)

@@ -31,7 +31,7 @@ from holdfast.bundle.shared_libraries import closure, copy_libraries, strip
 from holdfast.bundle.tree_manifest import LOADERS, Tree, sha256, write_tree
 
 LAUNCHERS = ("run", "bin/holdfast", "bin/python3")
-#: Modules that a built tree must be able to import.
+#: Modules that must be importable in a built tree.
 IMPORTED = (
     "_ctypes", "click", "ctypes", "holdfast.main.run_command", "holdfast.wire.peer_identity", "msgspec", "re2",
     "sqlite3", "ssl", "yaml", "zlib",
@@ -41,9 +41,9 @@ _DOOR += "from holdfast.bundle.hidden_variables import give_back\n\ngive_back('p
 
 
 def build(out: Path) -> Tree:
-    """Build a tree from the Python that runs this into the new directory `out`. Raises `NotBuilt`, OSError.
+    """Build a tree from this Python into the new directory `out`. Raises `NotBuilt`, OSError.
 
-    `out` appears complete or not at all.
+    `out` appears only when the tree is complete.
     """
     machine = platform.machine()
     if machine not in LOADERS:
@@ -62,7 +62,7 @@ def build(out: Path) -> Tree:
 
 
 def fingerprint() -> str:
-    """Return a digest of the tree's sources: a different digest means a different tree."""
+    """Return a digest of the sources of a tree. Trees with different digests differ."""
     found = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()}".encode())
     for distribution in distributions():
         found.update(f"{distribution.metadata['Name']} {distribution.version}\n".encode())
@@ -107,7 +107,7 @@ def _build(top: Path, machine: str) -> Tree:
             path.chmod(0o755 if str(path.relative_to(top)) in executables else 0o644)
     top.chmod(0o755)
     tree = write_tree(top, version.__version__, platform.python_version(), machine)
-    # Fail now, and not in a job, if too much was stripped or left out.
+    # If too much was left out or stripped, fail now instead of in a job.
     tool_output(top / "bin/python3", "-c", f"import {', '.join(IMPORTED)}")
     tool_output(top / "bin/python3", "-c", "from holdfast.wire.ed25519 import Ed25519; Ed25519(bytes(32)).sign(b'')")
     tool_output(top / "bin/holdfast", "--version")
@@ -115,10 +115,11 @@ def _build(top: Path, machine: str) -> Tree:
 
 
 def _program(interpreter: Path, libraries: Mapping[str, Path], to: Path) -> Path:
-    """Put the Python that the loader maps into `to`, as `python3`; return the path of the file itself.
+    """Copy the Python executable into `to`, as `python3`, and return the path of the copied file.
 
-    Tools that examine Python from outside (py-spy) read `/proc/PID/exe`, which is our loader, or search for a file
-    named like Python's library. If Python has no such library, the program gets that name, and `python3` links to it.
+    Tools such as py-spy examine a Python process from outside. They read `/proc/PID/exe`, which is the tree's loader,
+    or search for a file with the name of Python's library. If this Python has no such library, the executable gets that
+    name, and `python3` becomes a link to it.
     """
     if any(name.startswith("libpython") for name in libraries):
         shutil.copyfile(interpreter, to / "python3")
@@ -130,15 +131,15 @@ def _program(interpreter: Path, libraries: Mapping[str, Path], to: Path) -> Path
 
 
 def _to_bytecode(packages: Path, top: Path) -> None:
-    """Replace each source by bytecode that ignores file dates: copying a tree changes dates.
+    """Replace each source by bytecode that ignores file dates, because copying a tree changes dates.
 
-    Sources that workers run with their own Python stay, with our bytecode beside them.
+    Sources that workers run with their own Python stay, and get bytecode beside them.
     """
     kept = [path for path in packages.rglob("*.py") if str(path.relative_to(packages)).startswith(SOURCES)]
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     for part in sorted(packages.iterdir()):
-        # holdfast keeps its docstrings, which help texts use, and its assertions. Docstrings are a tenth of the
-        # bytecode of other packages.
+        # holdfast keeps its docstrings, which help texts use, and its assertions. Other packages lose their docstrings,
+        # a tenth of the bytecode.
         optimize = 0 if part.name == "holdfast" else 2
         how: dict[str, Any] = {"force": True, "legacy": True, "invalidation_mode": unchecked, "optimize": optimize}
         compiles = partial(compileall.compile_dir, maxlevels=50) if part.is_dir() else compileall.compile_file

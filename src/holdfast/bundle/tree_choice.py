@@ -1,4 +1,4 @@
-"""Chooses the tree that `holdfast prepare` copies: an existing one, or one that it builds once and keeps."""
+"""Chooses the tree that `holdfast prepare` copies: an existing tree, or one that is built once and kept."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from holdfast.version import __version__
 
 VARIABLE = "HOLDFAST_TREE"
 _KEPT = 3
-#: The path of the tree in the holdfast image.
+#: Path of the tree in holdfast's own image.
 IN_IMAGE = Path("/opt/holdfast/tree")
 
 
 def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], None]) -> Path:
-    """Return the tree's directory. `asked`: the user's choice. Raises `NotBuilt` if there is no tree and none can be
-    built.
+    """Return the directory of the tree. Raises `NotBuilt` if there is no tree and none can be built.
 
-    The first of these counts: the user's choice, `HOLDFAST_TREE`, the tree that this Python belongs to, the holdfast
-    image's tree, and the user's cache, where a tree is built the first time.
+    `asked`: the user's choice. The first of these counts: `asked`, `HOLDFAST_TREE`, the tree to which this Python
+        belongs, the tree in holdfast's image, and the user's cache. The first time, a tree is built in the cache.
     """
     if asked is not None:
         return asked
@@ -44,12 +43,12 @@ def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
         try:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             build(place)
-            # Remove trees of older releases and of earlier states of the source.
+            # Remove trees of older releases and of earlier source versions.
             for old in sorted(cache.glob("tree-*"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
                 shutil.rmtree(old, ignore_errors=True)
         except OSError as error:
             if (place / NAME).is_file():
-                return place  # another `prepare` has built the tree meanwhile
+                return place  # another `prepare` has built the tree in the meantime
             raise NotBuilt(
                 f"the runtime cannot be built into {place}: {error.strerror or error}",
                 hint="export XDG_CACHE_HOME=/a/directory/of/yours",

@@ -1,10 +1,10 @@
 """Copies a tree into the exchange directory, from which the container of a task runs it.
 
-    DIR/run                    the launcher: put there last, by a rename
+    DIR/run                    the launcher; it is written last, by a rename
     DIR/holdfast/now           a link to the tree that `run` uses
-    DIR/holdfast/tree-DIGEST/  that tree, and the previous one, for tasks that still run from it
+    DIR/holdfast/tree-DIGEST/  the tree, and the previous tree for tasks that still use it
 
-Nothing else in DIR is touched. A repeated call with the same tree changes nothing.
+Nothing else in DIR is changed. A repeated call with the same tree changes nothing.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.untrusted import Malformed
 
-#: The folder in the exchange directory that contains everything except `run`.
+#: The folder in the exchange directory for everything except `run`.
 OWN = "holdfast"
 NOW, RUN = "now", "run"
 _DRAFT = ".laying-"
 _DIGITS = 16
-#: Free bytes needed besides the tree: for directories and for the first files of a job.
+#: Free bytes that are needed besides the tree, for directories and the first files of a job.
 _ROOM_BYTES = 4 << 20
 
 
 class TreeNotInstalled(HoldfastError):
-    """The runtime could not be put into the exchange directory.
+    """The runtime could not be copied into the exchange directory.
 
-    `message`: the sentence for the user. `phrase`: the failure class. `hint`: a command that the user can type.
+    `message`: the sentence for the user. `phrase`: the phrase for the failure. `hint`: a command for the user to try.
     """
 
     def __init__(self, message: str, *, phrase: str, hint: str = "") -> None:
@@ -49,18 +49,20 @@ class InstalledTree(Noun, frozen=True, kw_only=True):
 
     run: Path
     tree: Tree
-    #: The directory of the tree.
+    #: Directory of the copied tree.
     place: Path
-    #: Whether this call wrote a file; False: everything was present already, and the call changed nothing.
+    #: Whether this call wrote a file. False if everything existed already.
     fresh: bool
-    #: The version of the earlier tree that `run` led to, if this call replaced it; else empty.
+    #: Version of the tree that `run` used before this call; empty if this call replaced no tree.
     before: str = ""
 
 
 def lay_down(source: Path, into: Path) -> InstalledTree:
-    """Put the tree at `source` into the exchange directory `into`, and create `into`. Raises `TreeNotInstalled`.
+    """Copy the tree at `source` into the exchange directory `into`, which is created if missing.
 
-    `run` is never incomplete: a caller gets the complete earlier tree or the complete new one.
+    Raises `TreeNotInstalled`.
+
+    `run` is never incomplete: it starts either the earlier tree or the new one.
     """
     tree = _whole(source)
     own = into / OWN
@@ -75,7 +77,7 @@ def lay_down(source: Path, into: Path) -> InstalledTree:
         _may_execute(into)
         _open_to_readers(into, own)
         with _alone(own):
-            for left in own.glob(f"{_DRAFT}*"):  # a `prepare` that was killed has left these drafts
+            for left in own.glob(f"{_DRAFT}*"):  # a killed `prepare` has left these drafts
                 _remove(left)
             if _damage(place, tree):
                 _has_room(into, tree)
@@ -115,7 +117,7 @@ def _whole(source: Path) -> Tree:
 
 
 def _damage(place: Path, tree: Tree) -> str:
-    """Return why the tree at `place` must be replaced; empty: it can stay."""
+    """Return why the tree at `place` must be replaced. Return "" if it can stay."""
     try:
         there = read_tree(place)
     except (OSError, Malformed) as error:
@@ -133,18 +135,18 @@ def _may_execute(into: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and its missing parents; all users may enter each, whatever the umask."""
+    """Create a folder and its missing parents. All users may enter them, whatever the umask is."""
     if folder.is_dir():
         return
     if folder.exists():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     _make(folder.parent)
-    folder.mkdir(exist_ok=True)  # another `prepare` may make the folder at the same time
+    folder.mkdir(exist_ok=True)  # another `prepare` may create the folder at the same time
     folder.chmod(0o755)
 
 
 def _open_to_readers(*places: Path) -> None:
-    """Let all users read and enter these directories: a task may run as another user than `prepare`."""
+    """Let all users read and enter these directories, because a task may run as another user than `prepare`."""
     for place in places:
         found = place.stat()
         if found.st_uid == os.geteuid() and found.st_mode & 0o555 != 0o555:
@@ -164,7 +166,7 @@ def _has_room(into: Path, tree: Tree) -> None:
 
 @contextmanager
 def _alone(own: Path) -> Iterator[None]:
-    """Hold the lock: one `prepare` at a time writes to this directory, and the others wait."""
+    """Hold the lock, so that only one `prepare` at a time writes to this directory. The others wait."""
     lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -174,7 +176,7 @@ def _alone(own: Path) -> Iterator[None]:
 
 
 def _copy(source: Path, tree: Tree, place: Path) -> None:
-    """Copy the tree into a directory beside `place`, then rename that to `place`."""
+    """Copy the tree into a directory beside `place`, then rename this directory to `place`."""
     draft = place.with_name(_draft())
     try:
         made: set[Path] = {draft.parent}
@@ -189,7 +191,7 @@ def _copy(source: Path, tree: Tree, place: Path) -> None:
         (draft / NAME).chmod(0o644)
         if at := differs(draft, tree):
             raise TreeNotInstalled(f"{at} of {source} changed while it was copied", phrase=Phrase.DATA_CORRUPT)
-        if place.exists():  # the tree at this place is damaged
+        if place.exists():  # the old tree at `place` is damaged
             aside = place.with_name(_draft())
             place.rename(aside)
             draft.rename(place)
@@ -205,7 +207,7 @@ def _draft() -> str:
 
 
 def _remove(path: Path) -> None:
-    """Remove a draft or an old tree; if that fails, the next `prepare` retries it."""
+    """Remove a draft or an old tree. If this fails, the next `prepare` tries again."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -217,12 +219,12 @@ def _folder(folder: Path, made: set[Path]) -> None:
         return
     _folder(folder.parent, made)
     folder.mkdir()
-    folder.chmod(0o755)  # mkdir's mode depends on the umask
+    folder.chmod(0o755)  # the umask has reduced the mode
     made.add(folder)
 
 
 def _stands(tree: Tree, place: Path, into: Path) -> bool:
-    """Return whether the exchange directory has this complete tree, `now` leads to it, and `run` is its launcher."""
+    """Whether the exchange directory has this complete tree, `now` points to it, and `run` is its launcher."""
     try:
         leads = str((place.parent / NOW).readlink()) == place.name
     except OSError:
@@ -231,7 +233,7 @@ def _stands(tree: Tree, place: Path, into: Path) -> bool:
 
 
 def _point(link: Path, name: str) -> str:
-    """Point the link to `name`; return its earlier target, or "" if that was `name` or there was no link."""
+    """Point the link to `name`. Return its earlier target, or "" if the link was missing or already correct."""
     try:
         before = str(link.readlink())
     except FileNotFoundError:
@@ -245,7 +247,7 @@ def _point(link: Path, name: str) -> str:
 
 
 def _is_run(launcher: Path, run: Path) -> bool:
-    """Return whether `run` is an executable copy of this launcher. A site may have its own `run` instead."""
+    """Whether `run` is an executable copy of this launcher. A site may have put another `run` there."""
     try:
         found = run.lstat()
         whole = stat.S_ISREG(found.st_mode) and found.st_mode & 0o555 == 0o555
@@ -267,7 +269,7 @@ def _put_run(launcher: Path, run: Path) -> None:
 
 
 def _version_before(own: Path, place: Path) -> str:
-    """Return the release of the tree that `run` leads to; "" if that tree is the one at `place`."""
+    """Return the version of the tree that `run` uses. Return "" if this is the tree at `place`."""
     try:
         now = own / str((own / NOW).readlink())
         return read_tree(now).version if now != place else ""

@@ -1,6 +1,6 @@
-"""The manifest of a tree: its release, its processor, and each of its files.
+"""The manifest of a tree: its version, its processor type, and its files.
 
-`TREE.json` at the top is written last, so a directory without it is not a tree.
+`TREE.json` at the top of the tree is written last, so a directory without it is not a tree.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from holdfast.safe_files import read_file, write_file
 from holdfast.untrusted import json_as
 
 NAME = "TREE.json"
-#: The file name of the GNU C library's loader, by `uname -m`; launcher.c has the same names.
+#: Maps the output of `uname -m` to the file name of the GNU C library's loader. launcher.c has the same names.
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 _MOST_BYTES = 4 << 20
 _BLOCK_BYTES = 1 << 20
 
 
 class TreeFile(Noun, frozen=True, array_like=True):
-    """One regular file."""
+    """One regular file of a tree."""
 
     executable: bool
     size_bytes: int
@@ -36,17 +36,17 @@ class TreeFile(Noun, frozen=True, array_like=True):
 
 
 class Tree(Noun, frozen=True, kw_only=True):
-    """A complete tree. Paths are relative to its top."""
+    """A complete tree. Paths are relative to the top of the tree."""
 
-    #: The release of holdfast.
+    #: Version of holdfast in the tree.
     version: str
     python: str
-    #: The processor, as `uname -m` prints it.
+    #: Processor type, as `uname -m` prints it.
     machine: str
-    #: The digest of all other fields: two trees with the same digest are equal.
+    #: Digest of all other fields. Two trees with the same digest are equal.
     digest: str
     files: dict[str, TreeFile]
-    #: The targets of symbolic links, by path.
+    #: Maps the path of each symbolic link to its target.
     links: dict[str, str] = {}
 
     @property
@@ -55,7 +55,7 @@ class Tree(Noun, frozen=True, kw_only=True):
 
 
 def read_tree(place: Path) -> Tree:
-    """Return the content of the tree's `TREE.json`. Raises OSError, and Malformed if the directory is not a tree."""
+    """Read the tree's `TREE.json`. Raises OSError, and Malformed if the directory is not a tree."""
     return json_as(read_file(place / NAME, _MOST_BYTES), Tree)
 
 
@@ -92,9 +92,11 @@ def sha256(path: Path) -> str:
 
 
 def differs(place: Path, tree: Tree) -> str:
-    """Return the first file of the tree at `place` that is missing or has another size or mode; empty: none differs.
+    """Return the first file of the tree at `place` that is missing or has another size or mode.
 
-    Contents are not read.
+    Return "" if there is none.
+
+    The contents are not read.
     """
     for at, file in tree.files.items():
         try:

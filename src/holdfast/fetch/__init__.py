@@ -1,1 +1,1 @@
-"""Downloads data and code, once per node; a download is complete or absent."""
+"""Downloads data and code for a job, once per node. A download is either complete or absent."""

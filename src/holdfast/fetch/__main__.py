@@ -1,7 +1,7 @@
-"""The process that downloads prerequisites: it reads a `FetchOrder` as JSON from standard input and writes one
-`FetchWord` per line.
+"""The process that downloads prerequisites. It reads a `FetchOrder` as JSON from standard input.
 
-Exit status 0: all prerequisites are complete. 1: one failed, and the last line says why. 2: the order is invalid.
+It writes one `FetchWord` per line. Exit status 0: all prerequisites are complete. 1: one of them failed, and the last
+line gives the reason. 2: the order is invalid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> int:
     except Malformed as error:
         sys.stderr.write(f"holdfast.fetch: the order on standard input: {error}\n")
         return 2
-    # The task may run as another user, and that user must be able to read the files.
+    # The task may run as another user, who must be able to read the files.
     os.umask(0o022)
     reactor = Reactor(Clock().now)
     ends = reactor.now() + order.limit_s
@@ -45,11 +45,11 @@ def _tell(word: FetchWord) -> None:
         while data:
             data = data[os.write(1, data) :]
     except BrokenPipeError:
-        os._exit(1)  # the reader of the messages is gone; the partial file stays for a later fetch
+        os._exit(1)  # nobody reads the messages any more; a later fetch continues from the partial file
 
 
 if __name__ == "__main__":
-    # A library's thread may still wait for a server; it must not keep this process alive.
+    # Exit without waiting for threads, because a library's thread may still wait for a server.
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,7 +1,8 @@
 """Unpacks archives safely: tar (plain, gzip, bzip2, xz, zstd) and zip.
 
-An archive may be hostile. Unpacking writes no file outside its directory, neither through a link nor by a name. It
-makes no devices, pipes or sockets, and keeps no owner and no set-uid bit. The unpacked size is checked while it grows.
+An archive may be hostile. Unpacking writes no file outside the target directory, neither through a link nor by a name.
+It creates no devices, pipes or sockets, and keeps no owner and no set-uid bit. The unpacked size is checked while it
+grows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from holdfast.fetch.local_source import within
 from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES
 from holdfast.model.phrases import Phrase
 
-#: The size limit if the user sets none: an archive that unpacks to more than RATIO times its size is a bomb.
+#: Size limit if the user sets none. An archive that unpacks to more than RATIO times its size counts as a bomb.
 RATIO = 200
 LEAST_LIMIT_BYTES = 1 << 30
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -34,8 +35,10 @@ def unpack(
 ) -> int:
     """Unpack `archive` into the new directory `into` and return the number of unpacked bytes.
 
-    `shown` is the archive's name for messages; `moved` is called with the bytes unpacked so far; `free` returns the
-    free bytes of the disk. Raises FetchError.
+    `shown`: the archive's name for messages.
+    `moved`: called with the bytes unpacked so far.
+    `free`: returns the free bytes of the disk.
+    Raises FetchError.
     """
     limit = most_bytes if most_bytes is not None else max(LEAST_LIMIT_BYTES, archive.stat().st_size * RATIO)
     work = _Unpacking(into, shown, limit, moved)
@@ -50,7 +53,7 @@ def unpack(
     except _DAMAGED as error:
         raise FetchError(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
     except OSError as error:
-        if error.errno is None:  # bz2 and gzip raise an OSError without errno for invalid data
+        if error.errno is None:  # for invalid data bz2 and gzip raise an OSError without errno
             raise FetchError(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
         raise
     return work.total
@@ -64,7 +67,7 @@ def _tar(archive: Path, shown: str) -> Iterator[tarfile.TarFile]:
         stream: Any = file
         if head == _ZSTD:
             try:
-                import zstandard  # the extra `data` installs this package
+                import zstandard  # this package comes with the extra `data`
             except ImportError:
                 raise FetchError(
                     Phrase.DATA_CORRUPT,
@@ -140,7 +143,10 @@ class _Unpacking:
     # ------------------------------------------------------------------------------------------ one entry
 
     def _place(self, name: str) -> Path | None:
-        """Return the destination of an entry; None: the directory itself. Raises FetchError for a path outside."""
+        """Return the destination path of an entry.
+
+        Return None for the directory itself. Raises FetchError for a path outside.
+        """
         self._entries += 1
         if self._entries > MOST_ENTRIES:
             raise FetchError(
@@ -154,7 +160,7 @@ class _Unpacking:
         path = self._into
         for part in parts[:-1]:
             path = path / part
-            # An earlier entry may have made a link here: writing through it could leave the directory.
+            # An earlier entry may have created a link at this path. Writing through it could leave the directory.
             if path.is_symlink():
                 raise self._unsafe(name, "it leads through a link")
             self._folder(path)

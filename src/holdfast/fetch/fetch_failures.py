@@ -1,7 +1,7 @@
-"""The kinds of fetch failures: each has a phrase of the catalogue, and the catalogue says who is to blame.
+"""The kinds of fetch failures. Each has a phrase of the catalogue, which says who is to blame.
 
-Two context managers translate exceptions: `reaching` around requests to a server, `writing` around access to this
-node's disk. The same errno means different things in the two.
+Two context managers translate exceptions: `reaching` for requests to a server, `writing` for access to this node's
+disk. The same errno means different things in the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.model.phrases import Phrase
 
-#: Failures after which another try may succeed.
+#: Phrases of failures after which another try may succeed.
 PASSING = frozenset(
     {
         Phrase.DNS_FAILED,
@@ -33,9 +33,11 @@ PASSING = frozenset(
 class FetchError(Exception):
     """A fetch failed.
 
-    `phrase`: the failure class. `words`: one clause for the user, which may contain the URI in its printable form, but
-    no secret. `solution`: advice for the user. `here`: the cause is this node. `wait_s`: seconds that the server asks
-    to wait before the next try.
+    `phrase`: the phrase for the failure.
+    `words`: one clause for the user. It may contain the URI in its printable form, but no secret.
+    `solution`: advice for the user.
+    `here`: whether this node caused the failure.
+    `wait_s`: how long the server wants the client to wait before the next try, in seconds.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class FetchError(Exception):
         self.words = words
         self.solution = solution
         self.here = here
-        #: Seconds that the server asks to wait before the next try (Retry-After); None: it asks for no wait.
+        #: How long the server wants the client to wait (Retry-After), in seconds; None if it gives no time.
         self.wait_s = wait_s
 
     @property
@@ -57,7 +59,7 @@ class FetchError(Exception):
 
 @contextmanager
 def writing(path: object) -> Iterator[None]:
-    """Raise FetchError for an OSError of the block, which works on this node's disk at `path`."""
+    """Raise FetchError for an OSError of the block, which uses this node's disk at `path`."""
     try:
         yield
     except OSError as error:
@@ -84,8 +86,9 @@ def _local(error: OSError, path: object) -> FetchError:
 def refused(
     status: int, shown: str, reason: str = "", *, store: bool = False, wait_s: float | None = None
 ) -> FetchError:
-    """Return the failure for a server's HTTP status of 400 or more. `store`: the server is an object store or a file
-    system.
+    """Return the failure for a server's HTTP status of 400 or more.
+
+    `store`: whether the server is an object store or a file system.
     """
     said = f"{status} {reason}".strip()
     match status:
@@ -108,17 +111,20 @@ def refused(
 
 @contextmanager
 def reaching(shown: str, *, store: bool = False) -> Iterator[None]:
-    """Raise FetchError for an exception of the block, which sends a request for `shown` to a server."""
+    """Raise FetchError for an exception of the block, which sends a request to a server.
+
+    `shown`: the URI for messages.
+    """
     try:
         yield
     except FetchError:
         raise
-    except Exception as error:  # libraries wrap system errors in exceptions of their own
+    except Exception as error:  # catch everything, because libraries wrap system errors in exceptions of their own
         raise _remote(error, shown, store) from error
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and then its causes, the innermost last."""
+    """Yield the error, then its causes, the innermost last."""
     seen: set[int] = set()
     todo: list[object] = [error]
     while todo:
@@ -128,7 +134,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(one))
         yield one
         todo += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
-        # aiohttp and botocore keep the system's error as an attribute.
+        # aiohttp and botocore store the system error in an attribute.
         todo += [getattr(one, "os_error", None), (getattr(one, "kwargs", None) or {}).get("error")]
 
 
@@ -176,7 +182,7 @@ def _remote(error: Exception, shown: str, store: bool) -> FetchError:
 
 
 def _status(error: Any) -> int:
-    """Return the HTTP status in an error of botocore (a dict) or of requests (a response); 0: there is none."""
+    """Return the HTTP status in an error of botocore (a dict) or requests (a response). Return 0 if there is none."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         found = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -186,7 +192,7 @@ def _status(error: Any) -> int:
 
 
 def _said(chain: list[BaseException]) -> str:
-    """Return the innermost error message that has no URL and no object address."""
+    """Return the message of the innermost error whose message has no URL and no object address."""
     for one in reversed(chain):
         text = str(one).strip().split("\n")[0]
         if text and "://" not in text and " at 0x" not in text:

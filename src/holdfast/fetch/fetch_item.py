@@ -43,8 +43,10 @@ RATE_OVER_S = 5.0
 class ItemFetch:
     """Fetches one prerequisite.
 
-    `thing`: the prerequisite. `order`: the request it is part of. `tell`: receives progress messages. `ends`: the time
-    of the reactor's clock after which no new try begins.
+    `thing`: the prerequisite.
+    `order`: the request to which it belongs.
+    `tell`: called with progress messages.
+    `ends`: time on the reactor's clock after which no new try begins.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class ItemFetch:
         self._rates: list[tuple[float, int]] = []
 
     def run(self) -> bool:
-        """Fetch the prerequisite, report the result, and return whether it is complete."""
+        """Fetch the prerequisite and report the result. Return whether it is complete."""
         began = self._reactor.now()
         name = self._thing.name
         try:
@@ -207,12 +209,12 @@ class ItemFetch:
         )
 
     def _take(self, source: FetchSource, entry: Entry, path: Path, digest: hashlib._Hash | None) -> tuple[int, str]:
-        """Download one file, sync it to the disk, and return its size in bytes and its version."""
+        """Download one file and sync it to the disk. Return its size in bytes and its version."""
         had = _size(path)
         state = self._place.state()
         mark = (entry.mark if entry.path else state.mark) if had else ""
         if had and not mark and digest is None:
-            had = 0  # without a version or a checksum, the rest could be of another version
+            had = 0  # without version or checksum, the server may by now have another version, so start again
         opened = source.open(entry, had, mark)
         at = opened.at
         if opened.size is not None:

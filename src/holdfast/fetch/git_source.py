@@ -1,7 +1,7 @@
 """Fetches from a git repository with the git command: a branch, a tag or a commit, with the requested depth of history.
 
 git gets credentials through its environment, never as an argument, because every user of the machine may read
-arguments. git's output gives the progress and the cause of a failure; secrets are masked in messages.
+arguments. Progress and the causes of failures come from git's output. Secrets are masked in messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.model.phrases import Phrase
 _RECEIVED = re.compile(r"Receiving objects:\s+\d+% .*?, ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-#: Patterns of git's error messages and their meaning; the first match counts.
+#: Patterns of git's error messages, with their phrases. The first pattern that matches counts.
 _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"couldn't find remote ref|[Rr]emote branch \S+ not found|not our ref", Phrase.GIT_REF_NOT_FOUND),
     (r"unadvertised object|unknown revision|pathspec .* did not match|bad object", Phrase.GIT_REF_NOT_FOUND),
@@ -31,7 +31,7 @@ _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"unable to look up", Phrase.DNS_FAILED),
     (r"certificate|SSL|TLS|gnutls_handshake", Phrase.TLS_VERIFY_FAILED),
     (r"could not read (?:Username|Password)|terminal prompts disabled", Phrase.CREDENTIALS_MISSING),
-    # A git daemon prints this both for a missing and for an unexported repository; it knows no credentials.
+    # A git daemon knows no credentials. It prints this both for a missing and for an unexported repository.
     (r"access denied or repository not exported", Phrase.DOWNLOAD_NOT_FOUND),
     (r"Authentication failed|Permission denied \(|returned error: 40[137]", Phrase.DOWNLOAD_REFUSED),
     (r"access denied|HTTP Basic|Host key verification failed", Phrase.DOWNLOAD_REFUSED),
@@ -49,8 +49,9 @@ _WORDS: tuple[tuple[str, Phrase], ...] = (
 class Checkout:
     """Fetches one git repository.
 
-    `stall_s`: seconds without data after which git gives up. `most_bytes`: the size limit; None: no limit. `moved`:
-    called with the bytes received so far.
+    `stall_s`: how long git waits for data before it gives up, in seconds.
+    `most_bytes`: the size limit; None: no limit.
+    `moved`: called with the number of bytes received so far.
     """
 
     def __init__(self, uri: Uri, stall_s: float, most_bytes: int | None, moved: Callable[[int], None]) -> None:
@@ -63,7 +64,7 @@ class Checkout:
             self._secrets.append(_basic(uri))
 
     def fetch(self, into: Path) -> str:
-        """Clone into the new directory `into` and return the commit. Raises FetchError."""
+        """Clone the repository into the new directory `into`, and return the commit. Raises FetchError."""
         if shutil.which("git") is None:
             raise FetchError(
                 Phrase.CODE_NOT_FOUND,
@@ -92,7 +93,7 @@ class Checkout:
         except FetchError as trouble:
             if trouble.phrase is not Phrase.GIT_REF_NOT_FOUND or not re.fullmatch(r"[0-9a-f]{7,64}", ref):
                 raise
-            # A server may refuse to send a commit by its hash: then fetch all branches, which contain it.
+            # A server may refuse to send a commit by its hash. Then fetch all branches, because they contain it.
             self._git(into, "fetch", "--progress", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*")
             found = self._git(into, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").strip()
             if not _COMMIT.fullmatch(found):
@@ -103,7 +104,7 @@ class Checkout:
 
     def _git(self, into: Path, *words: str) -> str:
         command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", *words]
-        # stdout and stderr share one pipe: git cannot block on one while only the other is read.
+        # Stdout and stderr share one pipe, so that git cannot block on one while only the other is read.
         with subprocess.Popen(
             command, cwd=into, env=self._environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -152,7 +153,7 @@ class Checkout:
             if phrase is Phrase.GIT_REF_NOT_FOUND:
                 return FetchError(phrase, f"{shown}: the repository has no {self._uri.ref or 'HEAD'}: {said}")
             if phrase is Phrase.CREDENTIALS_MISSING and self._secrets:
-                phrase = Phrase.DOWNLOAD_REFUSED  # the server rejected the credentials it got
+                phrase = Phrase.DOWNLOAD_REFUSED  # the server rejected the credentials
             if phrase is Phrase.CREDENTIALS_MISSING:
                 return FetchError(
                     phrase,
@@ -172,7 +173,7 @@ class Checkout:
         env = {
             name: value
             for name, value in os.environ.items()
-            # holdfast itself may have been started inside another repository.
+            # A repository around holdfast itself must not affect git.
             if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
         }
         env |= {

@@ -1,4 +1,4 @@
-"""Copies from a path of this machine, which may be on a shared file system, to the prerequisite's place."""
+"""Copies a prerequisite from a path on this machine, which may be on a shared file system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.safe_files import opened
 
 
 class LocalSource:
-    """Copies a file, or a directory with everything in it."""
+    """Copies a file, or a directory with all its contents."""
 
     def __init__(self, uri: Uri) -> None:
         self._top = Path(uri.path).absolute()
@@ -59,8 +59,9 @@ class LocalSource:
                     raise FetchError(Phrase.DATA_NOT_FOUND, f"{path} is neither a file nor a directory")
 
     def _link(self, path: Path, relative: str) -> Entry:
-        """Return the entry for a symbolic link. A link that leads out of the tree is replaced by a copy of its target
-        file.
+        """Return the entry for a symbolic link.
+
+        A link that leads out of the tree is replaced by a copy of its target file.
         """
         target = os.readlink(path)  # noqa: PTH115 - the unchanged text of the link
         if not target.startswith("/") and within(relative, target):
@@ -114,7 +115,7 @@ class LocalSource:
 
 
 def within(relative: str, target: str) -> bool:
-    """Return whether a link at `relative` to `target` stays inside the tree."""
+    """Whether a link at `relative` to `target` stays inside the tree."""
     reached = os.path.normpath(os.path.join(os.path.dirname(relative), target))  # noqa: PTH118, PTH120 - text only
     return not (reached == ".." or reached.startswith(("../", "/")))
 

@@ -1,7 +1,7 @@
 """Fetches from an object store or HDFS through fsspec: one object, or all objects under a prefix or directory.
 
-It requests byte ranges, several at a time, so a partial file can be resumed and one stream does not limit the speed.
-The mark (the object's version) shows whether the store changed the object meanwhile.
+It requests several byte ranges at a time, so that a partial file can be resumed and one stream does not limit the
+speed. The mark is the object's version. A changed mark shows that the object has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.fetch.web_source import BUNDLES
 from holdfast.model.phrases import Phrase
 
 RANGE_BYTES = 8 << 20
-#: Ranges requested at the same time: 32 MiB of memory.
+#: Number of ranges requested at the same time. They take 32 MiB of memory.
 AHEAD = 4
 CONNECT_S = 15.0
 WEBHDFS_PORT = 9870
@@ -61,7 +61,7 @@ class StoreSource:
         if not found:
             raise FetchError(Phrase.DOWNLOAD_NOT_FOUND, f"the store has nothing under {shown}")
         for entry in found:
-            # A key may contain any characters, so it may not be a safe path.
+            # An object's key may contain any characters, so it may not be a safe path.
             if any(part in ("", ".", "..") for part in entry.path.split("/")) or "\0" in entry.path:
                 raise FetchError(Phrase.ARCHIVE_UNSAFE, f"{shown} has a key that is no path: {entry.path!r}")
         return found
@@ -124,7 +124,7 @@ def _bundle() -> str:
 
 def _s3(uri: Uri, stall_s: float) -> tuple[Any, str]:
     try:
-        from s3fs import S3FileSystem  # the extra `data` installs this package
+        from s3fs import S3FileSystem  # this package comes with the extra `data`
     except ImportError as error:
         raise _missing("s3://", error) from error
     options: dict[str, Any] = {}
@@ -151,7 +151,7 @@ def _s3(uri: Uri, stall_s: float) -> tuple[Any, str]:
         skip_instance_cache=True,
         **options,
     )
-    # `ItemFetch` retries, so the library must not.
+    # `ItemFetch` retries, so the library must not retry.
     fs.retries = 1
     parts = urlsplit(uri.url)
     return fs, f"{parts.netloc}{unquote(parts.path)}"
@@ -159,7 +159,7 @@ def _s3(uri: Uri, stall_s: float) -> tuple[Any, str]:
 
 def _hdfs(uri: Uri, stall_s: float) -> tuple[Any, str]:
     try:
-        from fsspec.implementations.webhdfs import WebHDFS  # the extra `data` installs this package
+        from fsspec.implementations.webhdfs import WebHDFS  # this package comes with the extra `data`
     except ImportError as error:
         raise _missing("hdfs://", error) from error
 
@@ -178,6 +178,6 @@ def _hdfs(uri: Uri, stall_s: float) -> tuple[Any, str]:
         session_verify=_bundle() or True,
         skip_instance_cache=True,
     )
-    # The file system's own requests have no time limit.
+    # The requests of this file system have no time limit of their own, so set one.
     fs.session.request = partial(fs.session.request, timeout=(CONNECT_S, stall_s))
     return fs, unquote(parts.path) or "/"

@@ -1,4 +1,4 @@
-"""Parses the URI of a prerequisite, and prints it without its password."""
+"""Parses the URI of a prerequisite, and formats it without its password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.model.runtime_plan import Prerequisite
 
 
 class UriKind(enum.StrEnum):
-    """The kind of source that fetches a URI."""
+    """The kind of source from which a URI is fetched."""
 
     LOCAL = "local"
     HTTP = "http"
@@ -46,26 +46,26 @@ _YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": 
 
 
 class Uri(Noun, frozen=True, kw_only=True):
-    """The parts of a URI. `url` has neither user nor password, nor the part after `#`."""
+    """The parts of a URI. `url` contains no user, no password, and no part after `#`."""
 
     kind: UriKind
     url: str
-    #: The URI as it may be printed: without user, password and the values of the query.
+    #: The URI in its printable form: without user, password and the values of the query.
     shown: str
     user: str = ""
     password: str = ""
-    #: Git only: a branch, a tag or a commit; empty: the repository's default branch.
+    #: For git: a branch, a tag or a commit. Empty means the repository's default branch.
     ref: str = ""
     options: dict[str, str] = {}
 
     @property
     def path(self) -> str:
-        """The path of a local URI."""
+        """Path in a local URI."""
         return unquote(urlsplit(self.url).path) if self.url.startswith("file:") else self.url
 
     @property
     def last(self) -> str:
-        """The last part of the URI's path: the name of the file or directory."""
+        """Last part of the URI's path: the name of the file or directory."""
         parts = [part for part in unquote(urlsplit(self.url).path).split("/") if part]
         return parts[-1] if parts else ""
 
@@ -74,7 +74,7 @@ class Uri(Noun, frozen=True, kw_only=True):
 
 
 def uri_of(thing: Prerequisite) -> Uri:
-    """Parse the prerequisite's URI. Raises BadUsage for a URI of an unknown kind; its message says what is expected."""
+    """Parse the prerequisite's URI. Raises BadUsage for a URI of an unknown kind, with the expected forms."""
     text = thing.uri.strip()
     where = f"prerequisite {thing.name}"
     if not text:
@@ -103,7 +103,7 @@ def uri_of(thing: Prerequisite) -> Uri:
 
 
 def _scp(text: str) -> Uri | None:
-    """Parse git's short form `git@host:group/project.git@REF`; None: the text has another form."""
+    """Parse git's short form `git@host:group/project.git@REF`. Return None if the text has another form."""
     bare = text.removeprefix("git+")
     if "://" in bare or not _SCP.fullmatch(bare):
         return None
@@ -112,9 +112,9 @@ def _scp(text: str) -> Uri | None:
 
 
 def _at_end(text: str) -> tuple[str, str, str]:
-    """Split off the `@REF` at the end of a path; return the rest, the `@` and the ref.
+    """Split off the `@REF` at the end of a path. Return the rest, the `@` and the ref.
 
-    An `@` before the path belongs to a user name.
+    An `@` before the path belongs to a user name, so it is not split off.
     """
     head, slash, tail = text.rpartition(".git")
     if slash and tail.startswith("@"):
@@ -159,7 +159,7 @@ def _parsed(text: str, where: str) -> Uri:
     netloc = place if kind is UriKind.S3 or port is None else f"{place}:{port}"
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if kind is UriKind.GIT and parts.scheme in ("ssh", "git+ssh") and user:
-        # ssh needs the user's name, which is not a secret.
+        # ssh needs the user's name in the URL. The name is not a secret.
         netloc, user = f"{user}@{netloc}", ""
     query = "" if kind in (UriKind.S3, UriKind.GIT) else parts.query
     url = urlunsplit((parts.scheme, netloc, path, query, ""))

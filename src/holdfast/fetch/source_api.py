@@ -1,4 +1,4 @@
-"""The interface of all sources: a version, a size, and the bytes from an offset on."""
+"""The interface of all sources. A source gives the version, the size, and the bytes from an offset on."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Protocol
 from holdfast.model.noun_base import Noun
 
 BLOCK = 1 << 20
-#: The largest number of entries in one tree.
+#: Limit of the entries in one tree.
 MOST_ENTRIES = 1_000_000
 
 
 class Entry(Noun, frozen=True, kw_only=True):
-    """One file, directory or link of a tree, or a prerequisite that is a single file."""
+    """One file, directory or link of a tree, or the single file of a prerequisite."""
 
-    #: Path relative to the tree, with `/`; empty: the prerequisite itself is a file.
+    #: Path relative to the tree, with `/`. Empty if the prerequisite itself is a file.
     path: str
     size: int | None = None
-    #: The version: different content has a different mark; empty: the source has no versions.
+    #: Version of the content: different content has a different mark. Empty if the source has no versions.
     mark: str = ""
-    #: The target of a symbolic link; empty: this is not a link.
+    #: Target of a symbolic link; empty if the entry is no link.
     link: str = ""
     is_dir: bool = False
     executable: bool = False
@@ -29,27 +29,29 @@ class Entry(Noun, frozen=True, kw_only=True):
 class Opened:
     """An open download.
 
-    `at`: offset of the first byte, 0 if the source cannot resume. `size`: bytes of the whole file; None: not known.
-    `mark`: the file's version. `blocks`: the bytes from `at` on.
+    `at`: offset of the first byte; 0 if the source cannot resume.
+    `size`: size of the whole file in bytes; None if unknown.
+    `mark`: version of the file.
+    `blocks`: yields the bytes from `at` on.
     """
 
     def __init__(self, at: int, size: int | None, mark: str, blocks: Iterator[bytes]) -> None:
         self.at = at
-        #: The size of the whole file in bytes; None: not known.
+        #: Size of the whole file in bytes; None if unknown.
         self.size = size
         self.mark = mark
         self.blocks = blocks
 
 
 class FetchSource(Protocol):
-    """The source of one prerequisite. Its methods raise FetchError."""
+    """The source of one prerequisite. All methods raise FetchError."""
 
     def entries(self) -> list[Entry]:
-        """Return the content: one entry with an empty path, or the entries of a tree."""
+        """Return the entries of the prerequisite. A single file is one entry with an empty path."""
         ...
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
-        """Open the entry from byte `offset` on; from byte 0 if its version is no longer `mark`."""
+        """Open the entry from byte `offset` on. If its version is no longer `mark`, open it from byte 0."""
         ...
 
     def close(self) -> None: ...

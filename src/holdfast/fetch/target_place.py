@@ -1,9 +1,9 @@
-"""Puts a prerequisite in its place: complete or not at all, once for all processes of the machine.
+"""Puts a prerequisite into its place, completely or not at all, and once for all processes of the machine.
 
 Beside NAME there are `.NAME.holdfast-lock` (locked during a fetch), `.NAME.holdfast-part/` (the bytes so far and their
 version) and `.NAME.holdfast.json` (the record of what NAME contains). The order of the last steps makes a crash safe:
-the record is on the disk before the rename, and NAME counts only with its record. If the process is killed at any
-moment, the next process continues from the partial fetch, or treats the files as missing.
+the record is on the disk before the rename, and NAME counts only if its record exists. If a process is killed at any
+moment, the next process continues the partial fetch, or treats the files as missing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 MOST_RECORD_BYTES = 1 << 16
-#: The task may run as another user, who must be able to read the fetched files.
+#: Mode of fetched files. The task may run as another user, who must be able to read them.
 READABLE = 0o644
 
 
 class Record(Noun, frozen=True, kw_only=True):
-    """The record of a complete place: what it contains."""
+    """The contents of a complete place, as stored beside it."""
 
     key: str
     shown: str
@@ -51,13 +51,16 @@ class PartialFetch(Noun, frozen=True, kw_only=True):
 
 
 def key_of(thing: Prerequisite, uri: Uri) -> str:
-    """Return a key that is equal for equal content: a hash of the checksum if there is one, else of the whole URI."""
+    """Return a key that is equal for equal content.
+
+    It is a hash of the checksum, or of the whole URI without a checksum.
+    """
     same = thing.sha256.lower() or "\n".join((uri.url, uri.ref, *(f"{k}={v}" for k, v in sorted(uri.options.items()))))
     return hashlib.sha256(f"{same}\n{thing.extract}".encode()).hexdigest()
 
 
 class TargetPlace:
-    """The place of one prerequisite. `into`: the final path. `key`: identifies the content, see `key_of`."""
+    """The place of one prerequisite. `into`: its final path. `key`: identifies its content, see `key_of`."""
 
     def __init__(self, into: Path, key: str) -> None:
         if not into.name or into.name in (".", ".."):
@@ -69,13 +72,13 @@ class TargetPlace:
         self.record = self._beside / f".{into.name}.holdfast.json"
         self._lock = self._beside / f".{into.name}.holdfast-lock"
         self._state = self.part / "state.json"
-        #: The file or directory that is being fetched, inside the part.
+        #: The incomplete file or directory, inside the directory for partial data.
         self.data = self.part / "data"
 
     # ------------------------------------------------------------------------------------------ what is there
 
     def whole(self) -> Record | None:
-        """Return the place's record if the place is complete and has the content of `key`; else None."""
+        """Return the record if the place is complete and has the content of `key`. Otherwise return None."""
         found = self._recorded()
         if found is None or found.key != self.key:
             return None
@@ -96,10 +99,10 @@ class TargetPlace:
 
     @contextmanager
     def held(self, who: str, waits: Callable[[str], None]) -> Iterator[None]:
-        """Hold the lock of this place: no other process fetches here meanwhile.
+        """Hold the lock of this place, so that no other process fetches into it.
 
-        `who` names this process to others that wait. If another process has the lock, `waits` is called with that
-        process's name first.
+        `who`: name of this process, for other processes that wait.
+        `waits`: if another process has the lock, called with the name of that process before the wait.
         """
         with writing(self._beside):
             self._beside.mkdir(parents=True, exist_ok=True)
@@ -120,8 +123,9 @@ class TargetPlace:
     # ------------------------------------------------------------------------------------------ while it comes
 
     def prepare(self) -> None:
-        """Make the directory for partial data, and empty it if it belongs to another prerequisite. The caller holds the
-        lock.
+        """Create the directory for partial data. Empty it if its data belong to another prerequisite.
+
+        The caller holds the lock.
         """
         recorded = self._recorded()
         if recorded is None and os.path.lexists(self.into):
@@ -144,7 +148,7 @@ class TargetPlace:
             return PartialFetch(key="")
 
     def note(self, mark: str, size: int | None) -> None:
-        """Record the version (`mark`) of the partial data, and the prerequisite's full size in bytes."""
+        """Record version (`mark`) and full size (`size`, in bytes) of the prerequisite, to resume the fetch later."""
         with writing(self._state):
             replace_file(self._state, encode(PartialFetch(key=self.key, mark=mark, bytes=size)), READABLE)
 
@@ -156,7 +160,7 @@ class TargetPlace:
         self.note("", None)
 
     def tidy(self) -> None:
-        """Remove all traces of the fetch if no byte arrived."""
+        """If no byte has arrived, remove the directory for partial data."""
         if not self.data.exists():
             shutil.rmtree(self.part, ignore_errors=True)
 
@@ -178,7 +182,7 @@ class TargetPlace:
     # ------------------------------------------------------------------------------------------ its end
 
     def commit(self, what: Path, record: Record) -> None:
-        """Move `what`, which is complete and on the disk, to its final place."""
+        """Move `what` to its final place. `what` must be complete and on the disk."""
         with writing(self.into):
             self.record.unlink(missing_ok=True)
             if os.path.lexists(self.into):
@@ -205,7 +209,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(top: Path) -> int:
-    """Flush all files and directories under `top` to the disk; return their size in bytes."""
+    """Flush all files and directories under `top` to the disk. Return their total size in bytes."""
     total = 0
     for folder, _, names in os.walk(top):
         for name in names:

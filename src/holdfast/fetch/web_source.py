@@ -1,7 +1,7 @@
-"""Fetches a file from a web server, and resumes with a range request if the server supports it.
+"""Fetches a file from a web server, and resumes with a range request if the server supports that.
 
-It uses Python's own HTTP client: a file needs the server's exact status, range, validator and length, and this client
-honours the proxy variables. Credentials go to the host in the URI, but not to the target of a redirect.
+The fetch depends on the server's exact status, range, validator and length. So it uses Python's own HTTP client, which
+also respects the proxy variables. Credentials are sent to the host in the URI, but not to the target of a redirect.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from holdfast.fetch.source_api import BLOCK, Entry, Opened
 from holdfast.model.phrases import Phrase
 from holdfast.version import __version__
 
-#: Variables that name a file of certificate authorities; the authorities of all these files are trusted.
+#: Variables that may name a file of certificate authorities. The authorities in all these files are trusted.
 BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 _SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 MOST_WAIT_S = 300.0
 
 
 def trusted() -> ssl.SSLContext:
-    """Return a TLS context that trusts the system's authorities and those named by the variables of BUNDLES."""
+    """Return a TLS context that trusts the system's authorities and those from the variables in BUNDLES."""
     context = ssl.create_default_context()
     if not context.get_ca_certs() and not os.environ.get("SSL_CERT_DIR"):
-        # A bundled Python looks for the authorities at the paths of the machine that built it.
+        # A bundled Python searches for authorities at the paths of the machine on which it was built.
         for path in _SYSTEM:
             if Path(path).is_file():
                 context.load_verify_locations(cafile=path)
@@ -54,7 +54,7 @@ def trusted() -> ssl.SSLContext:
 
 
 class WebSource:
-    """One file of a web server. `stall_s`: seconds without a byte after which the server has failed."""
+    """One file on a web server. `stall_s`: how long the server may send nothing before the fetch fails, in seconds."""
 
     def __init__(self, uri: Uri, stall_s: float) -> None:
         self._uri = uri
@@ -63,17 +63,17 @@ class WebSource:
         self._opener: urllib.request.OpenerDirector | None = None
 
     def entries(self) -> list[Entry]:
-        # No HEAD request first: some servers refuse it or answer it differently.
+        # Send no HEAD request before, because some servers refuse it or answer it differently.
         return [Entry(path="")]
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
         self.close()
         shown = self._uri.shown
         with reaching(shown):
-            # Quote the address, because urllib would send a quotation mark or another invalid character unchanged.
+            # Quote the address, because urllib sends invalid characters such as a quotation mark unchanged.
             request = urllib.request.Request(quote(self._uri.url, safe="%/:=&?~#+!$,;'@()*[]"))
             request.add_header("User-Agent", f"holdfast/{__version__}")
-            # Request the bytes as they are stored, not compressed for the transfer.
+            # Request the bytes as stored, without compression.
             request.add_header("Accept-Encoding", "identity")
             request.add_header("Accept", "*/*")
             if (login := self._login()) is not None:
@@ -94,7 +94,7 @@ class WebSource:
         self._response = response
         at = _began(response) if response.status == 206 else 0
         if at not in (0, offset):
-            return self.open(entry, 0, "")  # the server sent another range than the request's
+            return self.open(entry, 0, "")  # the server sent another range than requested
         length = response.headers.get("Content-Length", "")
         size = at + int(length) if length.isdigit() and not response.chunked else None
         return Opened(at, size, _mark(response), self._blocks(response, size - at if size is not None else None))
@@ -103,7 +103,8 @@ class WebSource:
         shown, got = self._uri.shown, 0
         while True:
             with reaching(shown):
-                # `read1` returns what has arrived: after a broken connection the received bytes are counted.
+                # `read1` returns the data that have arrived, so that no received byte is lost when the connection
+                # breaks.
                 block = response.read1(BLOCK)
             if not block:
                 break
@@ -132,12 +133,12 @@ class WebSource:
             try:
                 self._response.close()
             except (OSError, HTTPException):
-                pass  # the connection is broken already
+                pass  # the connection is already broken
             self._response = None
 
 
 def _mark(response: HTTPResponse) -> str:
-    """Return the If-Range value of a later request for the rest: a strong ETag, else the date of the last change."""
+    """Return the value for a later If-Range header: a strong ETag, or else the date of the last change."""
     tag = response.headers.get("ETag", "")
     if tag.startswith('"'):
         return str(tag)
@@ -147,12 +148,12 @@ def _mark(response: HTTPResponse) -> str:
 
 
 def _began(response: HTTPResponse) -> int:
-    """Return the offset of the first byte in a 206 response; -1: the response does not name it."""
+    """Return the offset of the first byte in a 206 response. Return -1 if the response does not tell it."""
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     begin = rest.partition("-")[0]
     return int(begin) if unit.lower() == "bytes" and begin.isdigit() else -1
 
 
 def _wait(text: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; a date is ignored."""
+    """Return the seconds in a Retry-After header. Return None for a date."""
     return min(float(text), MOST_WAIT_S) if text and text.strip().isdigit() else None

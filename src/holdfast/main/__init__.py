@@ -1,1 +1,1 @@
-"""Wires a launch, an owner and nodes together: single- and multi-node runs, their guards, agents and containers."""
+"""Connects a launch, an owner and nodes: runs on one or several machines, with their guards, agents and containers."""

@@ -1,4 +1,4 @@
-"""The program that a platform starts on a node: it reads its order and joins, as one node, a job started elsewhere."""
+"""The program that a platform starts on a node. It reads its settings and joins a job that was started elsewhere."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from holdfast.launch.launch_spec import MultiNodeRunner, Render
 
 MOST_ORDER_BYTES = 8 << 20
-#: Passed instead of the guard's descriptor: this process becomes the guard of its node.
+#: Value in place of the guard's descriptor: this process itself becomes its node's guard.
 ITSELF = -1
 
 
 def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
-    """Read the order and run this node's part of the job; return the exit status."""
+    """Read the agent's settings and run this node's part of the job. Return the exit status."""
     platform = platform_of_agent(os.environ)
     if platform is not None:
         joining = platform.agent_join()
@@ -44,12 +44,12 @@ def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
         options = options_there(order)
         joining = replace(read, labels=platform.joining(options))
     joining = replace(joining, key_from=platform.key_from, owner_wait_s=platform.owner_wait_s)
-    # ssh exits with 255 when its connection breaks, so the agent never does.
+    # ssh exits with 255 when its connection breaks, so the agent must not exit with 255.
     return min(start(options, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
 
 
 def _enter(directory: str) -> None:
-    """Change to the job's directory. Some platforms start a task elsewhere if the directory is missing."""
+    """Change to the job's directory. If it is missing, some platforms have started this task in another directory."""
     try:
         os.chdir(directory)
     except OSError as error:
@@ -62,7 +62,10 @@ def _enter(directory: str) -> None:
 
 
 def _read_order() -> AgentJoin | None:
-    """Read the order and wait until this host has no other agent of the run. None: the connection ended first."""
+    """Read the agent's settings, and wait until no other agent of this run is on this host.
+
+    Return None if the agent's connection ends before.
+    """
     starter_fd = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -98,14 +101,14 @@ def _read_order() -> AgentJoin | None:
     return AgentJoin(order=order, address=_answering(order), starter_fd=starter_fd, place=place)
 
 
-#: Sockets whose abstract addresses mark this agent as alive; they stay open as long as any process of the agent lives.
+#: Sockets whose abstract addresses show that this agent is alive. They stay open while any process of the agent lives.
 _held: list[socket.socket] = []
 
 
 def _alone(place: str, starter_fd: int) -> bool:
-    """Wait until the previous agent with the same `place` has ended; it can outlive its connection.
+    """Wait until the previous agent with the same `place` has ended, because it may outlive its connection.
 
-    Return False if this agent's own connection ended first.
+    Return False if this agent's own connection ends before.
     """
     name = f"\0holdfast-agent-{os.getuid()}-{place}"
     while True:
@@ -122,15 +125,15 @@ def _alone(place: str, starter_fd: int) -> bool:
             try:
                 other.connect(name)
             except OSError:
-                continue  # the other agent has just ended, so try to bind again
+                continue  # the other agent has just ended, so try again to bind the address
             ready, _, _ = select.select([other.fileno(), starter_fd], [], [])
             if starter_fd in ready:
                 return False
 
 
 def _answering(order: AgentOrder) -> str:
-    """Return the first address of the owner that answers from this host."""
+    """Return the first of the owner's addresses at which it answers from this host."""
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    # Try first the address from which this ssh session came: it reaches the machine of the command.
+    # Try first the client address of this ssh session. It belongs to the machine where the user typed the command.
     seen = (client,) if client and not order.typed_address else ()
     return answering((*seen, *order.addresses), order.port)

@@ -1,4 +1,4 @@
-"""Prepares a job's directory before the job starts, or refuses with one message that says why."""
+"""Prepares a job's directory before the start, or refuses the job with a message that gives the reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def job_directory_for(launch: LaunchSpec, now: float) -> JobPlace:
     if spec.platform is not None and (platform := platform_here(os.environ)) is not None:
         run = platform.restarts(os.environ)
         if run:
-            from holdfast.platforms.job_takeover import place_of_before  # imported late: few jobs are started again
+            from holdfast.platforms.job_takeover import place_of_before  # few jobs are restarted by their platform
 
             before, why = place_of_before(launch, run)
             if before is not None:
@@ -38,7 +38,7 @@ def job_directory_for(launch: LaunchSpec, now: float) -> JobPlace:
 
 
 def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
-    """Raise BadUsage if `work` on `place` times out: the file system's server is gone or the mount is frozen."""
+    """Raise BadUsage if `work` on `place` times out, because the file system does not answer."""
     try:
         within(work)
     except OSError as error:
@@ -47,7 +47,7 @@ def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
                 f"{option} {place}: no answer within {WITHIN_S:g} s; a directory of a mount that answers was expected",
                 hint=f"timeout 5 ls {place}; grep -w nfs4 /proc/mounts",
             ) from None
-        # The code that uses the place reports every other error.
+        # Ignore other errors: the code that uses the place reports them.
 
 
 def _try_out(directory: Path) -> None:
@@ -58,7 +58,7 @@ def _try_out(directory: Path) -> None:
 
 
 def refuse(error: HoldfastError) -> int:
-    """Print the message on stderr (no console is open yet) and return the error's exit status."""
+    """Print the message on stderr, because no console is open yet. Return the error's exit status."""
     os.write(2, "\n".join((*own_lines(str(error), again=""), "")).encode())
     refused(os.environ, error.exit_status, error.message, f"try: {error.hint}" if error.hint else "")
     return error.exit_status

@@ -1,4 +1,4 @@
-"""Closes jobs that lost their owner: it ends their processes, explains their end, and writes their reports."""
+"""Closes jobs that have lost their owner: ends their processes, explains their end, and writes their reports."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.record.state_directory import home_of
 
 
 class LostJobs:
-    """The steps that close a lost job. Most processes of holdfast never need them."""
+    """Closes lost jobs. Most processes of holdfast never import this."""
 
     def end_left(self, job_id: str) -> frozenset[int]:
-        """Kill the processes that survive in the control groups of a lost job; return their ids."""
+        """Kill the processes in a lost job's control groups. Return the ids of these processes."""
         return cgroups.end_left(job_id)
 
     def explain(self, lost: LostOwner) -> ExitReport:
@@ -27,11 +27,12 @@ class LostJobs:
         return explain_lost_owner(lost)
 
     def close(self, pid: int, number: int, *, out_of_memory: bool) -> int | None:
-        """Close the job of the supervisor `pid`, which the signal `number` killed; return the final code if there is
-        one.
+        """Close the job of a supervisor that was killed. Return the final code, or None if there is none.
 
-        `out_of_memory`: the kernel has killed a process of this control group since the run began. The counter names no
-        process; the supervisor is assumed, because it was the largest.
+        `pid`: process id of the supervisor.
+        `number`: number of the signal that killed it.
+        `out_of_memory`: whether the kernel has killed a process of this control group since the run began. The kernel's
+            counter names no process, so the supervisor, the largest process, is assumed.
         """
         kill = _memory_kill() if out_of_memory else None
         ending = OwnerEnd(pid=pid, signal=number, at=time.time(), memory_kill=kill)
@@ -42,6 +43,6 @@ class LostJobs:
 
 
 def _memory_kill() -> MemoryKill | None:
-    """Return the memory kill of this process's control group, with the group whose limit caused it."""
+    """Return the memory kill that this process's control group has counted, with the group whose limit caused it."""
     found = MemoryWatch(cgroups.ControlGroups.make("").container, marked=False).kills({}, 0.0)
     return found[0] if found else None

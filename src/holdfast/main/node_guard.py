@@ -1,8 +1,8 @@
-"""The guard of one node of a multi-node job: it starts the node's owner and agent, and restarts them when they die.
+"""The guard of one node of a multi-node job. It starts the node's owner and agent, and restarts them when they die.
 
-On the owner's node the guard holds three things that each owner inherits, so that they survive an owner's death:
-the listening socket, the job's directory with its lock, and the clock that dates the journal. So the lock stays
-held as long as the guard lives, and `holdfast jobs` sees that.
+On the owner's node the guard holds three things that each owner inherits, so that they survive an owner's death: the
+listening socket, the job's directory with its lock, and the clock that dates the journal. The lock stays held while the
+guard lives, and tells `holdfast jobs` that the job is alive.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 AGENT = "holdfast-agent"
-#: Signals that the guard passes to the agent. The other signals ask for the end of the job.
+#: Signals that the guard passes on to the agent. Other signals request the end of the job.
 OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
 def take_part(launch: LaunchSpec) -> int:
-    """Run this node's part of the job and return the job's final code. This process becomes the node's guard."""
+    """Run this node's part of the job, with this process as the node's guard. Return the job's final code."""
     assert launch.nodes is not None, "a job over many nodes"
     name_process("holdfast-guard")
     timed = replace(launch.spec, timers=timers_for(launch.spec))
@@ -51,35 +51,36 @@ def take_part(launch: LaunchSpec) -> int:
 
 
 class _Node:
-    """The guard's state for one node."""
+    """The state of a node's guard."""
 
     def __init__(self, launch: LaunchSpec, order: NodesOrder, clock: Clock) -> None:
         self._launch = launch
         self._order = order
         self._clock = clock
         self._agent_id = order.agent or os.urandom(8).hex()
-        #: Agents of this node are numbered upwards from this time, so a number is never reused, even after a reboot.
+        #: Agents of this node are numbered upwards from this time in milliseconds, so that no number is used twice,
+        #: even after a reboot.
         self._born_ms = int(clock.now() * 1000)
         self._listener: socket.socket | None = None
         self._place: JobPlace | None = None
         self._memory: MemoryWatch | None = None
-        #: The memory kill that ended the previous agent, if there was one.
+        #: The memory kill that ended the previous agent, if any.
         self._memory_kill: MemoryKill | None = None
 
     def guard(self) -> int:
-        """Guard the node until its part is over; return the exit status."""
+        """Guard the node until its part of the job has ended. Return the exit status."""
         self._listener = owner_socket(self._order)
         if self._listener is not None:
             if (over := self._taken_over()) is not None:
                 return over
             self._place = self._place or job_directory_for(self._launch, self._clock.now())
-        # Children are forked. Import the owner's modules now too, so that a restarted one finds them in memory.
+        # Children are forked. Import the owner's modules before, so that a restarted owner has them in memory.
         if self._listener:
             for name in ("holdfast.owner.nodes.owner_process", "sqlite3"):
                 importlib.import_module(name)
         gc.collect()
-        gc.freeze()  # existing objects are never collected, so children share their pages
-        # nohup ignores SIGHUP, and the guard then ignores it too.
+        gc.freeze()  # the collector then never touches existing objects, so children share their pages
+        # nohup makes this process ignore SIGHUP. Then the guard must ignore SIGHUP too.
         nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         heard = {*PASSED_ON, signal.SIGWINCH} - ({signal.SIGHUP} if nohup else set())
         signal.pthread_sigmask(signal.SIG_BLOCK, {*heard, signal.SIGCHLD})
@@ -98,7 +99,7 @@ class _Node:
         return status
 
     def _taken_over(self) -> int | None:
-        """Take over the job from an owner that ran on another machine; return the status if the job is already over."""
+        """Take over the job from an owner on another machine. Return the exit status if the job has already ended."""
         platform = platform_here(os.environ)
         if platform is None:
             return None
@@ -121,8 +122,9 @@ class _Node:
         return wards
 
     def _killed(self, name: str, number: int) -> str:
-        """Describe the memory kill behind a child's SIGKILL, or return "". The counters do not say which process was
-        killed.
+        """Describe the memory kill that explains a child's SIGKILL, or return "".
+
+        The kernel's counters do not tell which process was killed.
         """
         kills = self._memory.kills({}, 0.0) if self._memory is not None and number == signal.SIGKILL else ()
         if self._memory is not None:
@@ -132,7 +134,7 @@ class _Node:
         return kill_words(kills[0]) if kills else ""
 
     def _owner(self, birth: ChildContext) -> int:
-        from holdfast.owner.nodes.owner_process import run_owner  # imported late: only one node has an owner
+        from holdfast.owner.nodes.owner_process import run_owner  # only one node has an owner
 
         assert self._listener is not None and self._place is not None, "this is the owner's node"
         return run_owner(
@@ -146,7 +148,7 @@ class _Node:
             self._listener.close()
         if self._place is not None:
             home = self._place
-            # A held lock means that the guard or an owner lives, so the agent must not keep it.
+            # The lock must be held only while the guard or an owner lives, so the agent releases it.
             home.lock.release()
         return serve(
             self._launch,

@@ -1,4 +1,4 @@
-"""Decides whether a job runs on this machine or on many: by options, by the platform or by an agent's order."""
+"""Decides whether a job runs on this machine or on several, from options, the platform or an agent's settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def job_here(options: RunOptions, settings: Settings, python: str, over_many: bool) -> JobFile:
-    """Build the job from the command line and the platform around this process. Raises `BadUsage`."""
+    """Build the job from the command line and the platform of this process. Raises `BadUsage`."""
     platform = platform_around(os.environ)
     place = RunPlace(
         images=runs_images(os.environ),
@@ -46,10 +46,11 @@ def over_machines(
     joining: AgentJoin | None,
     guard_fd: int | None,
 ) -> tuple[JobFile, MultiNodeJob | None, str]:
-    """Return the job, its multi-node plan or None, and a note that explains why it stays on this machine.
+    """Return the job, its multi-node plan or None, and a note that explains why the job stays on this machine.
 
-    `job_of` builds the job, for many nodes (True) or for one. `guard_fd` is negative in the guard itself. A process
-    under a guard first checks each listed host, and hands the job back to the guard before anything starts.
+    `job_of`: builds the job; True means for several nodes.
+    `guard_fd`: negative in the guard itself. A process below a guard first checks each listed host, then hands the job
+        back to the guard before anything starts.
     """
     if joining is not None:
         many = joining.launched(options, settings, job_of(True))
@@ -64,11 +65,11 @@ def over_machines(
             return over.job, over, ""
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not SettingSource.OPTION:
-        spares = 0  # spares in a settings file do not make a one-node job multi-node
+        spares = 0  # the number of spares in a settings file alone does not make a job multi-node
     staying = alone(options, nodes, spares)
     if nodes[1] + spares == 1 or staying:
         return job_of(False), None, staying
-    from holdfast.launch import multi_node  # imported late: few jobs have many nodes
+    from holdfast.launch import multi_node  # few jobs have several nodes
 
     multi_node.readable_again(options)
     many = multi_node.over_nodes(options, settings, job_of(True), home, nodes)

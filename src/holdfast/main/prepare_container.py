@@ -1,7 +1,7 @@
-"""`holdfast prepare`: one container, which has holdfast, writes all files that a task's container needs to start.
+"""Implements `holdfast prepare`: a container that has holdfast writes all files that a task's container needs.
 
-It writes the runtime first and the job file after it. A container that starts before `prepare` has ended may find
-no job.
+It writes the runtime first and the job file after it. A container that starts before `prepare` has ended may find no
+job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.runtime.name_expansion import secret_variable
 from holdfast.safe_files import replace_file
 
 EXCHANGE = Path("/usr/local/pai")
-#: The job file of the task's container, in the exchange directory.
+#: Name of the job file for the task's container, in the exchange directory.
 JOB = "job.yaml"
 
 
@@ -34,11 +34,13 @@ def prepare(
 ) -> InstalledTree:
     """Write the runtime and the job file into `into`, and fetch the job's prerequisites.
 
-    It is safe to repeat. It checks the job file before it writes anything. Raises HoldfastError.
+    The call may be repeated. It checks the job file before it writes anything. Raises HoldfastError.
 
-    `into`: the exchange directory. `job`: the job file, or None. `tree`: the installed tree to copy, or None to
-    find one. `say` prints a message. `draw` redraws one terminal line of `width` columns, or is None without a
-    terminal.
+    `into`: path of the exchange directory.
+    `job`: path of the job file, or None.
+    `tree`: path of the tree to copy, or None to search for one.
+    `say`: prints a message.
+    `draw`: redraws a terminal line of `width` columns; None without a terminal.
     """
     if not into.is_absolute():
         into = into.absolute()
@@ -50,7 +52,7 @@ def prepare(
     if job is not None and text is not None:
         _lay_job(job, text, into / JOB)
         if things := found.spec.runtime.prerequisites:
-            # The secrets are looked up only if an address uses one.
+            # Read the secrets only if some address uses one.
             asks = any("$secrets." in thing.uri for thing in things)
             secrets = parsed(job, text, here=True).secrets if asks else {}
             given = {secret_variable(name): value for name, value in secrets.items()}
@@ -62,7 +64,7 @@ def prepare(
 
 
 def _lay_job(job: Path, text: bytes, to: Path) -> None:
-    """Copy the job file to `to`; everyone who may read the job file may read the copy."""
+    """Copy the job file to `to`. Users who may read the job file may also read the copy."""
     try:
         mode = 0o600 | stat.S_IMODE(job.stat().st_mode) & 0o044
         if to.is_file() and to.read_bytes() == text and stat.S_IMODE(to.stat().st_mode) == mode:

@@ -1,4 +1,4 @@
-"""Turns the words after `holdfast run` into a launch; it finds every mistake before anything starts."""
+"""Turns the words after `holdfast run` into a launch. Every mistake is found before anything starts."""
 
 from __future__ import annotations
 
@@ -66,11 +66,12 @@ def start(
     over_nodes: MultiNodeRunner,
     joining: AgentJoin | None = None,
 ) -> int:
-    """Run the command that the user typed; return the job's final code.
+    """Run the command that the user typed. Return the job's final code.
 
-    `guard_fd`: becomes readable when the guard dies; None makes a new guard. `render` formats the final report as
-    text. `over_nodes` runs a job on several machines. `joining`: the order, if a starter started this process for a
-    job typed elsewhere.
+    `guard_fd`: descriptor that becomes readable when the guard dies; None: create a guard.
+    `render`: formats the final report as text.
+    `over_nodes`: runs a job on several machines.
+    `joining`: the agent's settings, if a starter started this process for a job that was typed elsewhere.
     """
     options = with_variables(options, os.environ)
     where = home_of(os.environ)
@@ -79,11 +80,11 @@ def start(
         use_utc()
     options, notes = _with_accelerate(options, settings) if joining is None else (options, ())
     if options.log_line_prefix_template is not None:
-        os.environ[TEMPLATE_VARIABLE] = options.log_line_prefix_template  # for the agents of other nodes too
+        os.environ[TEMPLATE_VARIABLE] = options.log_line_prefix_template  # agents on other nodes inherit the variable
     launch = _launch(options, settings, where, render, joining, guard_fd, notes)
     if launch.nodes is not None:
         if guard_fd is not None and guard_fd >= 0:
-            raise HandBack  # the guard itself runs this node's part of a job over many nodes
+            raise HandBack  # a job on several nodes runs in the guard itself
         return over_nodes(launch)
     if guard_fd is not None:
         return run(launch, guard_fd)
@@ -91,8 +92,10 @@ def start(
 
 
 def _with_accelerate(options: RunOptions, settings: Settings) -> tuple[RunOptions, tuple[str, ...]]:
-    """Return the options with those of accelerate's config, and a note; its variables go into this process's
-    environment, as in `accelerate launch`, and from there to the workers of all machines.
+    """Return the options completed from accelerate's config file, and a note.
+
+    As in `accelerate launch`, the config's variables are set in this process's environment. From there the workers on
+    all machines inherit them.
     """
     file = settings.text("accelerate-config")
     if not file or (
@@ -104,7 +107,7 @@ def _with_accelerate(options: RunOptions, settings: Settings) -> tuple[RunOption
             f"--accelerate-config {file} with --{'job' if options.job else 'command-from'}: expected a script",
             hint=f"holdfast run --accelerate-config {file} train.py",
         )
-    from holdfast.launch.accelerate_config import accelerate_config  # imported late: few runs have one
+    from holdfast.launch.accelerate_config import accelerate_config  # few runs have such a config file
 
     config = accelerate_config(Path(file), settings.origin("accelerate-config"))
     os.environ.update(config.environment)
@@ -121,7 +124,7 @@ def _launch(
     guard_fd: int | None,
     notes: tuple[str, ...],
 ) -> Any:
-    """Build the launch. Every mistake is found here, before anything starts."""
+    """Build the launch. Every mistake is found before anything starts."""
     python = workers_python(options, settings, warm=bool(settings.flag("warm")))
     job_of = partial(job_here, options, settings, python.path)
     job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
@@ -131,7 +134,7 @@ def _launch(
         must_fit(spec, options.job or "")
     environment = dict(os.environ)
     if options.job or options.command_from:
-        # Imported late: a script's command contains no secrets and no names.
+        # A script's command needs no such import, because it contains no secrets and no names.
         from holdfast.launch.name_validation import checked_environment
 
         where_from = f"job file {options.job}" if options.job else options.command_from or ""
@@ -145,13 +148,13 @@ def _launch(
     gloo_note = _gloo_interface(environment, many) if many is not None else ()
     words_before_image: tuple[str, ...] = ()
     if options.job and (runtime := settings.text("image-runtime") or "none") != "none":
-        from holdfast.launch.image_runtime import image_words  # imported late: few jobs have an image here
+        from holdfast.launch.image_runtime import image_words  # few jobs have an image
 
         origin = settings.origin("image-runtime")
         words_before_image = image_words(runtime, origin, spec, environment, Path.cwd(), where)
     if options.job or options.command_from:
         environment.setdefault("PYTHONUNBUFFERED", "1")
-    # Every stream is teed unless it is redirected; as in torchrun, the user's own `--tee` wins over a redirect.
+    # Every stream is teed unless it is redirected. As in torchrun, the user's own `--tee` overrides a redirect.
     tee = settings.text("tee") if settings.source("tee") is not SettingSource.DEFAULT else "0"
     log_dir = settings.text("log-dir")
     notices = notice_plan(settings, job, environment)
@@ -210,9 +213,10 @@ def _launch(
 
 
 def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
-    """Return the launch fields for a run in a container: the files from which the container engine reads the end.
+    """Return the fields of a launch for a run in a container: the files in which the container engine finds the result.
 
-    `own`: True if neither a worker nor another machine started this run, so the environment describes this process.
+    `own`: whether the environment describes this process, because neither a worker nor another machine started this
+        run.
     """
     log, status, ends = (settings.text(name) for name in ("termination-log", "container-status", "exit-status"))
     if ends not in ("holdfast", "user"):
@@ -225,7 +229,7 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
     if outer and (own or settings.source("outer") is not SettingSource.ENVIRONMENT):
         found["outer"] = outer_of(outer, settings.origin("outer"))
     if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not SettingSource.OPTION:
-        log = None  # a run inside a worker leaves the container's message alone
+        log = None  # a run inside a worker must not write the container's message
     elif not log and "HOLDFAST_POD" in os.environ:
         log = TERMINATION_LOG if Path(TERMINATION_LOG).is_file() else None
     return found | {
@@ -235,20 +239,22 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
 
 
 def _unused_settings(home: Path) -> tuple[str, ...]:
-    """Return a warning if another user could have written the machine's settings file. `claim` warns about the home's
-    file.
+    """Return a warning if another user could have written the machine's settings file.
+
+    `claim` warns about the file in the state directory.
     """
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
 
-#: Upper bounds of the files that a supervisor has open: for itself, per worker (pipes, logs, times, pidfd), per node
-#: (socket, ssh).
+#: Upper bounds of the number of files that a supervisor has open: for itself, per worker (pipes, logs, times, pidfd),
+#: and per node (socket, ssh).
 _FILES, _FILES_A_WORKER, _FILES_A_NODE = 40, 8, 2
 
 
 def _room_for_files(workers: int, nodes: int) -> None:
-    """Raise the soft limit of open files as far as this gang needs. Raises BadUsage if the hard limit is too low for
-    that, before a rank fails because of it.
+    """Raise the soft limit of open files as far as this gang needs.
+
+    Raises BadUsage if the hard limit is too low, before a rank fails because of it.
     """
     needed = _FILES + _FILES_A_WORKER * workers + _FILES_A_NODE * nodes
     allowed = make_room(needed)
@@ -261,7 +267,7 @@ def _room_for_files(workers: int, nodes: int) -> None:
         )
 
 
-#: Example file names for the hints of these options.
+#: Example file names for hints about these options.
 _NAMES = {
     "--metrics-file": "holdfast.prom",
     "--summary": "summary.md",
@@ -271,9 +277,10 @@ _NAMES = {
 
 
 def _new_file(option: str, text: str | None, *, appends: bool = False) -> Path | None:
-    """Return the absolute path of an option's output file. Raises BadUsage now if it cannot be written.
+    """Return the absolute path of an option's output file. Raises BadUsage if the file cannot be written.
 
-    `appends`: text is added to a file that is there; otherwise a new file takes its place, which the directory allows.
+    `appends`: text will be appended to an existing file. Otherwise a new file replaces it, so the directory must be
+        writable.
     """
     if not text:
         return None
@@ -292,8 +299,11 @@ def _new_file(option: str, text: str | None, *, appends: bool = False) -> Path |
 
 
 def _tried(notices: NoticePlan, environment: Mapping[str, str], *, refuse: bool) -> tuple[str, ...]:
-    """Return a warning for each notice that would not arrive. Raises BadUsage if holdfast itself could not send it and
-    `refuse`: on several nodes only the owner's sends."""
+    """Return a warning for each notice that would not arrive.
+
+    `refuse`: raise BadUsage if holdfast cannot send a notice. On several nodes only the owner sends notices, so only
+        the owner refuses.
+    """
     notes = []
     try:
         _new_file("--summary", notices.summary, appends=True)
@@ -315,7 +325,7 @@ def _reset_command(settings: Settings) -> str | None:
     text = settings.text("reset-command")
     if text is None:
         return None
-    import shlex  # imported late, because shlex compiles a pattern
+    import shlex  # importing shlex compiles a pattern
 
     try:
         empty = not shlex.split(text)
@@ -327,7 +337,7 @@ def _reset_command(settings: Settings) -> str | None:
 
 
 def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
-    """Return the notes about options that this kind of job ignores."""
+    """Return notes about options that this kind of job ignores."""
     said = unused(options, many=many is not None)
     where = "here" if many else "on one machine"
     ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
@@ -335,44 +345,44 @@ def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tupl
 
 
 def _behind_the_script(options: RunOptions) -> tuple[str, ...]:
-    """Warn if an option of holdfast stands behind the script, which gets it then."""
+    """Warn if an option of holdfast follows the script's name, because the script then gets the option."""
     words = options.words
     if options.module or options.no_python or not any(word.startswith("--") for word in words[1:]):
         return ()
-    from holdfast.launch.nested_launchers import behind_the_script  # imported late: few scripts get options
+    from holdfast.launch.nested_launchers import behind_the_script  # few scripts have options
 
     return tuple(filter(None, (behind_the_script(words, Path(words[0])),)))
 
 
 def _nested_launcher(spec: JobSpec) -> tuple[str, ...]:
-    """Warn if each of several workers starts another launcher."""
+    """Warn if there are several workers and each starts another launcher."""
     workers = spec.world_size * spec.nodes.most
     commands = [role.command for role in spec.roles if role.count * spec.nodes.most > 1]
     if not any(_may_launch(command) for command in commands):
         return ()
-    from holdfast.launch.nested_launchers import nested_warning  # imported late: most commands are a script of Python
+    from holdfast.launch.nested_launchers import nested_warning  # most commands are just a Python script
 
     return tuple(filter(None, (nested_warning(command, workers, Path.cwd()) for command in commands)))[:1]
 
 
 def _may_launch(command: tuple[str, ...]) -> bool:
-    """Whether the command is more than a script of Python, `python -u train.py`."""
+    """Whether the command is more than a Python script such as `python -u train.py`."""
     return not command[0].rpartition("/")[2].startswith("python") or not "".join(command[2:3]).endswith(".py")
 
 
 def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
-    """Warn about the first command whose pipe hides a worker's failure."""
+    """Warn about the first command in which a pipe hides a worker's failure."""
     commands = [role.command for role in spec.roles if not role.command[0].rpartition("/")[2].startswith("python")]
     if not commands:
         return ()
-    from holdfast.launch.pipeline_status import pipe_warning  # imported late: most commands are a script of Python
+    from holdfast.launch.pipeline_status import pipe_warning  # most commands are just a Python script
 
     return tuple(filter(None, (pipe_warning(command, Path.cwd()) for command in commands)))[:1]
 
 
 def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[str, ...]:
-    """Name the interface for gloo, which looks up this machine's name, where that name leads to a loopback address."""
-    from holdfast.wire.addresses import interface_towards, own_name_is_loopback  # only for several nodes
+    """Set the interface for gloo if this machine's own name resolves only to a loopback address, and return a note."""
+    from holdfast.wire.addresses import interface_towards, own_name_is_loopback  # only jobs on several nodes need this
 
     if environment.get("GLOO_SOCKET_IFNAME") or not (name := interface_towards(many.order.host)):
         return ()
@@ -383,7 +393,7 @@ def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[st
 
 
 def _task_directories(spec: JobSpec, here: int) -> tuple[str, ...]:
-    """Say where tasks that share this machine start, if each has a directory of its own."""
+    """Tell in which directories tasks on this machine start, if each task has a directory of its own."""
     if not spec.task_directories or here < 2:
         return ()
     where = "PAI_WORK_DIR: attempt-N/ROLE-RANK/work beside its logs"
@@ -391,7 +401,7 @@ def _task_directories(spec: JobSpec, here: int) -> tuple[str, ...]:
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:
-    """Say what a run with a hang time-out cannot see without py-spy, while the user can still install it."""
+    """Tell which hangs cannot be found without py-spy, so that the user can install it."""
     if spec.hang_timeout_s is None:
         return ()
     if find_py_spy():

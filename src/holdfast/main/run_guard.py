@@ -1,7 +1,7 @@
-"""The entry point of `holdfast run`: it forks while the process is still small.
+"""The entry point of `holdfast run`, which forks while the process is still small.
 
-The process that the user started becomes the guard; its child imports everything that a run needs. So the guard
-stays small, the fork copies little, and few shared pages are copied later.
+The process that the user started becomes the guard. Its child imports everything that a run needs. So the guard stays
+small, the fork copies little, and few shared pages are copied later.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 from holdfast.act.guard import guarded
 
-TYPE_CHECKING = False  # importing `typing` takes longer than everything else here
+TYPE_CHECKING = False  # importing `typing` takes longer than the rest of this module
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 _SIGKILL = 9
-#: Passed instead of the guard's descriptor if this process is the guard itself.
+#: Value in place of the guard's descriptor: this process is the guard itself.
 ITSELF = -1
 
 
 def under_guard(carry: Callable[[int], int]) -> int:
-    """Run `carry(fd)` in a guarded child process and return its exit status. `fd` is readable once the guard has died.
+    """Run `carry(fd)` in a guarded child process and return its exit status. `fd` becomes readable when the guard dies.
 
     If the child raises `HandBack`, the guard itself runs `carry(ITSELF)`.
     """
@@ -33,21 +33,21 @@ def under_guard(carry: Callable[[int], int]) -> int:
         try:
             os.fstat(fd)
         except OSError:
-            # A closed stream (`>&-`) would give its descriptor number to one of our files.
+            # A file opened later must not get the descriptor number of a closed standard stream (`>&-`).
             os.open(os.devnull, os.O_RDWR)
     counted = memory_kills()
     return guarded(carry, lambda pid, number: lost(pid, number, counted), lambda: carry(ITSELF))
 
 
-#: The kill counters of cgroup v2 and v1 at their usual mount points.
+#: Files with the kill counters of cgroup v2 and v1, at their usual mount points.
 _COUNTERS = ((b"", b"/sys/fs/cgroup%s/memory.events"), (b"memory", b"/sys/fs/cgroup/memory%s/memory.oom_control"))
 
 
 def memory_kills() -> int | None:
-    """Return the number of memory kills that this process's control group has counted; None without a counter.
+    """Return the number of memory kills that this process's control group has counted. Return None without a counter.
 
-    It runs before the first fork, so it imports nothing. Which group's limit caused a kill is looked up only after
-    a loss.
+    The function runs before the first fork, so it imports nothing. Only after a loss is it determined which group's
+    limit caused a kill.
     """
     paths = {line[1]: line[2] for line in _rows(b"/proc/self/cgroup", b":") if len(line) == 3}
     for controller, file in _COUNTERS:
@@ -66,13 +66,13 @@ def _rows(path: bytes, between: bytes) -> list[list[bytes]]:
     try:
         return [line.split(between, 2) for line in os.read(fd, 1 << 16).splitlines()]
     except OSError:
-        return []  # the group is being removed
+        return []  # the control group is being removed
     finally:
         os.close(fd)
 
 
 def end_left(job_id: str) -> frozenset[int]:
-    """Kill the processes that survive in the control groups of a lost job; return their ids."""
+    """Kill the processes in a lost job's control groups. Return the ids of these processes."""
     return _lost_jobs().end_left(job_id)
 
 
@@ -82,9 +82,12 @@ def explain_lost(lost: LostOwner) -> ExitReport:
 
 
 def lost(pid: int, number: int, counted: int | None = None) -> int | None:
-    """Close the job with the exact cause after its supervisor was killed; this is the guard's last act.
+    """Close the job after its supervisor was killed, with the exact cause. This is the guard's last action.
 
-    `counted`: the control group's memory kills before the run. Return the final code if there is one.
+    `pid`: process id of the supervisor.
+    `number`: number of the signal.
+    `counted`: number of the control group's memory kills before the run.
+    Return the final code, or None if there is none.
     """
     now = memory_kills() if number == _SIGKILL else None
     out_of_memory = counted is not None and now is not None and now > counted
@@ -92,6 +95,6 @@ def lost(pid: int, number: int, counted: int | None = None) -> int | None:
 
 
 def _lost_jobs() -> LostJobs:
-    from holdfast.main.lost_jobs import LostJobs  # imported late: a guard stays small, and few jobs are lost
+    from holdfast.main.lost_jobs import LostJobs  # a guard should stay small, and few jobs are lost
 
     return LostJobs()

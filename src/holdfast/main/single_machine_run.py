@@ -1,4 +1,4 @@
-"""`holdfast run` on one machine: it wires the owner's and the node's side of one job and runs it to its report."""
+"""Implements `holdfast run` on one machine: connects the owner and the node of one job, and runs it to its report."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 def run(launch: LaunchSpec, guard_fd: int) -> int:
-    """Run the job in this guarded process; return the job's final code."""
-    gc.freeze()  # the collector never scans the objects that exist now
+    """Run the job in this guarded process. Return the job's final code."""
+    gc.freeze()  # the garbage collector then never scans the objects that exist now
     gc.enable()
     clock = Clock()
     try:
@@ -56,7 +56,7 @@ def run(launch: LaunchSpec, guard_fd: int) -> int:
 
 
 class _SingleMachineJob:
-    """One job and the things that its two sides share: a directory, a terminal and a reactor."""
+    """One job with everything that owner and node share: a directory, a terminal and a reactor."""
 
     def __init__(self, launch: LaunchSpec, place: JobPlace, clock: Clock, stdout: Console, stderr: Console) -> None:
         self._launch = launch
@@ -67,7 +67,7 @@ class _SingleMachineJob:
         self._stderr = stderr
 
     def carry(self, guard_fd: int) -> int:
-        """Run the job to its end; return its final code."""
+        """Run the job to its end. Return its final code."""
         launch, place, reactor, now = self._launch, self._place, self._reactor, self._reactor.now()
         link, name = InProcess(), node_called(launch.environment) or os.uname().nodename
         machine = node_info(name, launch.spec, devices_here(launch.environment))
@@ -81,12 +81,12 @@ class _SingleMachineJob:
         ears = questions or link
         printer = OwnerPrinter(self._say, self._stdout.say)
         owner = OwnerSide(launch, reactor, ears, records, lambda now: node.listen(now), printer, judge)
-        # With --json or --events, stdout carries only JSON.
+        # With --json or --events, stdout is only for JSON.
         shown = self._stderr if launch.prints_json else self._stdout
         node = NodeSide(
             NodePart(launch, place, machine),
             OutputPlaces(stdout=shown, stderr=self._stderr, say=self._say),
-            agent=Agent(name, boot=1 + place.run),  # later runs of the job get higher numbers, so they are distinct
+            agent=Agent(name, boot=1 + place.run),  # later runs of the job get higher boot numbers
             clock=self._clock,
             reactor=reactor,
             link=link,
@@ -101,7 +101,7 @@ class _SingleMachineJob:
             owner.begin(first)
             report = owner.run()
         finally:
-            # Close both sides even after a bug of ours, so that nothing of the job is left behind.
+            # Close both even after an internal error, so that no process of the job is left.
             node.close()
             owner.close()
         if report is None:
@@ -110,10 +110,10 @@ class _SingleMachineJob:
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # the first line said that no files are kept, so do not repeat it for each file
+            return  # the first line has already said that no files are kept
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:
-        from holdfast.node.report_writer import ReportWriter  # imported late, because a start does not need it
+        from holdfast.node.report_writer import ReportWriter  # a start does not need this import
 
         return ReportWriter(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)

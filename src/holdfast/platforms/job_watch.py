@@ -45,8 +45,9 @@ class JobWatch:
     def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
         """Start to watch the job, after its owner has started or restarted.
 
-        `place`: the job's state directory, with its journal. `heard_at(node)`: when the owner last received something
-            from a node's agent, in seconds on the owner's clock; None: never.
+        `place`: the job's state directory, with its journal.
+        `heard_at(node)`: when the owner last received something from a node's agent, in seconds on the owner's clock;
+            None: never.
         """
         return None
 

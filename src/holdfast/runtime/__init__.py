@@ -1,1 +1,1 @@
-"""The command and the environment of a task, and the values of the names in both."""
+"""Build the command and the environment of a task, and expand the names in them."""

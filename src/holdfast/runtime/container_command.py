@@ -1,14 +1,17 @@
-"""Translates the environment of a task's container into the arguments of holdfast's command line. Pure."""
+"""Translate the environment of a task's container into arguments for `holdfast run`.
+
+This module does no input or output.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-#: HOST:PORT of the job's owner; if set, this container is one of the job's nodes.
+#: The variable with HOST:PORT of the job's owner. If it is set, this container is one of the job's nodes.
 OWNER = "HOLDFAST_OWNER"
-#: The path of the job file; if not set, `job.yaml` in the exchange directory.
+#: The variable with the path of the job file. If it is not set, the path is `job.yaml` in the exchange directory.
 JOB_FILE = "HOLDFAST_JOB_FILE"
-#: The name of the variable that contains the user's command.
+#: The variable with the name of another variable, which contains the user's command.
 COMMAND_FROM = "HOLDFAST_COMMAND_FROM"
 USER_CMD = "USER_CMD"
 ROLE = "task"
@@ -17,10 +20,10 @@ _RETRIES = ("HOLDFAST_MAX_RESTARTS", "PET_MAX_RESTARTS")
 
 
 def words_of_run(environment: Mapping[str, str], exchange: str, exists: Callable[[str], bool]) -> list[str]:
-    """Return the arguments. `exchange`: the directory that contains `run`.
+    """Return the arguments. `exchange`: path of the directory that contains `run`. `exists`: whether a path exists.
 
-    The container becomes a node of a job whose owner runs elsewhere; else it runs the job of a job file; else it runs
-    the user's command as a job with one worker.
+    If the job's owner runs elsewhere, the container becomes one of its nodes. Otherwise, if there is a job file, the
+    container runs its job. Otherwise it runs the user's command as a job with one worker.
     """
     if environment.get(OWNER):
         return ["agent"]
@@ -31,7 +34,7 @@ def words_of_run(environment: Mapping[str, str], exchange: str, exists: Callable
         return ["run", "--job", beside]
     words = ["run", "--role", ROLE, "--command-from", environment.get(COMMAND_FROM) or USER_CMD]
     if not any(environment.get(name) for name in _RETRIES):
-        # The platform that starts this container also restarts it, if the user wants that.
+        # The platform that starts this container also restarts it, if the user wants restarts.
         words += ["--max-restarts", "0"]
     if not any(environment.get(name) for name in _CHECKS):
         words.append("--no-checks")

@@ -1,8 +1,9 @@
-"""Expands names in a user's command or address: `$PAI_JOB_NAME`, `${HOLDFAST_HOME}`, `<% $parameters.lr %>`. Pure.
+"""Expands names in a user's command or address: `$PAI_JOB_NAME`, `${HOLDFAST_HOME}`, `<% $parameters.lr %>`.
 
-holdfast's own names are `PAI_*` and `HOLDFAST_*`; an unknown one is an error, reported with its line and column. Any
-other `$NAME` is left to the program that reads the text. A shell has our names in its environment and expands them
-itself, so that no value is parsed as shell syntax. Elsewhere values are inserted unchanged; nothing is escaped.
+holdfast's own names are `PAI_*` and `HOLDFAST_*`. An unknown one is an error, which is reported with line and column.
+Any other `$NAME` is left to the program that reads the text. A shell has holdfast's names in its environment and
+expands them itself, so that no value is parsed as shell syntax. In other texts values are inserted unchanged, without
+escapes. This module does no input or output.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.runtime.shell_quoting import Quote, quotes_at
 if TYPE_CHECKING:
     import re
 
-#: The groups that may follow `<% $`.
+#: Groups whose name may follow `<% $`.
 GROUPS = ("parameters", "secrets", "script", "data", "output", "dockerimage")
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox"})
 MOST_TOLD = 5
@@ -33,21 +34,23 @@ _IDENTIFIER = Lazy(r"\w*")
 
 
 class ExpansionTarget(enum.Enum):
-    """The program that reads the text with the names."""
+    """The reader of a text with names, which decides how the names are expanded."""
 
     SHELL = "a shell"
-    #: A word of a command line, or a script for another interpreter: it must not contain a secret.
+    #: A program that is no shell: the text is a word of a command line, or another interpreter's script. It must not
+    #: contain a secret.
     PROGRAM = "a program"
-    #: An address or the value of a variable: it is on no command line, so it may contain a secret.
+    #: holdfast itself: the text is an address or the value of a variable. It is on no command line, so it may contain a
+    #: secret.
     HOLDFAST = "holdfast"
 
 
 class NameValues(Noun, frozen=True, kw_only=True):
-    """The values of names."""
+    """The values of all names that can be expanded."""
 
     #: Values of the variables `PAI_*` and `HOLDFAST_*`.
     values: Mapping[str, str] = {}
-    #: Further variable names, whose values are known only when a worker starts: they are left unchanged.
+    #: Names of further variables. Their values are known only when a worker starts, so they are left unchanged.
     later: Collection[str] = ()
     parameters: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
@@ -56,7 +59,10 @@ class NameValues(Noun, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None) -> NameValues:
-        """Return the values in a process with this environment. A secret is in the variable `secret_variable(name)`."""
+        """Return the values in a process with this environment.
+
+        Secrets are read from their variables, see `secret_variable`.
+        """
         ours = {name: value for name, value in environment.items() if name.startswith(("PAI_", "HOLDFAST_"))}
         given = {key.removeprefix(_PARAMETER): value for key, value in ours.items() if key.startswith(_PARAMETER)}
         secrets = {key.removeprefix(_SECRET): value for key, value in ours.items() if key.startswith(_SECRET)}
@@ -64,24 +70,24 @@ class NameValues(Noun, frozen=True, kw_only=True):
 
 
 def secret_variable(name: str) -> str:
-    """Return the name of the variable that gives a worker this secret."""
+    """Return the name of the variable that contains this secret in a worker."""
     return _SECRET + _safe(name)
 
 
 def parameters_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters in an environment, such as `HOLDFAST_PARAMETER_lr=0.1`."""
+    """Return the parameters in an environment. `HOLDFAST_PARAMETER_lr=0.1` is the parameter `lr`."""
     return {key.removeprefix(_PARAMETER): value for key, value in environment.items() if key.startswith(_PARAMETER)}
 
 
 def has_names(text: str) -> bool:
-    """Return whether the text may contain a name to expand; most commands contain none."""
+    """Whether the text may contain a name to expand. Most commands contain none."""
     return "<%" in text or "$PAI_" in text or "$HOLDFAST_" in text or "${PAI_" in text or "${HOLDFAST_" in text
 
 
 def expand(text: str, known: NameValues, where: str, reader: ExpansionTarget) -> str:
     """Return `text` with its names expanded. Raises `BadUsage` with `where`, line and column of each unknown name.
 
-    `where` describes the text, such as a key of the job file. `reader`: the program that reads the text.
+    `where`: describes the text in messages, such as a key of the job file. `reader`: who reads the text.
     """
     if not has_names(text):
         return text
@@ -89,7 +95,7 @@ def expand(text: str, known: NameValues, where: str, reader: ExpansionTarget) ->
 
 
 def expand_command(words: Sequence[str], known: NameValues, where: str) -> tuple[str, ...]:
-    """Expand the words of a command line. A word after `sh -c` is read by a shell."""
+    """Expand the words of a command line. The word after `sh -c` is expanded for a shell."""
     return tuple(
         expand(word, known, where if len(words) < 2 else f"{where}, word {at + 1}", _reader(words, at))
         for at, word in enumerate(words)
@@ -97,7 +103,7 @@ def expand_command(words: Sequence[str], known: NameValues, where: str) -> tuple
 
 
 def reader_of_script(command: Sequence[str]) -> ExpansionTarget:
-    """Return the reader of a script that this command runs, such as `/bin/sh -e` or `/usr/bin/env python3`."""
+    """Return who reads a script that this command runs. `command`: such as `/bin/sh -e` or `/usr/bin/env python3`."""
     words = [piece for word in command for piece in word.split()]
     return (
         ExpansionTarget.SHELL if any(word.rpartition("/")[2] in SHELLS for word in words) else ExpansionTarget.PROGRAM
@@ -118,8 +124,10 @@ def _safe(name: str) -> str:
 class _Expansion:
     """The expansion of one text.
 
-    `text`: the text with names. `known`: the values of names. `where`: a description of the text for errors. `reader`:
-    the program that reads the text.
+    `text`: the text with names.
+    `known`: the values of names.
+    `where`: describes the text in messages.
+    `reader`: who reads the text.
     """
 
     def __init__(self, text: str, known: NameValues, where: str, reader: ExpansionTarget) -> None:
@@ -150,7 +158,7 @@ class _Expansion:
         return "".join([*pieces, text[end:]])
 
     def _variable(self, at: int, token: re.Match[str], quote: Quote) -> tuple[str, int | None] | None:
-        """Return the value of `$PAI_X` and the position after it; None: leave the text unchanged."""
+        """Return the value of `$PAI_X` and the position after the name. Return None to leave the text unchanged."""
         slashes, braced, plain = token["slashes"], token["braced"], token["plain"]
         if len(slashes) % 2 or quote in (Quote.SINGLE, Quote.LITERAL, Quote.ANSI, Quote.COMMENT):
             return None
@@ -175,7 +183,7 @@ class _Expansion:
         return slashes + self._known.values[name], stop
 
     def _longest(self, written: str) -> str | None:
-        """Return the longest known name that begins `written` and ends at a dot or hyphen, as in `my-ps_0.log`."""
+        """Return the longest known name at the start of `written` that ends at a dot or hyphen, as in `my-ps_0.log`."""
         ends = [len(written)] + [at for at in range(len(written) - 1, 0, -1) if written[at] in ".-"]
         for end in ends:
             if written[:end] in self._known.values or written[:end] in self._known.later:
@@ -183,7 +191,7 @@ class _Expansion:
         return None
 
     def _set_here(self, name: str) -> bool:
-        """Return whether the script sets the name itself: `PAI_X=1`, `read PAI_X`, `for PAI_X in`."""
+        """Whether the script itself sets the name: `PAI_X=1`, `read PAI_X`, `for PAI_X in`."""
         at = self._text.find(name)
         while at >= 0:
             before, after = self._text[at - 1 : at], self._text[at + len(name) : at + len(name) + 1]
@@ -193,7 +201,7 @@ class _Expansion:
         return False
 
     def _reference(self, at: int, group: str, key: str, quote: Quote) -> tuple[str, int | None] | None:
-        """Return the value of `<% $group.key %>`; None: leave the text unchanged."""
+        """Return the value of `<% $group.key %>`. Return None to leave the text unchanged."""
         if quote is Quote.COMMENT:
             return None
         known = self._known
@@ -208,7 +216,7 @@ class _Expansion:
             }
         else:
             near = _nearest(group, GROUPS)
-            if near:  # otherwise the text is a template of another tool
+            if near:  # if no group name is similar, the text is another tool's template
                 self._note(at, f"there is no `${group}`; did you mean `${near}`?")
             return None
         if key not in table:
@@ -217,7 +225,10 @@ class _Expansion:
         return table[key], None
 
     def _secret(self, at: int, key: str, quote: Quote) -> tuple[str, int | None] | None:
-        """Return a secret's value, or a reference to its variable if other users could read the text."""
+        """Return a secret's value.
+
+        If other users could read the text, return a reference to the secret's variable instead.
+        """
         variable = secret_variable(key)
         if _safe(key) not in self._known.secrets and key not in self._known.secrets:
             self._unknown(at, f"$secrets.{key}", [f"$secrets.{name}" for name in self._known.secrets])
@@ -254,7 +265,7 @@ def _is_word(letter: str) -> bool:
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
-    import difflib  # imported late: only an error needs it
+    import difflib  # only an error needs this import
 
     found = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return found[0] if found else ""

@@ -1,6 +1,8 @@
-"""The variables of OpenPAI's runtime: a job written for it reads its role, its index, and its peers' hosts and ports.
+"""Build the variables of OpenPAI's runtime.
 
-Names of roles and labels are part of the variables' names, unchanged. Pure.
+A job written for it reads its role, its index, and its peers' addresses there.
+
+Names of roles and labels become parts of the variables' names, unchanged. This module does no input or output.
 """
 
 from __future__ import annotations
@@ -13,32 +15,33 @@ from holdfast.model.gang_protocol import Peers
 from holdfast.model.job_spec import JobSpec, Role, Seat
 from holdfast.model.peer_addresses import SSH, Task, tasks_of
 
-#: The label of the port for variables that have room for only one port.
+#: Label of the port for variables that have room for only one port.
 HTTP = "http"
-#: The limit of the variables about peers in a worker's environment. The kernel accepts no longer string, and limits all
-#: strings together to a quarter of the stack limit (2 MiB for 8 MiB). Every process that a worker starts copies them.
+#: Limit of the variables about peers in a worker's environment, in bytes. The kernel accepts no longer string. It
+#: limits all strings together to a quarter of the stack limit (2 MiB for 8 MiB). Every process that a worker starts
+#: copies them.
 MOST_BYTES = 128 * 1024
 _MIB = 1 << 20
 
 
 class PeerNames(msgspec.Struct, frozen=True):
-    """The names and addresses of a gang's tasks, for all workers of one attempt; built once."""
+    """The names and addresses of all tasks of a gang. They are built once per attempt, for all workers."""
 
     tasks: dict[tuple[str, int], Task]
-    #: All variables about the peers, name → value.
+    #: Maps each variable about the peers to its value.
     whole: dict[str, str]
-    #: The variables in each worker's environment: all, or only those of each role's first task if all would be too
-    #: large.
+    #: The variables that each worker's environment gets. If all would be too large, only those of each role's first
+    #: task.
     brief: dict[str, str]
 
     @property
     def cut(self) -> bool:
-        """Whether some variables are only in the file."""
+        """Whether some variables are only in the file, and not in the environment."""
         return len(self.brief) < len(self.whole)
 
 
 def peer_names(peers: Peers) -> PeerNames:
-    """Build the variables of all tasks."""
+    """Build the variables of all tasks of the gang."""
     tasks = {(task.role, task.index): task for task in tasks_of(peers)}
     whole: dict[str, str] = {}
     for task in tasks.values():
@@ -51,7 +54,7 @@ def peer_names(peers: Peers) -> PeerNames:
 
 
 def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
-    """Return the variables about peers that these texts name and that `names.brief` may lack."""
+    """Return the variables about peers that occur in these texts, as far as `names.brief` may lack them."""
     if not names.cut:
         return {}
     found: dict[str, str] = {}
@@ -59,7 +62,7 @@ def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
         for piece in text.split("PAI_")[1:]:
             name = "PAI_" + _name_at_start(piece)
             while name and name not in names.whole:
-                # In `$PAI_HOST_IP_w_7.log` the name ends before `.log`: shorten the text until it is a name.
+                # In `$PAI_HOST_IP_w_7.log` the name ends before `.log`, so shorten the text until it is a known name.
                 name = name[: max(name.rfind("."), name.rfind("-"), 0)]
             if name:
                 found[name] = names.whole[name]
@@ -67,15 +70,16 @@ def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
 
 
 def file_text(names: PeerNames) -> str:
-    """Return the text of the file with all variables about peers: lines `NAME=value`, without spaces or quotes."""
+    """Return the file's text with all variables about peers: one `NAME=value` per line, without spaces or quotes."""
     return "".join(f"{name}={value}\n" for name, value in names.whole.items())
 
 
 def variables(spec: JobSpec, seat: Seat, names: PeerNames, *, user: str, attempt: int, cwd: str = "") -> dict[str, str]:
-    """Return the OpenPAI variables of the worker at `seat`; torchrun's variables are separate.
+    """Return the OpenPAI variables of the worker at `seat`. torchrun's variables are not among them.
 
-    `user`: the user who runs the job, unless the spec names another one. `attempt`: its number, from 1. `cwd`: the
-    worker's directory.
+    `user`: name of the user who runs the job, unless the spec names another.
+    `attempt`: number of the attempt, from 1.
+    `cwd`: directory of the worker.
     """
     own = names.tasks.get((seat.role, seat.role_rank))
     return {
@@ -136,7 +140,7 @@ def _of_seat(spec: JobSpec, seat: Seat, names: PeerNames) -> dict[str, str]:
 
 
 def _of_task(task: Task) -> dict[str, str]:
-    """Return the variables about a task for its peers: its address, and its ports by label."""
+    """Return the variables that tell a task's peers about it: its address, and its ports by label."""
     found = {f"PAI_HOST_IP_{task.role}_{task.index}": task.host}
     for label, ports in task.ports.items():
         found[f"PAI_PORT_LIST_{task.role}_{task.index}_{label}"] = _joined(ports)
@@ -145,7 +149,7 @@ def _of_task(task: Task) -> dict[str, str]:
 
 
 def _own(task: Task) -> dict[str, str]:
-    """Return the variables about the worker itself."""
+    """Return the variables that tell a worker about itself."""
     found = {
         "PAI_CURRENT_CONTAINER_IP": task.host,
         "PAI_CONTAINER_HOST_IP": task.host,
@@ -174,19 +178,22 @@ def _lists(peers: Peers, tasks: Iterable[Task]) -> dict[str, str]:
 
 
 def _first(task: Task) -> int | None:
-    """Return the port in a task's address: that of `http`, else the first one that is not sshd's."""
+    """Return the port in a task's address: the port labelled `http`, or else the first port that is not sshd's."""
     ports: Mapping[str, tuple[int, ...]] = task.ports
     chosen = ports.get(HTTP) or next((of_label for label, of_label in ports.items() if label != SSH), ())
     return chosen[0] if chosen else None
 
 
 def _count(role: Role, names: PeerNames) -> str:
-    """Return the number of a role's tasks. A role with `per_node` has as many as its nodes have slots."""
+    """Return the number of tasks of a role. A role with `per_node` has as many tasks as its nodes have slots."""
     return str(sum(name == role.name for name, _ in names.tasks) if role.per_node else role.count)
 
 
 def _resources(role: Role) -> tuple[str, str, str, str]:
-    """Return devices, CPUs, memory and shared memory in MiB; each is 0 if the job does not request it."""
+    """Return devices, CPUs, memory and shared memory (the last two in MiB).
+
+    Each is 0 if the job does not request it.
+    """
     wants = role.resources
     return str(wants.devices or 0), f"{wants.cpus or 0:g}", str((wants.memory_bytes or 0) // _MIB), "0"
 

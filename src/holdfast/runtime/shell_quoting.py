@@ -1,6 +1,7 @@
-"""Finds out how a shell reads positions of a text: inside which quotes, in a comment, or in a here-document. Pure.
+"""Find out in which quotes a shell reads a position of a text, or whether it is in a comment or a here-document.
 
-It parses the syntax common to POSIX and bash, but no keywords: a `)` of `case` inside `$( … )` ends the `$(`.
+The parser knows the syntax common to POSIX and bash, but no keywords. So a `)` of `case` inside `$( … )` wrongly ends
+the `$(`. This module does no input or output.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 
 class Quote(enum.Enum):
-    """The quoting that decides how a shell reads a character."""
+    """The quoting in which a shell reads a character."""
 
     PLAIN = "unquoted"
     SINGLE = "'…'"
@@ -22,7 +23,7 @@ class Quote(enum.Enum):
 
 
 def quotes_at(text: str, places: Sequence[int]) -> list[Quote]:
-    """Return how the shell reads the characters at these positions, which must be in rising order."""
+    """Return the quoting at these positions of the text, which must be in rising order."""
     return list(_Scan(text).until(places))
 
 
@@ -30,10 +31,10 @@ class _Scan:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        #: The open quotes and brackets, the innermost last, each with the bracket that closes it, or "".
+        #: Open quotes and brackets, the innermost last. Each has the bracket that closes it, or "".
         self._stack: list[tuple[Quote, str]] = [(Quote.PLAIN, "")]
-        #: Here-documents that begin after this line: the end word, whether leading tabs are removed, whether it is
-        #: literal.
+        #: Here-documents that begin after this line. Each has its end word, whether leading tabs are removed, and
+        #: whether the text is literal.
         self._documents: list[tuple[str, bool, bool]] = []
 
     def until(self, places: Sequence[int]) -> list[Quote]:
@@ -104,7 +105,7 @@ class _Scan:
         self._at += letters - 1
 
     def _announce(self, at: int) -> None:
-        """Read the start of a here-document (`<<END`, `<<-'END'`), whose text begins after this line."""
+        """Parse the start of a here-document (`<<END`, `<<-'END'`), whose text begins after this line."""
         text = self._text
         tabs = text.startswith("-", at)
         at += tabs
@@ -134,7 +135,7 @@ class _Scan:
             self._end_of_document()
 
     def _end_of_document(self) -> None:
-        """End the here-document if its next line is the end word."""
+        """End the here-document if the next line is its end word."""
         closing = self._stack[-1][1]
         stop = self._text.find("\n", self._at)
         line = self._text[self._at : stop if stop >= 0 else len(self._text)]

@@ -1,1 +1,1 @@
-"""The network between a job's owner and its nodes: addresses, keys, TLS, messages."""
+"""The network between a job's owner and its agents: addresses, keys, TLS connections and messages."""

@@ -1,5 +1,4 @@
-"""Resolves host names without blocking the reactor: each look-up runs in a child process, so a hung resolver blocks
-only that."""
+"""Resolves host names in child processes. If a look-up hangs, only its child process blocks, not the reactor."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ RESOLVE_S = 10.0
 MOST_ADDRESSES = 16
 _MOST_BYTES = 16_384
 
-#: Address family and address; the address may have a scope, as in `fe80::1%eth0`.
+#: Address family and address. The address may have a scope, as in `fe80::1%eth0`.
 Address = tuple[int, str]
 
 _ASK = """
@@ -32,7 +31,7 @@ except (OSError, UnicodeError) as error:
 
 
 def literal(host: str) -> list[Address]:
-    """Return `host` as an address if it is an IP literal, else an empty list."""
+    """Return `host` as an address if it is a literal IP address. Otherwise return an empty list."""
     try:
         found = _socket.getaddrinfo(host, 0, 0, _socket.SOCK_STREAM, 0, _socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -41,7 +40,10 @@ def literal(host: str) -> list[Address]:
 
 
 class Resolving:
-    """One look-up. It calls `done(addresses, why, now)` once; without addresses, `why` is the reason."""
+    """One look-up of a host name.
+
+    It calls `done(addresses, why, now)` once. Without addresses, `why` is the reason.
+    """
 
     def __init__(self, reactor: Reactor, host: str, done: Callable[[list[Address], str, float], News]) -> None:
         """Start the resolver process. Raises OSError if it cannot be started."""
@@ -60,7 +62,7 @@ class Resolving:
         reactor.watch(self._answer, self._read)
 
     def close(self) -> None:
-        """Cancel the look-up: `done` is not called. A second call does nothing."""
+        """Cancel the look-up without calling `done`. A second call does nothing."""
         if self._answer >= 0:
             self._late.close()
             self._reactor.forget(self._answer)

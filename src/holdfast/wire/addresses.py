@@ -1,4 +1,4 @@
-"""This machine's network addresses, and the addresses to which a host name resolves."""
+"""Find this machine's network addresses, and the addresses of a host name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _ANSWER_BYTES = 1 << 18
 _WITHIN_S = 5.0
 
-#: Interfaces that are bridges to local containers. Their addresses are useless to other machines, which may use the
-#: same addresses for their own bridges.
+#: Names of bridges to local containers. Their addresses are useless to other machines, whose own bridges may have the
+#: same addresses.
 _OF_CONTAINERS = Lazy(r"docker\d*|virbr\d+|cni\d+|podman\d+|lxcbr\d+|br-[0-9a-f]{12}")
 
 
 class Interface(Noun, frozen=True, kw_only=True):
-    """One address of one interface, without its prefix length."""
+    """One address of one network interface, without its prefix length."""
 
     name: str
     address: str
@@ -67,19 +67,19 @@ def _interface(body: bytes) -> Interface | None:
             break
         values[kind] = rest[_ATTRIBUTE.size : length]
         rest = rest[(length + 3) & ~3 :]
-    # On a point-to-point link IFA_ADDRESS is the other end's address, so IFA_LOCAL comes first.
+    # On a point-to-point link IFA_ADDRESS is the other end's address, so IFA_LOCAL is preferred.
     packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS, b"")
     if len(packed) not in (4, 16):
         return None
     try:
         name = socket.if_indextoname(index)
     except OSError:
-        return None  # the interface has just been removed
+        return None  # the interface was removed in the meantime
     return Interface(name=name, address=str(ipaddress.ip_address(packed)))
 
 
 def plain(address: str) -> str:
-    """Normalise an address: no brackets, no zone, IPv4-mapped IPv6 as IPv4. A host name is returned unchanged."""
+    """Normalise an address: no brackets, no zone, and IPv4 in place of IPv4-mapped IPv6. A host name is not changed."""
     text = address.strip("[]").partition("%")[0]
     try:
         found = ipaddress.ip_address(text)
@@ -90,7 +90,7 @@ def plain(address: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `address` is 127.0.0.0/8, ::1, or a host name that means one of them on every machine."""
+    """Whether `host` means this machine: 127.0.0.0/8, ::1, or a host name that always resolves to one of them."""
     text = plain(address)
     try:
         return ipaddress.ip_address(text).is_loopback
@@ -99,7 +99,10 @@ def is_loopback(address: str) -> bool:
 
 
 def offered(found: Iterable[Interface]) -> tuple[str, ...]:
-    """Return the addresses that other machines can reach, IPv4 first: no loopback, link-local or container bridge."""
+    """Return the addresses that other machines can reach, IPv4 first.
+
+    Loopback, link-local and container bridge addresses are left out.
+    """
     usable = []
     for interface in found:
         address = ipaddress.ip_address(interface.address)
@@ -123,13 +126,15 @@ def addresses_of(host: str) -> tuple[str, ...]:
 
 
 def interface_towards(host: str) -> str:
-    """Return the name of the interface through which this machine reaches a host; empty if it is a loopback interface,
-    or not known."""
+    """Return the name of the interface through which this machine reaches a host.
+
+    Return "" if the interface is a loopback interface, or not known.
+    """
     try:
         found = interfaces()
         for address in addresses_of(host):
             with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect((address, 9))  # a datagram socket sends nothing when it connects
+                probe.connect((address, 9))  # connecting a datagram socket sends nothing
                 own = probe.getsockname()[0]
             if not is_loopback(own):
                 return next((each.name for each in found if each.address == own), "")
@@ -139,7 +144,7 @@ def interface_towards(host: str) -> str:
 
 
 def own_name_is_loopback() -> bool:
-    """Whether this machine's name leads to no address that other machines reach."""
+    """Whether this machine's own host name resolves to no address that other machines can reach."""
     try:
         return all(is_loopback(address) for address in addresses_of(os.uname().nodename))
     except BadUsage:

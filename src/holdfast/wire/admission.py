@@ -1,6 +1,6 @@
-"""Decides which agents the owner admits: answers a hello with a welcome, or with a refusal and a command to type.
+"""Decides which agents the owner admits. The answer to a hello is a welcome, or a refusal with a command for the user.
 
-Pure: no input or output.
+This module does no input or output.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from holdfast.wire.node_messages import PROTOCOL, Foreign, Hello, Refused, Welco
 if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSetting, JobSpec, NodePlan
 
-#: Limit on the agents of a job. It is twice the largest measured gang: more agents mean a program that starts them in
-#: an endless loop.
+#: Limit of the agents of a job. The largest measured gang has half as many. More agents mean that some program starts
+#: agents in an endless loop.
 MOST_NODES = 20_000
 
 BAD_USAGE = 2
@@ -24,9 +24,9 @@ TOO_FEW_DEVICES = 252
 
 
 class AdmissionContext(Noun, frozen=True, kw_only=True):
-    """The owner's data that a hello is compared with."""
+    """The owner's data with which a hello is compared."""
 
-    #: The version of holdfast.
+    #: The owner's version of holdfast.
     version: str
     job: str
     user: str
@@ -35,7 +35,7 @@ class AdmissionContext(Noun, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     term: int
-    #: Settings that are sent to an admitted agent.
+    #: Settings that the owner sends to each admitted agent.
     settings: tuple[JobSetting, ...] = ()
 
 
@@ -46,23 +46,25 @@ class KnownAgent(Noun, frozen=True, kw_only=True):
     boot: int
     #: The node's name in this job.
     name: str
-    #: The address at which peers reach it.
+    #: The address at which other nodes reach the node.
     address: str
     node_rank: int | None = None
 
 
 class KnownAgents:
-    """All agents that were admitted so far, indexed by agent id, node name and rank: each look-up takes constant
-    time."""
+    """All agents that were ever admitted, indexed by agent id, node name and rank.
+
+    Each look-up takes constant time.
+    """
 
     def __init__(self) -> None:
         self._by_agent: dict[str, KnownAgent] = {}
         self._by_name: dict[str, str] = {}
-        #: Both map to the id of the agent that has the name or the rank now, or had it last.
+        #: `_by_name` and `_by_rank` map to the id of the agent that has the name or rank now, or had it last.
         self._by_rank: dict[int, str] = {}
 
     def put(self, lodger: KnownAgent) -> None:
-        """Admit an agent, for the first time or again."""
+        """Add an agent, or update an agent that was added before."""
         self._by_agent[lodger.agent] = lodger
         self._by_name[lodger.name] = lodger.agent
         if lodger.node_rank is not None:
@@ -78,7 +80,7 @@ class KnownAgents:
         return self._by_agent.get(self._by_name.get(name, ""))
 
     def ranked(self, rank: int | None) -> KnownAgent | None:
-        """Return the latest agent whose user chose this rank with `--node-rank`."""
+        """Return the agent that was admitted last with this `--node-rank`."""
         return None if rank is None else self._by_agent.get(self._by_rank.get(rank, ""))
 
 
@@ -92,11 +94,12 @@ def admit(
 ) -> Welcome | Refused:
     """Answer an agent's hello with a welcome or a refusal. The caller adds an admitted agent to `lodgers`.
 
-    address: the address at which peers reach the agent.
+    hello: the agent's first message.
+    address: the address at which other nodes reach the agent.
     house: the owner's data.
     lodgers: the agents admitted so far.
-    is_live: whether the node of this name is connected.
-    is_lost: whether the node of this name is lost; None: every node without a connection counts as lost.
+    is_live: returns whether the node of this name is connected.
+    is_lost: returns whether the node of this name is lost; None: every node without a connection counts as lost.
     """
     if refused := _stranger(hello, house):
         return refused
@@ -117,7 +120,7 @@ def admit(
 
 
 def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None:
-    """Refuse an agent of another version: the other fields of its hello may have another meaning."""
+    """Refuse an agent of another version, because the other fields of its hello may have another meaning."""
     if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
         return None
     theirs = f"holdfast {hello.version} (protocol {hello.protocol})"
@@ -130,7 +133,7 @@ def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None
 
 
 def _rival(hello: Hello, house: AdmissionContext) -> Refused | None:
-    """Refuse a node that was started as the owner of the same job."""
+    """Refuse a node that was also started as an owner of this job."""
     if not hello.hosts or hello.job != house.job:
         return None
     return Refused(
@@ -142,7 +145,7 @@ def _rival(hello: Hello, house: AdmissionContext) -> Refused | None:
 
 
 def _differs(hello: Hello, house: AdmissionContext) -> Refused | None:
-    """Refuse a node on which an option differs from the owner's."""
+    """Refuse a node whose options differ from the owner's."""
     if hello.job != house.job:
         return Refused(
             reason=f"the owner on {house.host} runs another job: {house.job}; this node was started for {hello.job}",
@@ -185,7 +188,7 @@ def _no_room(
             hint="holdfast run --node-rank N …   (another N on each node, or none at all)",
             code=BAD_USAGE,
         )
-    # With several roles, the placement decides how many workers of each role fit on the node's devices.
+    # If there are several roles, the placement decides how many workers of each role fit on the node's devices.
     roles = house.spec.roles if len(house.spec.roles) == 1 and house.spec.binds else ()
     asked = sum(role.resources.devices or 0 for role in roles) * hello.node.slots
     has = len(hello.node.devices)
@@ -211,7 +214,7 @@ def _workers(count: int) -> str:
 
 
 def _typed(plan: NodePlan) -> str:
-    """Return the number of nodes in the syntax of `--nnodes`: `4` or `2:4`."""
+    """Return the number of nodes as `--nnodes` accepts it: `4` or `2:4`."""
     return str(plan.most) if plan.least == plan.most else f"{plan.least}:{plan.most}"
 
 
@@ -222,9 +225,9 @@ def _name(
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None,
 ) -> str:
-    """Choose a node name: the machine's host name; if that is taken, with the address and then a number appended.
+    """Choose a node name: the machine's host name. If the name is taken, append the address, and then a number.
 
-    After a reboot, or a new run on the same machine, the node gets its earlier name again.
+    A node that rebooted gets its earlier name again. So does a new run on the same machine.
     """
     count = 1
     while True:
@@ -232,8 +235,8 @@ def _name(
         had = lodgers.named(name)
         if had is None:
             return name
-        # A node that is not lost yet keeps its name: its agent may dial again after a broken connection or a kill.
+        # A node keeps its name until it is lost, because its agent may reconnect after a broken connection or a kill.
         if had.address == address and not is_live(name) and (is_lost is None or is_lost(name)):
             return name
-        # A second run on the same machine is a node with a name of its own.
+        # A second run on the same machine counts as another node, with another name.
         count += 1

@@ -1,4 +1,4 @@
-"""Messages to the user about failed connections between an agent and the owner, each with a command to type."""
+"""Build the messages to the user about failed connections between agent and owner, each with a command to try."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ class NoOwner(HoldfastError):
     exit_status = 251
 
 
-#: Failures that a retry cannot cure: the agent's run ends at once.
+#: Failures that a retry cannot cure, so the agent's run ends at once.
 FINAL = frozenset({ChannelEndKind.OTHER_KEY})
 
 
 def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:
-    """Return the error to report when the agent stops dialling `host`:`port` because of `end`."""
+    """Return the error to report when the agent gives up connecting to `host`:`port`.
+
+    end: why the last connection ended.
+    key: the agent's key.
+    """
     place = written(host, port)
     try_it = f"nc -vz {quote(host)} {port}"
     match end.why:
@@ -53,9 +57,14 @@ def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:
 
 
 def stranger(address: str, end: ChannelEnd, owner: str, key: Key) -> str:
-    """Return the owner's message about a peer that was not admitted; empty if the peer is no node of any job.
+    """Return the owner's message about a peer that was not admitted.
 
+    Return "" if the peer cannot be an agent of any job.
+
+    address: the peer's address.
+    end: why its connection ended.
     owner: host name of the owner's machine.
+    key: the owner's key.
     """
     match end.why:
         case ChannelEndKind.OTHER_KEY:

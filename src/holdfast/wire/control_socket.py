@@ -1,12 +1,14 @@
-"""The supervisor's control socket for other holdfast commands: a Unix socket in its directory, one JSON line each way.
+"""The supervisor's control socket for other holdfast commands, such as `stop`.
 
-Only the user who runs the job, or root, may use it: the directory is 0700, the socket 0600, and the supervisor checks
-the peer's credentials. It answers a malformed line with an example of a valid one. No client can make the owner wait.
+The socket is a Unix socket in the job's directory. A client sends one line of JSON and gets one line back. Only root
+and the user who runs the job may use it: the directory has mode 0700, the socket has mode 0600, and the supervisor
+checks the peer's credentials. The answer to a malformed line contains an example of a valid one. No client can block
+the owner.
 """
 
 from __future__ import annotations
 
-import _socket  # `socket` builds large enums at import, which would cost start-up time
+import _socket  # importing `socket` builds large enums, which would delay the start
 import errno
 import os
 import struct
@@ -21,15 +23,16 @@ from holdfast.untrusted import Malformed, json_as
 from holdfast.wire.fault_news import SOCKET_NAME, FaultsLine
 
 LINE_BYTES = 64 * 1024
-#: Limit on open connections. Beyond it the longest-silent client is closed, so that `holdfast stop` can always connect.
+#: Limit of open connections. If one more client connects, the one that has been silent longest is closed, so that
+#: `holdfast stop` can always connect.
 CONNECTIONS = 16
 
-#: Clients that the kernel queues until they are accepted.
+#: Limit of clients that the kernel queues until they are accepted.
 WAITING = 128
 
 
 class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
-    """The request of `holdfast stop`."""
+    """The request that `holdfast stop` sends."""
 
     reason: str
     solution: str = ""
@@ -42,7 +45,7 @@ Line = StopLine | FaultsLine
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer to a client."""
+    """The answer that a client gets."""
 
     ok: bool
     message: str
@@ -52,17 +55,21 @@ class Control:
     """The listening control socket and its connections."""
 
     def __init__(self, job_dir: Path, reactor: Reactor, take: Callable[[Line], Reply]) -> None:
-        """Listen in `job_dir`; `take` answers each request. Raises OSError if no socket can be bound in `job_dir`."""
+        """Listen in the directory `job_dir`.
+
+        `take` answers each request. Raises OSError if no socket can be bound there.
+        """
         self._reactor = reactor
         self._take = take
-        #: Socket and received bytes of each client by descriptor; the longest-silent client comes first.
+        #: Maps a descriptor to a client's socket and received bytes. The client that has been silent longest comes
+        #: first.
         self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._path = job_dir / SOCKET_NAME
         directory = os.open(job_dir, os.O_PATH | os.O_DIRECTORY)
         try:
-            # A socket path is limited to 107 bytes, and the job's directory may have a longer path.
+            # A socket path is limited to 107 bytes, and the path of the job's directory may be longer.
             self._listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
         except OSError:
             self._listener.close()
@@ -74,15 +81,15 @@ class Control:
         reactor.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, fd: int, now: float) -> None:
-        """Accept at most `CONNECTIONS` clients per turn: the workers' exits and output wait meanwhile."""
+        """Accept at most `CONNECTIONS` clients per turn, because the workers' exits and output wait meanwhile."""
         for _ in range(CONNECTIONS):
             if not self._accept_one():
                 return
 
     def _accept_one(self) -> bool:
-        """Accept one client; return whether another may be waiting.
+        """Accept one client. Return whether another client may be waiting.
 
-        If this process has no free descriptor, the longest-silent client is closed.
+        If this process has no free descriptor, close the client that has been silent longest.
         """
         try:
             accepted, _ = self._listener._accept()  # type: ignore[attr-defined]  # `socket.accept` uses it; not in stubs
@@ -91,7 +98,7 @@ class Control:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
                 self._make_room()
-            return False  # the next turn accepts the client, unless it has left by then
+            return False  # the next turn accepts the client
         client = _socket.socket(fileno=accepted)
         credentials = client.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
@@ -106,7 +113,10 @@ class Control:
         return True
 
     def _make_room(self) -> None:
-        """Close the longest-silent client. A request that it has sent already is still answered."""
+        """Close the client that has been silent longest.
+
+        If it has already sent a request, answer the request before.
+        """
         fd = next(iter(self._clients))
         before = self._clients[fd]
         self._read(fd)
@@ -116,7 +126,7 @@ class Control:
             self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        # A client that has sent data moves to the end of the order of silence.
+        # Put this client last in the order of silence.
         client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)
@@ -142,7 +152,7 @@ class Control:
         try:
             client.send(encode(reply) + b"\n")
         except OSError:
-            pass  # the client has left without its answer; its request was carried out
+            pass  # the client left before its answer came, but its request was carried out
 
     def _drop(self, fd: int) -> None:
         client, _ = self._clients.pop(fd)

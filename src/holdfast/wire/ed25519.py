@@ -1,8 +1,8 @@
 """Ed25519 keys from 32 secret bytes: public key, signatures, and their encodings for X.509, PKCS #8 and OpenSSH.
 
-An installation uses the package `cryptography`. A runtime's tree, which is copied for every task, lacks that package,
-because it would be a fifth of the tree. There OpenSSL's library is used, which TLS needs anyway. Both give the same
-bytes.
+An ordinary installation uses the package `cryptography`. A runtime's tree is copied for every task and lacks this
+package, because it would take a fifth of the tree. In a runtime's tree the OpenSSL library is used, which TLS needs
+anyway. Both give the same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIBRARIES = ("libcrypto.so.3", "libcrypto.so.1.1")
 #: OpenSSL's number for the algorithm Ed25519 (NID_ED25519).
 _ED25519 = 1087
 _SSH = b"ssh-ed25519"
-#: OpenSSH pads the secret part of an unencrypted key to a multiple of this many bytes.
+#: Block size of an unencrypted OpenSSH key, in bytes. The secret part is padded to a multiple of this size.
 _SSH_BLOCK = 8
 
 
@@ -29,7 +29,10 @@ class Ed25519:
     """One Ed25519 key pair."""
 
     def __init__(self, secret: bytes) -> None:
-        """Raises ImportError if neither the package `cryptography` nor OpenSSL's library is available."""
+        """secret: 32 bytes.
+
+        Raises ImportError if neither the package `cryptography` nor the OpenSSL library is available.
+        """
         self.secret = secret
         self.public: bytes
         self._sign: Callable[[bytes], bytes]
@@ -46,11 +49,11 @@ class Ed25519:
         return self._sign(message)
 
     def __repr__(self) -> str:
-        return "Ed25519(…)"  # without the secret
+        return "Ed25519(…)"  # show no secret
 
 
 class _Library:
-    """Ed25519 through OpenSSL's shared library."""
+    """Ed25519 through the OpenSSL shared library."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -84,7 +87,7 @@ class _Library:
 
 
 def _openssl() -> Any:
-    """Load OpenSSL's library and declare the functions used. Raises ImportError if there is no library."""
+    """Load the OpenSSL library and declare the functions used. Raises ImportError if the library is missing."""
     for name in LIBRARIES:
         try:
             found = ctypes.CDLL(name)
@@ -120,14 +123,14 @@ def derived(secret: bytes, purpose: bytes) -> bytes:
 
 # ------------------------------------------------------------------------------------------------- in plain formats
 
-#: DER encodings of three object identifiers: Ed25519 (RFC 8410), `commonName`, `basicConstraints`.
+#: DER encodings of the object identifiers for Ed25519 (RFC 8410), `commonName` and `basicConstraints`.
 _OID, _COMMON_NAME, _CONSTRAINTS = bytes.fromhex("06032b6570"), bytes.fromhex("0603550403"), bytes.fromhex("0603551d13")
 _SEQUENCE, _SET, _INTEGER, _BOOLEAN, _BITS, _OCTETS, _TEXT = 0x30, 0x31, 0x02, 0x01, 0x03, 0x04, 0x0C
 _SHORT_TIME, _LONG_TIME, _TAG_0, _TAG_3 = 0x17, 0x18, 0xA0, 0xA3
 
 
 def der(tag: int, *parts: bytes) -> bytes:
-    """Encode one DER value with this tag; its content is `parts`, concatenated."""
+    """Encode one DER value with this tag. Its content is the concatenation of `parts`."""
     content = b"".join(parts)
     if (size := len(content)) < 0x80:
         return bytes([tag, size]) + content
@@ -136,8 +139,10 @@ def der(tag: int, *parts: bytes) -> bytes:
 
 
 def certificate(key: Ed25519, name: str) -> bytes:
-    """Return a self-signed X.509 certificate in DER, valid from 1970 to 9999; the same key and name give the same
-    bytes."""
+    """Return a self-signed X.509 certificate in DER, valid from 1970 to 9999.
+
+    The same key and name always give the same bytes.
+    """
     algorithm = der(_SEQUENCE, _OID)
     named = der(_SEQUENCE, der(_SET, der(_SEQUENCE, _COMMON_NAME, der(_TEXT, name.encode()))))
     always = der(_SEQUENCE, der(_SHORT_TIME, b"700101000000Z"), der(_LONG_TIME, b"99991231235959Z"))
@@ -163,13 +168,14 @@ def pkcs8(key: Ed25519) -> bytes:
 
 
 def openssh_public(key: Ed25519) -> str:
-    """Return the public key as one line in OpenSSH's format, without a comment."""
+    """Return the public key as one line in OpenSSH's format, without comment."""
     return f"{_SSH.decode()} {base64.b64encode(_ssh_public(key)).decode()}"
 
 
 def openssh_private(key: Ed25519) -> bytes:
     """Return the secret key in OpenSSH's file format, without a pass phrase."""
-    check = hashlib.sha256(key.public).digest()[:4]  # any value will do: it only detects a wrong pass phrase
+    # Any value will do, because it only serves to detect a wrong pass phrase.
+    check = hashlib.sha256(key.public).digest()[:4]
     inner = check * 2 + _ssh(_SSH) + _ssh(key.public) + _ssh(key.secret + key.public) + _ssh(b"")
     inner += bytes(range(1, 1 + -len(inner) % _SSH_BLOCK))
     none = _ssh(b"none")

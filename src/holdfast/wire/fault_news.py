@@ -1,29 +1,36 @@
-"""Notifies every live supervisor and agent of new entries in the machine's fault log: each then reads the log."""
+"""Notify every live supervisor and agent on this machine of new entries in the fault log.
+
+Each of them then reads the log.
+"""
 
 from __future__ import annotations
 
-import _socket  # `socket` builds large enums at import, which would cost start-up time
+import _socket  # importing `socket` builds large enums, which would delay the start
 import os
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-#: Name of the socket on which a supervisor listens, in the job's directory.
+#: Name of a supervisor's socket in the job's directory.
 SOCKET_NAME = "control.sock"
 
-#: Name of the socket on which an agent listens, in the node's directory of the job.
+#: Name of an agent's socket in the node's directory of the job.
 NEWS_NAME = "faults-news.sock"
 
 
 class FaultsLine(msgspec.Struct, frozen=True, tag="faults", tag_field="type"):
-    """The machine's fault log has new entries: sent by `holdfast faults report` and `holdfast faults release`."""
+    """The message that the machine's fault log has new entries.
+
+    `holdfast faults report` and `faults release` send it.
+    """
 
 
 def notify_all(home: Path) -> int:
-    """Notify every supervisor and agent under the state directory `home`; return how many were notified.
+    """Notify every supervisor and agent under the state directory `home`. Return how many were notified.
 
-    This never blocks. A supervisor whose socket is full is skipped: it reads the fault log at its next deadline anyway.
+    The function never blocks. It skips a supervisor whose socket is full; that supervisor reads the fault log at its
+    next deadline anyway.
     """
     heard = 0
     for path in (home / "jobs").glob(f"*/{SOCKET_NAME}"):
@@ -35,7 +42,7 @@ def notify_all(home: Path) -> int:
                 client.send(msgspec.json.encode(FaultsLine()) + b"\n")
                 heard += 1
         except OSError:
-            continue  # a supervisor that was killed has left the socket behind
+            continue  # a killed supervisor has left this socket behind
         finally:
             os.close(directory)
     return heard + sum(_tell_agent(path) for path in (home / "jobs").glob(f"*/nodes/*/{NEWS_NAME}"))
@@ -45,13 +52,13 @@ def _tell_agent(path: Path) -> bool:
     try:
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     except OSError:
-        return False  # the job's directory was removed meanwhile
+        return False  # the job's directory was removed in the meantime
     try:
         with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)) as client:
             client.setblocking(False)
             client.sendto(b"f", f"/proc/self/fd/{directory}/{NEWS_NAME}")
             return True
     except OSError:
-        return False  # an agent that was killed has left the socket, or the agent's queue already holds notices
+        return False  # a killed agent has left this socket, or notices already wait in the agent's queue
     finally:
         os.close(directory)

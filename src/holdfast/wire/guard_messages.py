@@ -1,4 +1,4 @@
-"""Reads the messages that a node's guard sends to each of its children."""
+"""Read the messages that a node's guard sends to its child processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _WORDS = 64
 
 
 def from_node(event: ev.Event, node: str) -> ev.Event:
-    """Return the event; if a signal to this node's run requested the stop, add the node's name to its reason."""
+    """Return the event.
+
+    If a signal to this node's run requested a stop, append the node's name to the event's reason.
+    """
     if isinstance(event, ev.StopRequested) and event.request.source is StopSource.SIGNAL:
         request = event.request
         return replace(event, request=replace(request, reason=f"{node}: {request.reason}"))
@@ -31,9 +34,10 @@ def from_node(event: ev.Event, node: str) -> ev.Event:
 class GuardWords:
     """The child's end of the pipe from its guard.
 
-    heard: called as `heard(number, typed, now)` when the guard got signal `number`; `typed`: at a terminal.
+    heard: called as `heard(number, typed, now)` when the guard has received signal `number`. `typed`: whether the
+        signal was typed at a terminal.
     over: called as `over(now)` when the guard's other child has ended by itself.
-    gone: called as `gone(now)` when the guard has died: the child must end everything then.
+    gone: called as `gone(now)` when the guard has died. Then this child must end all its processes.
     """
 
     def __init__(

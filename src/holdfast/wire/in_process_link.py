@@ -1,4 +1,7 @@
-"""The link between owner and node for a job on one machine: both share a process, and a message is a function call."""
+"""The link between owner and node for a job on one machine.
+
+Both run in one process, so a message is a function call.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class InProcess:
-    """Both ends of the link. `join` must be called before the first message."""
+    """Both ends of the link. Call `join` before the first message."""
 
     def __init__(self) -> None:
         self._owner: Callable[[Word], None] | None = None
         self._nodes: dict[str, Callable[[Request], None]] = {}
 
     def join(self, owner: Callable[[Word], None], nodes: dict[str, Callable[[Request], None]]) -> None:
-        """Set the receivers: `owner` is called with each report, `nodes[name]` with each request to that node."""
+        """Set the receivers. `owner` is called with each report, and `nodes[name]` with each request to this node."""
         self._owner, self._nodes = owner, nodes
 
     def send(self, node: str, request: Request) -> None:

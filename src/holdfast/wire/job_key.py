@@ -1,7 +1,8 @@
 """The key of a job: 32 secret bytes with which its owner, its agents and its operators authenticate each other.
 
-The key is in a file that only its user can read: the file that `--job-key` or HOLDFAST_JOB_KEY names, else `key` in the
-state directory, which is created if it is missing. The key itself is never an argument, in a log or in an environment.
+The key is in a file that only its user can read. `--job-key` or HOLDFAST_JOB_KEY names the file. Otherwise it is `key`
+in the state directory, where it is created if missing. The key itself never appears in an argument, a log or the
+environment.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 
 
 class Key:
-    """A job's key. Its `repr` shows only the file's path, and it cannot be pickled."""
+    """A job's key. Its `repr` shows only the path of the file, and the object cannot be pickled."""
 
     __slots__ = ("_secret", "path")
 
     def __init__(self, secret: bytes, path: Path | None = None) -> None:
-        """`path`: the key's file on this node; None: the key came over standard input."""
+        """secret: 32 bytes. path: the key's file on this node; None if the key came on standard input."""
         if len(secret) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes")
         self._secret = secret
@@ -51,10 +52,10 @@ class Key:
 
 
 def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
-    """Read the key that `--job-key` (`option`) or HOLDFAST_JOB_KEY names, else the one in the state directory `home`.
+    """Read the key file that `--job-key` or HOLDFAST_JOB_KEY names, or else the one in the state directory.
 
-    The key in the state directory is created at its first use. Raises BadUsage if the key is missing, unreadable or
-    open to other users.
+    option: value of `--job-key`. env: environment variables. home: path of the state directory, where the key is
+        created at its first use. Raises BadUsage if the key is missing, unreadable or open to other users.
     """
     named = option or env.get(VARIABLE)
     if named:
@@ -66,7 +67,7 @@ def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
 
 
 def parse_key(data: bytes) -> bytes | None:
-    """Parse the content of a key file, raw or hexadecimal, to 32 bytes; None if it is no key."""
+    """Parse the content of a key file, raw or hexadecimal, to 32 bytes. Return None if the content is no key."""
     if len(data) == KEY_BYTES:
         return data
     digits = data.rstrip(b"\r\n")
@@ -76,16 +77,16 @@ def parse_key(data: bytes) -> bytes | None:
 
 
 def copy_command(host: str, path: Path | None) -> str:
-    """Return the command that copies the owner's key from `host` to the node on which it is typed.
+    """Return a command that copies the owner's key from `host` to the node on which the user types the command.
 
-    Where there is no scp, as in most containers, all nodes name one file.
+    Most containers have no scp. Without it, the command instead names a key file that is the same on all nodes.
     """
-    import shutil  # imported late: it imports three compression modules
+    import shutil  # the import loads three compression modules
 
     if shutil.which("scp") is None:
         return "export HOLDFAST_JOB_KEY=/path/of/one/key  (a mounted secret or a shared file, the same on every node)"
     there = f"[{host}]" if ":" in host else host
-    # A key that came over standard input has no file: name the default one.
+    # A key that came on standard input has no file, so name the default one.
     where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
     return f"scp -p {there}:{where} {where}"
 
@@ -116,7 +117,7 @@ def _read(path: Path, what: str) -> Key:
 
 
 def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
-    """Raise BadUsage if a user other than this one and root can read the key file, or could have put it there."""
+    """Raise BadUsage if other users can read the key file, or could have put it there. Root may do both."""
     ours = (os.geteuid(), 0)
     named = quote(str(path))
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in ours:
@@ -139,7 +140,7 @@ def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat
 
 
 def _make(path: Path) -> None:
-    """Create a random key at `path` atomically. A key that another process has just created there is kept."""
+    """Create a random key at `path` atomically. If another process has just created one, keep the other key."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,12 +150,12 @@ def _make(path: Path) -> None:
                 file.write(os.urandom(KEY_BYTES).hex().encode("ascii") + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            # A hard link fails if the file exists. A rename would replace the key of a run that another node has just
-            # started.
+            # A hard link fails if the file exists. A rename would replace a key that another node's run has just
+            # created.
             try:
                 path.hardlink_to(draft)
             except FileExistsError:
-                pass  # use the key of that run
+                pass  # use the key that the other run has created
         finally:
             draft.unlink()
     except OSError as error:

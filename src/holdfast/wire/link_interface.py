@@ -1,7 +1,7 @@
-"""The interfaces of the link between a job's owner and its nodes, and the types of its messages.
+"""The interfaces of the link between a job's owner and its nodes, and the types of their messages.
 
 The owner handles the job as a whole: gang, journal, explanations, decisions, the report. A node handles one machine:
-processes, output, logs, devices, checks. Neither depends on whether the other is in the same process.
+processes, output, logs, devices, checks. Neither depends on whether both run in the same process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Request = (
     | MeasurePeer
     | ClosePort
 )
-#: A node's answer to a query that `owner/node_queries.py` sent to all nodes. A lost answer is not repeated.
+#: A node's answer to a query that `owner/node_queries.py` has sent to all nodes. A lost answer is not sent again.
 Seen = RanksSeen | PortOpen | PeerMeasured
 #: Messages from a node to the owner.
 Word = Report | Event | Seen
@@ -49,7 +49,7 @@ class NodesLink(Protocol):
     """The owner's end of the link."""
 
     def send(self, node: str, request: Request) -> None:
-        """Send a node a request. It may be lost; important requests are repeated."""
+        """Send a request to a node. The request may be lost, so important requests are repeated."""
         ...
 
     def send_all(self, request: Request) -> None:
@@ -61,5 +61,5 @@ class OwnerLink(Protocol):
     """A node's end of the link."""
 
     def report(self, word: Word) -> None:
-        """Send a message to the owner. It may be lost; important messages are repeated."""
+        """Send a message to the owner. The message may be lost, so important messages are repeated."""
         ...

@@ -1,12 +1,13 @@
-"""Converts times in messages to ages when they are sent, and back to times when they arrive.
+"""Convert times in messages to ages when the messages are sent, and back to times when they arrive.
 
-This way two machines' clocks are never compared. A field of type `At` (`holdfast.model.noun_base`) is a time on the
-monotonic clock of the process that holds the message. `aged` turns each into an age, and `dated` turns each age into a
-time on the receiver's clock, which is too late by the delay of the message. The fields that hold times are found once
-for each type, from its annotations.
+So the clocks of two machines are never compared. A field of type `At` (`holdfast.model.noun_base`) is a time on the
+monotonic clock of the process that holds the message. `aged` turns each time into an age. `dated` turns each age into a
+time on the receiver's clock, which is too late by the delay of the message. The fields with times are found once for
+each type, from its annotations.
 
-Two kinds of message are not converted: `Report` of the gang protocol, whose exits `decide/owner.py` dates; and
-`AttemptRecord` and `JobReport`, whose sentences state the owner's times and must read the same on every node.
+Two kinds of message are not converted. `Report` of the gang protocol is not, because `decide/owner.py` dates its exits.
+`AttemptRecord` and `JobReport` are not, because their sentences contain the owner's times and must be the same on every
+node.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from holdfast.model.noun_base import MONOTONIC
 
 #: Types whose times are not converted.
 AS_TOLD: frozenset[type] = frozenset({Report, AttemptRecord, JobReport})
-#: About a hundred years, in seconds: an age beyond it, or one that is not a number, counts as 0.
+#: Limit of an age, in seconds: about a hundred years. A greater age, or one that is not a number, counts as 0.
 LONGEST_S = 3.2e9
 
 M = TypeVar("M")
-#: Takes a value and `now`; returns the value with each time converted to an age, or each age to a time.
+#: Takes a value and `now`. Returns the value with all times converted to ages, or all ages to times.
 Turn = Callable[[Any, float], Any]
 
-#: Cache: for each struct type, its fields that hold times, with the function that converts each.
+#: Caches, for each struct type, the fields that contain times, with the function that converts each of them.
 _found: dict[type, tuple[tuple[str, Turn], ...]] = {}
 
 
 def aged(message: M, now: float) -> M:
-    """Convert each time in a message that is sent at `now` (seconds on the sender's clock) to an age in seconds.
+    """Convert each time in a message to an age in seconds.
 
+    now: when the message is sent, in seconds on the sender's clock.
     A message without times is returned unchanged.
     """
     turned: M = _turned(message, now)
@@ -45,13 +47,16 @@ def aged(message: M, now: float) -> M:
 
 
 def dated(message: M, now: float) -> M:
-    """Convert each age in a message that arrived at `now` (seconds on the receiver's clock) to a time on that clock."""
+    """Convert each age in a message to a time on the receiver's clock.
+
+    now: when the message arrived, in seconds on the receiver's clock.
+    """
     turned: M = _turned(message, now)
     return turned
 
 
 def moments_of(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a struct type that hold times, directly or in a nested value."""
+    """Return the names of the fields of a struct type that contain times, directly or in a nested value."""
     return tuple(name for name, _ in _fields(kind))
 
 
@@ -68,7 +73,7 @@ def _turned(value: Any, now: float) -> Any:
 
 
 def _moment(value: Any, now: float) -> float:
-    """Convert a time to an age, or an age to a time: both are `now - value`."""
+    """Convert a time to an age, or an age to a time. The formula is `now - value` for both."""
     turned: float = now - value
     return turned if -LONGEST_S < turned < LONGEST_S else now
 
@@ -90,9 +95,9 @@ def _of_struct(told: inspect.StructType) -> tuple[tuple[str, Turn], ...]:
 
 
 def _turn_of(told: inspect.Type, within: tuple[type, ...]) -> Turn | None:
-    """Return the function that converts the times in values of this type; None if the type has no times.
+    """Return the function that converts the times in values of this type. Return None if the type contains no times.
 
-    within: the types being examined already, so that a recursive type ends.
+    within: the types that are already being examined, so that a recursive type does not lead to endless recursion.
     """
     match told:
         case inspect.Metadata(extra=extra) if extra == MONOTONIC:
@@ -154,7 +159,7 @@ def _values(turn: Turn | None) -> Turn | None:
 
 
 def _either(kinds: list[tuple[inspect.Type, Turn | None]]) -> Turn | None:
-    """Return the conversion of a union: the type of each value chooses the conversion."""
+    """Return the conversion for a union. It depends on the type of each value."""
     if all(turn is None for _, turn in kinds):
         return None
     by_shape = {_shape(told): turn for told, turn in kinds if turn is not None}

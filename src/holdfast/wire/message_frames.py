@@ -1,9 +1,9 @@
-"""The wire format of messages: a length of 4 bytes, then one tagged struct in MessagePack. Pure: no input or output.
+"""The wire format of messages: a length of 4 bytes, then one tagged struct in MessagePack.
 
-A frame has at most 1 MiB. A longer message (the evidence of a node with very many workers, the report of a large job)
-is split into several frames: the highest bit of the length says that more frames of it follow. A message that is too
-long, or of an unexpected type, ends the connection. Messages to a node do not grow with the gang: a node gets its own
-seats only.
+A frame has at most 1 MiB. A longer message is split into several frames, for example the evidence of a node with very
+many workers, or the report of a large job. The highest bit of the length means that another frame of the message
+follows. A message that is too long, or of an unexpected type, ends the connection. Messages to a node do not grow with
+the gang, because a node gets only its own seats. This module does no input or output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.wire.node_messages import (
     Welcome,
 )
 
-#: Messages from an agent. The gang protocol's `Report` is sent inside a `Told`, and delivered as a `Report`.
+#: Messages from an agent. The gang protocol's `Report` is sent inside a `Told`. The reader unpacks it.
 FromAgent = Hello | Told | Bye | NodeAnswer | Event | Seen
 #: Messages from an operator's command.
 FromOperator = Asked
@@ -42,9 +42,9 @@ FromOperator = Asked
 FromOwner = Welcome | Refused | Finished | Requeued | Answered | Question | Request
 Sent = FromAgent | FromOperator | FromOwner | Word
 
-#: Limit on the body of a frame, in bytes.
+#: Limit of a frame's body, in bytes.
 LONGEST_BYTES = 1 << 20
-#: Limit on a message, in bytes: enough for a node with a thousand workers, each with the largest evidence.
+#: Limit of a message, in bytes. It suffices for a node with a thousand workers, each with the largest evidence.
 LONGEST_MESSAGE_BYTES = 16 << 20
 _HEAD = 4
 _MORE = 1 << 31
@@ -53,11 +53,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class TooLong(ValueError):
-    """A message to be sent exceeds the limit: a bug, since the parts of a message are bounded elsewhere."""
+    """A message to be sent exceeds the limit. That is a bug, because the parts of a message are bounded elsewhere."""
 
 
 def frame(message: Sent, now: float) -> bytes:
-    """Encode a message that is sent at `now` (seconds on this process' clock), its times as ages. Raises `TooLong`."""
+    """Encode a message that is sent at `now` (seconds on this process's clock).
+
+    Times are sent as ages. Raises `TooLong`.
+    """
     travels = Told(report=message) if isinstance(message, Report) else aged(message, now)
     try:
         body = _encoder.encode(travels)
@@ -80,27 +83,28 @@ def _frames(body: bytes) -> Iterator[bytes]:
 
 
 class FrameReader:
-    """Decodes the messages of one direction of a connection from chunks of bytes of any size."""
+    """Decodes the messages that come from one peer, from chunks of bytes of any size."""
 
     __slots__ = ("_bytes", "_first", "_kind", "_parts")
 
     def __init__(self, kind: Any) -> None:
-        """`kind`: the type, or union of types, of the messages that the peer may send."""
+        """kind: the type, or union of types, of the messages that the peer may send."""
         self._bytes = bytearray()
         self._kind = kind
         self._first = True
-        #: The bodies of the frames received so far, while a split message is incomplete.
+        #: The bodies of the received frames of a message that is split and not yet complete.
         self._parts = bytearray()
 
     @property
     def held(self) -> int:
-        """Number of bytes that are held of an incomplete message."""
+        """Number of stored bytes that belong to an incomplete message."""
         return len(self._bytes) + len(self._parts)
 
     def take(self, data: bytes, now: float) -> Iterator[Any]:
-        """Add received bytes; yield each complete message, in order, its times on this process' clock (`now`: seconds).
+        """Add received bytes. Yield each complete message in order.
 
-        Raises `Malformed` at the first frame that is too long or no message, after the messages before it.
+        now: seconds on this process's clock. Ages in the messages become times on this clock.
+        Raises `Malformed` at the first frame that is too long or contains no message, after the messages before it.
         """
         held = self._bytes
         held += data
@@ -120,7 +124,7 @@ class FrameReader:
         except Malformed:
             if not self._first:
                 raise
-            # Another version's hello may have other fields; the common fields tell which version it is.
+            # A hello from another version may have other fields. The common fields tell the peer's version.
             return msgpack_as(body, Foreign, most_bytes=LONGEST_MESSAGE_BYTES)
 
     def _bodies(self) -> Iterator[bytes]:
@@ -135,7 +139,7 @@ class FrameReader:
             if len(held) < (end := _HEAD + length):
                 return
             body = bytes(held[_HEAD:end])
-            # A bytearray deletes its beginning without copying the rest.
+            # Deleting the start of a bytearray does not copy the rest.
             del held[:end]
             if more:
                 parts += body

@@ -1,5 +1,4 @@
-"""The messages between owner and nodes, except the commands and reports of the gang protocol
-(`model/gang_protocol.py`)."""
+"""The messages between owner and nodes, except those of the gang protocol (`model/gang_protocol.py`)."""
 
 from __future__ import annotations
 
@@ -15,14 +14,14 @@ from holdfast.model.noun_base import Message, Noun
 
 
 class LogStream(enum.StrEnum):
-    """The stream of a rank that a log holds."""
+    """A rank's output stream, which has a log."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 class Verb(enum.StrEnum):
-    """A holdfast command that one node runs for a person at another node."""
+    """A holdfast command that one node runs for a person who is at another node."""
 
     SHOW = "show"
     DEVICES = "devices"
@@ -30,125 +29,127 @@ class Verb(enum.StrEnum):
     REPORT_FAULT = "faults report"
 
 
-#: Version of the protocol, increased when a message changes its meaning. The owner refuses agents of other versions.
+#: Version of the protocol. It is increased when a message changes its meaning. The owner refuses agents of other
+#: versions.
 PROTOCOL = 2
 
 
 class Moved(Message, frozen=True, kw_only=True):
-    """The gang has entered another phase, or excludes other devices than before."""
+    """The gang's phase has changed, or the devices that it excludes have."""
 
     view: GangView
 
 
 class Recorded(Message, frozen=True, kw_only=True):
-    """The owner has explained an attempt and decided what follows.
+    """The owner has explained an attempt and decided about the next one.
 
-    From the record the nodes know which files to write beside the logs, and whether to trust their checks.
+    From the record the nodes learn which files to write beside the logs, and whether to rely on their checks.
     """
 
     record: AttemptRecord
 
 
 class ReadFaults(Message, frozen=True, kw_only=True):
-    """The node's fault log has new entries: read it."""
+    """The node must read its fault log, because the log has new entries."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
     """An agent's first message on a connection."""
 
     protocol: int
-    #: The version of holdfast.
+    #: The agent's version of holdfast.
     version: str
-    #: Identifies the job: `--rdzv-id`, else the job's name and its script. The owner refuses agents of another job.
+    #: Identifies the job: `--rdzv-id`, or else the job's name and its script. The owner refuses agents of another job.
     job: str
-    #: Random id of the agent; it stays the same as long as the node's guard is alive.
+    #: Random id of the agent. It stays the same as long as the node's guard runs.
     agent: str
-    #: Number of this start of the agent by its guard; it is higher after each restart.
+    #: How many times the guard had started the agent so far. Each restart increases the number.
     boot: int
     user: str
-    #: Facts about the node. Its `name` is the machine's host name; the owner may choose another name.
+    #: Facts about the node. `name` is the machine's host name; the owner may choose another name for the node.
     node: NodeInfo
-    #: The options that were typed on this node.
+    #: The options for nodes that the user typed on this node.
     plan: NodePlan
-    #: The owner's address that the agent dialled.
+    #: The owner's address to which the agent connected.
     dialled: str
-    #: The highest attempt that the agent knows of.
+    #: The highest attempt number that the agent knows.
     attempt: int = 0
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: Why this node hosts an owner of the job too, though another owner answers at the endpoint; empty: it hosts none.
+    #: Why this node hosts another owner of the job, although an owner already answers at the endpoint. Empty if it
+    #: hosts none.
     hosts: str = ""
-    #: The kill for memory that ended the earlier agent, if the guard has found one.
+    #: The kill for lack of memory that ended the previous agent, if the guard has found one.
     memory_kill: MemoryKill | None = None
 
 
 class Foreign(Message, frozen=True, kw_only=True, tag="hello"):
-    """The common fields of a hello from another version, which this version can read."""
+    """The fields of a hello from another version that this version can read."""
 
     protocol: int
     version: str
 
 
 class Welcome(Message, frozen=True, kw_only=True):
-    """The owner admits an agent."""
+    """The owner's answer to an agent that it admits."""
 
     job_id: str
     #: The node's name in this job.
     node: str
-    #: The job's spec. The node takes policy and timers from it; the commands of its workers are the node's own.
+    #: The job's spec. The node uses its policy and timers, but the commands of its own workers.
     spec: JobSpec
     term: int
     #: The host name of the owner's machine.
     owner: str
-    #: Settings of scope `job` with the owner's values, which apply on each node.
+    #: The owner's values of settings with scope `job`. They apply on every node.
     settings: tuple[JobSetting, ...] = ()
 
 
 class Refused(Message, frozen=True, kw_only=True):
-    """The owner refuses an agent; the agent's run ends."""
+    """The owner's answer to an agent that it refuses. The agent's run ends."""
 
-    #: Why the agent is refused, for the user.
+    #: The reason for the refusal, for the user.
     reason: str
-    #: A command for the user to type.
+    #: A command for the user to try.
     hint: str
-    #: The exit status of the agent's run.
+    #: Exit status for the agent's run.
     code: int
 
 
 class Told(Message, frozen=True, kw_only=True):
-    """Carries an agent's report or heartbeat of the gang protocol."""
+    """Contains an agent's report or heartbeat of the gang protocol."""
 
     report: Report
 
 
 class Bye(Message, frozen=True, kw_only=True):
-    """The agent has received the job's report, and exits."""
+    """The agent's last message. The agent has received the job's report, and exits."""
 
 
 class Finished(Message, frozen=True, kw_only=True):
-    """The job is over: each node's run ends with this report's code."""
+    """The job has ended. Each node's run ends with the code in this report."""
 
     report: JobReport
 
 
 class Requeued(Message, frozen=True, kw_only=True):
-    """This run of the job is over, and the platform starts another run: each node's run ends without a report."""
+    """This run of the job has ended, and the platform starts another. Each node's run ends without a report."""
 
 
 class Asked(Message, frozen=True, kw_only=True):
-    """An operator's command. Without a tag, the next command on the connection waits for the answer."""
+    """A command from an operator. Without a tag, the next command on the connection waits for this one's answer."""
 
     protocol: int
     version: str
     user: str
     host: str
-    #: The command in JSON: one of the types in `holdfast.owner.nodes.operator_lines`.
+    #: The command in JSON, as one of the types in `holdfast.owner.nodes.operator_lines`.
     line: str
-    #: Id of the command, repeated in the answer: several log requests may be open at once.
+    #: Id of the command, which the answer repeats. Several log requests may be pending at once.
     tag: int = 0
 
 
 class RemoteLogFile(Noun, frozen=True, kw_only=True):
-    """One file of a log, on the node that has the log."""
+    """One file of a log, on the node of the log."""
 
     path: str
     #: Size of the file, in bytes.
@@ -156,41 +157,41 @@ class RemoteLogFile(Noun, frozen=True, kw_only=True):
 
 
 class LogPiece(Noun, frozen=True, kw_only=True):
-    """A part of the log of one stream."""
+    """A part of one stream's log."""
 
     stream: LogStream
-    #: Offset of the first byte of `data`, in bytes.
+    #: Offset of the first byte of `data`, in bytes from the start.
     at: int
     data: bytes = b""
     #: Current size of the whole log, in bytes.
     size: int = 0
-    #: Inode number of the file to which `at` refers; 0: there is no log yet, or `timed` was not set.
+    #: Inode number of the file to which `at` refers. 0 if there is no log yet, or if the request did not set `timed`.
     file: int = 0
-    #: Times at which the lines were read: records of `model/log_time_format.py`, their offsets relative to `data`.
+    #: Times at which the lines were read, as records of `model/log_time_format.py` with offsets relative to `data`.
     times: bytes = b""
-    #: Whether any byte of the log has a recorded time; only with `files`.
+    #: Whether the log has recorded times. Set only together with `files`.
     has_times: bool = False
-    #: The files of the log, oldest first; only if `LogFrom.most` is 0.
+    #: The files of the log, the oldest first. Set only if the request's `LogFrom.most` is 0.
     files: tuple[RemoteLogFile, ...] = ()
 
 
 class LogRead(Message, frozen=True, kw_only=True):
-    """A node's answer to `ReadLog`."""
+    """A node's answer to a `ReadLog`."""
 
     id: int
     attempt: int = 0
     role: str = ""
     pieces: tuple[LogPiece, ...] = ()
-    #: The log is complete on this node: the attempt is over, or the rank has moved to another node.
+    #: Whether the log is complete on this node, because the attempt has ended or the rank has moved to another node.
     over: bool = False
-    #: Why there is nothing to read, for the user.
+    #: Why nothing can be read, for the user.
     trouble: str = ""
-    #: The name of the node that answers.
+    #: Name of the node that answers.
     node: str = ""
 
 
 class RankAt(Noun, frozen=True, kw_only=True):
-    """The node of a rank in an attempt."""
+    """The node on which a rank runs in an attempt."""
 
     rank: int
     role: str
@@ -203,40 +204,44 @@ class Answered(Message, frozen=True, kw_only=True):
     ok: bool
     message: str
     log: LogRead | None = None
-    #: Whether the job is over.
+    #: Whether the job has ended.
     ended: bool = False
-    #: The `Asked.tag` of the command that this answers; 0: it had none.
+    #: The `tag` of the command that is answered; 0 if the command had no tag.
     tag: int = 0
     #: The attempt to which `ranks` belong.
     attempt: int = 0
     ranks: tuple[RankAt, ...] = ()
     ranks_in_all: int = 0
-    #: The attempts for which the owner knows the nodes of the ranks.
+    #: The attempts whose ranks the owner can locate.
     attempts: tuple[int, ...] = ()
 
 
 class LogFrom(Noun, frozen=True, kw_only=True):
-    """The position in a stream's log from which to read."""
+    """The position in a stream's log at which reading starts."""
 
     stream: LogStream
-    #: Offset in bytes; a negative number counts from the end.
+    #: Offset in bytes. A negative offset counts from the end.
     at: int = 0
-    #: If set, read this many last lines instead.
+    #: If set, read this number of last lines, and ignore `at`.
     lines: int | None = None
-    #: Return the times of the lines too, and read all files of a rotated log.
+    #: Whether to return the times of the lines too, and to read all files of a rotated log.
     timed: bool = False
-    #: With `timed`: the file to which `at` refers (`LogPiece.file`); 0: read from the log's first byte.
+    #: With `timed`: the file to which `at` refers, as in `LogPiece.file`. 0: read from the start of the log.
     file: int = 0
-    #: With `timed`: if set, start at the first line that was read at this time (seconds since the epoch) or later.
+    #: With `timed`: start at the first line that was read at this time or later, in seconds since the epoch. None: no
+    #: limit.
     since: float | None = None
-    #: With `timed`: about how many bytes to return at most; 0: return only the position and the list of files.
+    #: With `timed`: approximate limit of returned bytes. 0: return only the position and the list of files.
     most: int | None = None
-    #: With `timed`: leave out an unfinished last line while the attempt runs.
+    #: With `timed`: whether to omit an unfinished last line while the attempt runs.
     whole: bool = False
 
 
 class ReadLog(Message, frozen=True, kw_only=True):
-    """Read one rank's logs. The node answers with a `LogRead` of the same `id`; with `wait`, once there are bytes."""
+    """Read one rank's logs. The node answers with a `LogRead` that has the same `id`.
+
+    With `wait`, the node answers only when there are bytes to return.
+    """
 
     id: int
     rank: int
@@ -247,13 +252,13 @@ class ReadLog(Message, frozen=True, kw_only=True):
 
 
 class ForgetLog(Message, frozen=True, kw_only=True):
-    """Cancel the `ReadLog` with this `id`."""
+    """Cancel the `ReadLog` that has this `id`."""
 
     id: int
 
 
 class RunVerb(Message, frozen=True, kw_only=True):
-    """Run a holdfast command on the node. The node answers with its output in a `VerbDone` of the same `id`."""
+    """Run a holdfast command on the node. The node returns the output in a `VerbDone` with the same `id`."""
 
     id: int
     verb: Verb
@@ -261,13 +266,13 @@ class RunVerb(Message, frozen=True, kw_only=True):
 
 
 class VerbDone(Message, frozen=True, kw_only=True):
-    """A node's answer to `RunVerb`."""
+    """A node's answer to a `RunVerb`."""
 
     id: int
     ok: bool
     text: str
 
 
-#: Requests from the owner to a node that serve an operator, or that fetch files for the job's directory.
+#: Requests from the owner to a node. They serve an operator, or fetch files for the job's directory.
 Question = ReadLog | ForgetLog | RunVerb
 NodeAnswer = LogRead | VerbDone

@@ -1,7 +1,8 @@
-"""An agent's end of the connection: dials the owner, sends the hello, and dials again when the connection is lost.
+"""The agent's end of the connection: connects to the owner, sends the hello, and reconnects after a lost connection.
 
-A lost connection ends nothing by itself: only the lease does. Redials come after 0.1 s, doubling up to 5 s. Each delay
-is shortened by a random part, so that a thousand agents do not reconnect at the same moment.
+A lost connection alone ends nothing. Only the end of the lease does. The agent reconnects after 0.1 s, and the delay
+doubles up to 5 s. Each delay is shortened by a random part, so that a thousand agents do not reconnect at the same
+moment.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
     from holdfast.wire.message_frames import Sent
 
-#: Time limit of a connection attempt to one address, in seconds. Shorter than the lease, so that the next address is
-#: tried before the lease ends.
+#: Time limit for connecting to one address, in seconds. It is shorter than the lease, so that the next address is tried
+#: before the lease ends.
 CONNECT_S = 3.0
 SHAKE_S = 10.0
 FIRST_S = 0.1
 LONGEST_S = 5.0
-#: The lease of a connection whose job is unknown, in seconds.
+#: The lease while the job is not known yet, in seconds.
 LEASE_S = 6.0
 
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)
 
-#: Makes the first message, from this node's and the owner's address on the connection.
+#: Makes the first message from two addresses of the connection: this node's and the owner's.
 Hello = Callable[[str, str], "Sent"]
 Heard = Callable[[Any, float], "News"]
 Lost = Callable[[ChannelEnd, float], "News"]
 
 
 class _Line(Channel):
-    """One connection to the owner, from the connection attempt to its end."""
+    """One connection to the owner, from the attempt to connect until its end."""
 
     __slots__ = ("_connecting", "_dialler", "_where")
 
@@ -78,7 +79,7 @@ class _Line(Channel):
 
 
 class Dialler:
-    """Keeps one connection to the owner, and dials again until `close` is called."""
+    """Keeps one connection to the owner, and reconnects until `close` is called."""
 
     def __init__(
         self,
@@ -90,17 +91,18 @@ class Dialler:
         heard: Heard,
         lost: Lost,
     ) -> None:
-        """Start to dial.
+        """Start to connect.
 
-        host: name or address of the owner; a name is resolved again in each round of tries.
+        host: name or address of the owner. A name is resolved again in each round of tries.
+        port: port of the owner.
         hello: makes the first message of each connection.
         heard: called as `heard(message, now)` with each message from the owner.
-        lost: called as `lost(end, now)` after each lost connection and each failed round; it may call `close`.
+        lost: called as `lost(end, now)` after each lost connection and each failed round. It may call `close`.
         """
         self.credentials = credentials
-        #: The gang's lease, in seconds; a change applies from the next connection on.
+        #: The gang's lease, in seconds. A change applies to the next connection.
         self.lease_s = LEASE_S
-        #: Why there is no connection; None while there is one, and before the first failure.
+        #: Why there is no connection. None while there is a connection, and before the first failure.
         self.trouble: ChannelEnd | None = None
         self._reactor = reactor
         self._host = host
@@ -110,11 +112,11 @@ class Dialler:
         self._lost = lost
         self._line: _Line | None = None
         self._resolving: Resolving | None = None
-        #: Addresses that are still to be tried in this round.
+        #: Addresses that this round has not tried yet.
         self._addresses: list[Address] = []
         self._late: DueCall | None = None
         self._again: DueCall | None = None
-        #: Longest delay between two rounds of tries, in seconds; an agent that holds a lease sets it lower.
+        #: Longest delay between two rounds of tries, in seconds. An agent with a lease sets a lower value.
         self.longest_s = LONGEST_S
         self._delay_s = FIRST_S
         self._closed = False
@@ -127,16 +129,16 @@ class Dialler:
 
     @property
     def fd(self) -> int:
-        """The connection's file descriptor; -1 without a connection."""
+        """File descriptor of the connection; -1 if there is none."""
         return -1 if self._line is None else self._line.fd
 
     def send(self, message: Sent) -> bool:
-        """Send a message. Return False, and drop it, if there is no connection. Raises `TooLong`."""
+        """Send a message. If there is no connection, drop the message and return False. Raises `TooLong`."""
         line = self._line
         return line is not None and line.open and line.put(frame(message, self._reactor.now()))
 
     def close(self) -> None:
-        """Stop dialling, and close the connection at once."""
+        """Close the connection at once, and do not reconnect."""
         self._closed = True
         for moment in (self._late, self._again):
             if moment is not None:
@@ -148,7 +150,7 @@ class Dialler:
             self._line = None
 
     def _begin(self, now: float) -> News:
-        """Start a round of tries: each of the host's addresses in turn, until one answers."""
+        """Start a round of tries, which tries the host's addresses in turn until one answers."""
         self._again = None
         if found := literal(self._host):
             return self._found(found, "", now)
@@ -186,7 +188,7 @@ class Dialler:
         return None
 
     def answered(self) -> None:
-        """The peer has accepted the connection: start the time limit of the handshake."""
+        """Start the time limit of the handshake, because the peer has accepted the connection."""
         words = f"it answered, and finished no handshake within {SHAKE_S:g} s"
         self._wait(SHAKE_S, ChannelEnd(why=ChannelEndKind.LATE, words=words))
 
@@ -197,8 +199,8 @@ class Dialler:
         return None
 
     def received(self, message: Any, now: float) -> News:
-        # Reset the delay only now, not after the handshake: an owner that refuses every agent must not be dialled ten
-        # times a second.
+        # Reset the delay only after a first message, not after the handshake. Otherwise an owner that refuses every
+        # agent would get ten connections a second.
         self._delay_s = FIRST_S
         return self._heard(message, now)
 
@@ -207,7 +209,7 @@ class Dialler:
         return self._failed(end, now)
 
     def _wait(self, given_s: float | None, end: ChannelEnd | None = None) -> None:
-        """Start the time limit of the next connection step; None: stop the current one."""
+        """Start the time limit of the next connection step. `given_s` None: stop the current time limit."""
         if self._late is not None:
             self._late.close()
             self._late = None

@@ -1,8 +1,8 @@
-"""The owner's end of the connections: a listening socket, and the peers that have the job's key.
+"""The owner's end of the connections: a listening socket, and one connection for each peer that has the job's key.
 
-A connection has 10 s for its handshake and its hello. At most `WAITING` connections may be in that state; one more
-closes the longest-silent one, so that idle connections cannot keep an agent out. Refused connections are counted by
-address: this explains to a user why an expected node is missing.
+A peer has 10 s for the handshake and its hello. At most `WAITING` connections may be in this state. If one more
+arrives, the one that has been silent longest is closed, so that idle connections cannot keep an agent out. Refused
+connections are counted by address, to explain to the user why an expected node is missing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from holdfast.wire.message_frames import Sent
 
 HELLO_S = 10.0
-#: Seconds that a peer has to read its last message and to close.
+#: How long a peer may take to read its last message and to close, in seconds.
 LEAVE_S = 2.0
 WAITING = 1000
-#: Connections that the kernel keeps until they are accepted; the system's own limit may be lower.
+#: Limit of connections that the kernel queues until they are accepted. The system's own limit may be lower.
 BACKLOG = 4096
-#: Connections accepted in one turn of the reactor: messages from peers wait meanwhile.
+#: Limit of connections accepted in one turn of the reactor, because messages from peers wait meanwhile.
 ACCEPTS = 16
 STRANGERS = 64
 NO_DESCRIPTORS_S = 1.0
@@ -45,15 +45,15 @@ Strange = Callable[[str, ChannelEnd], None]
 
 
 class Stranger(msgspec.Struct):
-    """The connections from one address that were refused."""
+    """Refused connections from one address."""
 
-    #: Why the last one was refused.
+    #: Why the last of these connections was refused.
     end: ChannelEnd
     times: int = 0
 
 
 class Peer(Channel):
-    """One connection to the owner. `identity` is known after its handshake."""
+    """One connection to the owner. `identity` is set after the handshake."""
 
     __slots__ = ("_listener", "accepted_at", "address", "greeted", "heard_at", "holds", "identity", "name", "port")
 
@@ -66,9 +66,9 @@ class Peer(Channel):
         #: Whether the peer has sent its hello.
         self.greeted = False
         self.accepted_at = self.heard_at = now
-        #: Bytes of the incomplete message, as last reported to the listener's `holding`.
+        #: Size of the incomplete message that was last reported to the listener's `holding`, in bytes.
         self.holds = 0
-        #: Name of this peer's node; set by the owner.
+        #: Name of this peer's node, which the owner sets.
         self.name = ""
 
     def send(self, message: Sent) -> bool:
@@ -76,7 +76,7 @@ class Peer(Channel):
         return self.put(frame(message, self._listener.now()))
 
     def dismiss(self, message: Sent) -> None:
-        """Send the last message, and close once the peer has read it; the listener calls `gone` then."""
+        """Send the last message, and close when the peer has read it. Then the listener calls `gone`."""
         self.send(message)
         self.leave()
         self._listener.leaving(self)
@@ -113,7 +113,7 @@ class Peer(Channel):
 
 
 class OwnerListener:
-    """Accepts connections and passes the peers' messages to the owner."""
+    """Accepts connections, and passes messages from the peers to the owner."""
 
     def __init__(
         self,
@@ -128,18 +128,19 @@ class OwnerListener:
     ) -> None:
         """Start to listen.
 
-        listening: a bound socket, which the listener closes.
+        listening: a bound socket. The listener closes it.
         heard: called as `heard(peer, message, now)` with each message.
         gone: called as `gone(peer, end, now)` when a peer that has sent its hello has disconnected.
-        strange: called as `strange(address, end)` when an address is refused for the first time or a new reason.
+        strange: called as `strange(address, end)` when an address is refused for the first time, or for another reason
+            than before.
         lease_s: the gang's lease, in seconds.
         """
         self.credentials = Credentials(key, Identity.OWNER)
         self.now = reactor.now
         self.heard = heard
-        #: Number of connections that ended before their hello, by reason.
+        #: Number of connections that ended before their hello, by the reason.
         self.refused: Counter[ChannelEndKind] = Counter()
-        #: Refused connections by address, the most recent last; at most `STRANGERS`.
+        #: Refused connections by address, the latest last; at most `STRANGERS`.
         self.strangers: dict[str, Stranger] = {}
         self.holding = ReceiveLimits()
         self._reactor = reactor
@@ -147,12 +148,12 @@ class OwnerListener:
         self._gone = gone
         self._strange = strange
         self._lease_s = lease_s
-        #: Limit on connections that have not sent their hello.
+        #: Limit of connections that have not sent their hello.
         self.most_waiting = WAITING
-        #: Peers that have not sent their hello, in the order of their arrival.
+        #: Peers that have not sent their hello, in the order of arrival.
         self._waiting: dict[Peer, None] = {}
         self._peers: dict[Peer, None] = {}
-        #: Peers that were sent their last message, with the time limit for closing; the earliest first.
+        #: Maps peers that were sent their last message to the time at which they must have closed, the earliest first.
         self._leaving: dict[Peer, float] = {}
         self._open = True
         listening.setblocking(False)
@@ -166,7 +167,10 @@ class OwnerListener:
         return iter(tuple(self._peers))
 
     def tell(self, peers: list[Peer], message: Sent) -> int:
-        """Send a message to many peers, encoded once. Return how many connections took it. Raises `TooLong`."""
+        """Encode a message once and send it to many peers.
+
+        Return how many of them can still receive it. Raises `TooLong`.
+        """
         framed = frame(message, self.now())
         return sum([peer.put(framed) for peer in peers])
 
@@ -187,7 +191,7 @@ class OwnerListener:
         return self._gone(peer, end, now)
 
     def close(self) -> None:
-        """Close every connection at once; `gone` is not called."""
+        """Close all connections at once, without calling `gone`."""
         self._open = False
         self._reactor.forget(self._listening.fileno())
         self._listening.close()
@@ -206,18 +210,18 @@ class OwnerListener:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._out_of_descriptors(now)
-                break  # after any other error the peer left before it was accepted
+                break  # ignore other errors: the peer left before it was accepted
             if len(self._waiting) >= self.most_waiting:
                 self._make_room()
             try:
                 set_up(sock, self._lease_s)
                 self._waiting[Peer(self, self._reactor, sock, where, now)] = None
             except OSError:
-                sock.close()  # the peer has left meanwhile
+                sock.close()  # the peer has left in the meantime
         return None
 
     def _make_room(self) -> None:
-        """Close the longest-silent connection that has not sent its hello."""
+        """Close the connection that has been silent longest among those without a hello."""
         peer = min(self._waiting, key=_heard_at)
         del self._waiting[peer]
         peer.close()
@@ -232,7 +236,7 @@ class OwnerListener:
         if self._waiting:
             self._make_room()
             return
-        # The socket stays readable while its connection cannot be accepted: watching it would keep the reactor busy.
+        # The socket stays readable while no connection can be accepted, and watching it would keep the reactor busy.
         self._reactor.forget(self._listening.fileno())
         self._reactor.at(now + NO_DESCRIPTORS_S, self._listen_again)
 
@@ -261,7 +265,7 @@ class OwnerListener:
         stranger = self.strangers.pop(peer.address, None) or Stranger(end)
         news = not stranger.times or stranger.end.why is not end.why
         stranger.end, stranger.times = end, stranger.times + 1
-        # Beyond the limit, drop the address that was refused longest ago.
+        # If there are too many addresses, drop the one whose last refusal is oldest.
         self.strangers[peer.address] = stranger
         if len(self.strangers) > STRANGERS:
             del self.strangers[next(iter(self.strangers))]

@@ -1,8 +1,8 @@
-"""Mutual TLS between owner, agents and operators, with keys that are all derived from the job's key.
+"""Mutual TLS between owner, agents and operators. All their keys are derived from the job's key.
 
-Each identity is an Ed25519 key with a self-signed certificate. Both follow from the job's key alone, byte for byte, so
-each end computes the other's certificates and trusts only these. The check is part of the handshake: a peer without
-the job's key gets only the certificate, which tells neither the job nor the version.
+Each identity has an Ed25519 key and a self-signed certificate. Both follow from the job's key alone, byte for byte. So
+each end computes the other's certificates and trusts only these. The handshake includes the check. A peer without the
+job's key sees only the certificate, which reveals neither the job nor the version.
 """
 
 from __future__ import annotations
@@ -20,31 +20,34 @@ if TYPE_CHECKING:
 
     from holdfast.wire.job_key import Key
 
-#: Protocol name in the handshake (ALPN): it shows whether a peer is a holdfast with another key or another service.
+#: Protocol name in the handshake (ALPN). It tells a holdfast with another key from some other service.
 SPOKEN = "holdfast"
 
 _FOR = b"holdfast identity 1: "
 
 
 class Identity(enum.StrEnum):
-    """The role of one side of a connection."""
+    """The role of one end of a connection."""
 
     #: The job's owner, which accepts connections and commands the agents.
     OWNER = "owner"
     #: The agent of one node, which obeys the owner.
     AGENT = "agent"
-    #: A person's command, which looks at the job or stops it.
+    #: A user's command that inspects or stops the job.
     OPERATOR = "operator"
 
 
 class Credentials:
-    """The TLS context of one side: its own certificate, and the certificates of the peers that it accepts."""
+    """The TLS context of one end: its own certificate, and the certificates that it accepts from peers."""
 
     def __init__(self, key: Key, mine: Identity) -> None:
-        """Raises `ssl.SSLError` if this machine's OpenSSL has no TLS 1.3 or no Ed25519."""
+        """key: the job's key. mine: the identity of this end.
+
+        Raises `ssl.SSLError` if OpenSSL has no TLS 1.3 or no Ed25519.
+        """
         self._serves = serving = mine is Identity.OWNER
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serving else ssl.PROTOCOL_TLS_CLIENT)
-        # The whole certificate is compared, so its name need not be.
+        # The name in a certificate need not be checked, because the whole certificate is compared.
         self.context.check_hostname = False
         self.context.verify_mode = ssl.CERT_REQUIRED
         self.context.minimum_version = self.context.maximum_version = ssl.TLSVersion.TLSv1_3
@@ -64,12 +67,12 @@ class Credentials:
         )
 
     def peer(self, connection: ssl.SSLSocket) -> Identity | None:
-        """Return the peer's identity after the handshake; None if its certificate is not a known one."""
+        """Return the peer's identity after the handshake. Return None if its certificate is unknown."""
         return self._known.get(connection.getpeercert(binary_form=True) or b"")
 
 
 def certificate(key: Key, identity: Identity) -> bytes:
-    """Return an identity's certificate in DER: the same bytes on every node, and valid whatever a node's clock says."""
+    """Return an identity's certificate in DER. It has the same bytes on every node, and is valid at any time."""
     return signed_certificate(_private(key, identity), f"{SPOKEN} {identity}")
 
 
@@ -78,8 +81,10 @@ def _private(key: Key, identity: Identity) -> Ed25519:
 
 
 def _present(context: ssl.SSLContext, private: Ed25519, der: bytes) -> None:
-    """Load this certificate into `context`. Python reads it from files only, so it goes through an unnamed file in
-    memory."""
+    """Load this certificate into `context`.
+
+    Python reads certificates only from files, so the function uses an unnamed file in memory.
+    """
     pem = pkcs8(private) + _pem(der)
     fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)
     try:

@@ -1,8 +1,8 @@
-"""Limits the memory that the owner uses for incomplete messages, over all its connections.
+"""Limit the memory that the owner uses for incomplete messages, over all of its connections.
 
-When a whole gang fails, all nodes send their evidence at once. Beyond the limit, connections whose message began later
-are paused, and their bytes stay in the kernels. The connection whose message began first is always read, so that one
-always completes.
+When a whole gang fails, all nodes send their evidence at once. Beyond the limit the owner pauses the connections whose
+messages began later, and their bytes stay in the kernels. It always reads the connection whose message began first, so
+that this message completes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MOST_BYTES = 128 << 20
 
 
 class Pausable(Protocol):
-    """A connection whose reading can be paused."""
+    """A connection whose reader can be paused."""
 
     def pause(self) -> None: ...
 
@@ -21,17 +21,20 @@ class Pausable(Protocol):
 
 
 class ReceiveLimits:
-    """Counts the bytes held for each connection, and pauses connections beyond the limit."""
+    """Counts the stored bytes of each connection, and pauses connections beyond the limit."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
-        #: Bytes held by connection, in the order in which their messages began.
+        #: Maps a connection to its stored bytes, in the order in which the messages began.
         self._held: dict[Pausable, int] = {}
         self._paused: dict[Pausable, None] = {}
         self.total = 0
 
     def note(self, connection: Pausable, held: int) -> None:
-        """Record that `held` bytes are held for this connection now; 0 when its message is complete or it has ended."""
+        """Record that `held` bytes of an incomplete message are stored for this connection.
+
+        held: 0 when the message is complete, or when the connection has ended.
+        """
         before = self._held.get(connection, 0)
         self.total += held - before
         if held:
@@ -43,7 +46,7 @@ class ReceiveLimits:
         if first in self._paused:
             self._resume(first)
         if self.total <= self._most:
-            # Resume one at a time: the next bytes of all of them together would exceed the limit.
+            # Resume one connection at a time, because the next bytes of all together would exceed the limit.
             self._resume(next(iter(self._paused), None))
         elif held > before and connection is not first:
             self._paused[connection] = None

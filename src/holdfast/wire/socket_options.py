@@ -1,16 +1,19 @@
-"""The socket options of every connection of a job, and how addresses are written."""
+"""Set the socket options of a job's connections, and format addresses."""
 
 from __future__ import annotations
 
 import socket
 
-#: Fraction of the lease after which an unresponsive connection is closed: before the lease ends.
+#: Fraction of the lease after which an unresponsive connection is closed. It is below 1, so that this happens before
+#: the lease ends.
 SILENCE = 0.75
 
 
 def set_up(sock: socket.socket, lease_s: float) -> None:
-    """Make `sock` non-blocking and without delay; it breaks if the peer's kernel is silent for three quarters of the
-    lease."""
+    """Make `sock` non-blocking, and send data without delay.
+
+    The connection breaks if the peer's kernel is silent for three quarters of the lease.
+    """
     sock.setblocking(False)
     silent_s = max(1.0, SILENCE * lease_s)
     every_s = max(1, int(silent_s / 3))
@@ -19,16 +22,16 @@ def set_up(sock: socket.socket, lease_s: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    # It limits how long sent data, and probes of a connection that the peer does not read, stay unacknowledged.
+    # This limits how long sent data, and probes of a peer that does not read, may stay unacknowledged.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silent_s))
 
 
 def plain_address(address: str) -> str:
-    """Return an IPv4-mapped IPv6 address (`::ffff:10.1.2.7`) as IPv4; any other address unchanged."""
+    """Convert an IPv4-mapped IPv6 address (`::ffff:10.1.2.7`) to IPv4. Return any other address unchanged."""
     mapped = address.lower().removeprefix("::ffff:")
     return mapped if mapped != address.lower() and "." in mapped else address
 
 
 def written(host: str, port: int) -> str:
-    """Return `host:port`, or `[host]:port` for an IPv6 address."""
+    """Return `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

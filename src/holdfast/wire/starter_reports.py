@@ -1,4 +1,4 @@
-"""Reports from a starter to the owner while the job runs: one line for each event that concerns its agents."""
+"""Reports from a starter to the owner while the job runs: one line for each event about the starter's agents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
-#: The kernel never splits a write of up to this many bytes into a pipe.
+#: Longest line in bytes. Linux never splits a write of this size to a pipe.
 _MOST_BYTES = 4096
 _WORDS, _NODES = 1000, 64
 
@@ -19,18 +19,18 @@ class StarterReport(Noun, frozen=True, kw_only=True):
 
     #: The event as a clause, for the user.
     words: str
-    #: A command for the user to type.
+    #: A command for the user to try.
     hint: str = ""
-    #: Nodes that will get no agent any more.
+    #: Names of nodes that will get no agent any more.
     nodes: tuple[str, ...] = ()
-    #: Whether the platform has taken these nodes out of the job; the command in `hint` shows it.
+    #: Whether the platform has removed these nodes from the job. If so, the command in `hint` shows that.
     lost: bool = False
-    #: Number of further nodes, not listed in `nodes`, that get none either.
+    #: Number of further nodes that get no agent and are not listed in `nodes`.
     more: int = 0
 
 
 class StarterPipe:
-    """A pipe from a starter to the owner. The guard of both creates it, so a restarted starter or owner has it too."""
+    """A pipe from a starter to the owner. The guard creates it, so a restarted starter or owner uses the same pipe."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
@@ -38,7 +38,7 @@ class StarterPipe:
         os.set_blocking(self._writer, False)
 
     def say(self, said: StarterReport) -> None:
-        """Send a report to the owner. It is dropped if the pipe is full."""
+        """Send a report to the owner. If the pipe is full, drop the report."""
         nodes = said.nodes[:_NODES]
         cut = StarterReport(
             words=said.words[:_WORDS],
@@ -51,11 +51,11 @@ class StarterPipe:
         try:
             os.write(self._writer, line if len(line) <= _MOST_BYTES else b"")
         except BlockingIOError:
-            pass  # an owner that does not read its pipe has worse problems
+            pass  # drop the report, because the owner does not read its pipe
 
 
 def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
-    """Parse the reports in a block of bytes from the pipe. Malformed lines are skipped."""
+    """Parse the reports in a block of bytes from the pipe. Skip malformed lines."""
     found = []
     for line in data.split(b"\n"):
         try:
@@ -66,7 +66,7 @@ def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
 
 
 class FirstToken:
-    """A token in a pipe that the guard creates: the first process of a starter takes it."""
+    """A token in a pipe that the guard creates. Only the first process of a starter can take it."""
 
     def __init__(self) -> None:
         self._reader, token = os.pipe()
@@ -74,5 +74,5 @@ class FirstToken:
         os.close(token)
 
     def first(self) -> bool:
-        """Take the token; return whether this process is the first of its starter."""
+        """Try to take the token. Return whether this process is the first of its starter."""
         return bool(os.read(self._reader, 1))

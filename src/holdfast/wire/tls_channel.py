@@ -1,7 +1,7 @@
-"""One TLS connection over the reactor, used at both ends: handshake, frames in, frames out, and why it ended.
+"""One TLS connection over the reactor, for both ends: the handshake, frames in, frames out, and the reason for its end.
 
-No call blocks. Messages that the peer does not read are queued up to a limit; beyond it the connection is closed, so
-that no peer delays the messages to the others.
+No call blocks. Messages that the peer does not read are queued up to a limit. Beyond the limit the connection is
+closed, so that one peer cannot delay the messages to others.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from holdfast.model.events import Event
     from holdfast.reactor import DescriptorWatch, News, Reactor
 
-#: Size of the largest TLS record, in bytes. Reads and writes have this size, so OpenSSL never keeps a part back.
+#: Size of the largest TLS record, in bytes. Reads and writes use this size, so that OpenSSL never buffers a part.
 RECORD_BYTES = 16_384
-#: Limit on queued bytes that a peer has not read: the longest message, and the messages that follow it meanwhile.
+#: Limit of queued bytes that the peer has not read: the longest message, and room for those that follow.
 UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
 
 
 class ChannelEndKind(enum.StrEnum):
-    """How a connection ended."""
+    """The kind of reason for which a connection ended."""
 
     #: The peer closed the connection.
     LEFT = "left"
     #: The network or the peer's machine broke the connection.
     BROKEN = "broken"
-    #: The peer is a holdfast with another key.
+    #: The peer runs holdfast with another key.
     OTHER_KEY = "other-key"
-    #: The peer speaks TLS, but is no holdfast.
+    #: The peer uses TLS, but is not holdfast.
     NO_KEY = "no-key"
-    #: The peer does not speak TLS.
+    #: The peer does not use TLS.
     NO_TLS = "no-tls"
-    #: The peer has the key, but sent bytes that are no message.
+    #: The peer has the key, but has sent bytes that are no message.
     MALFORMED = "malformed"
-    #: The peer did not read the messages sent to it.
+    #: The peer did not read its messages.
     UNREAD = "unread"
     #: The handshake or the hello did not come in time.
     LATE = "late"
@@ -57,7 +57,7 @@ class ChannelEndKind(enum.StrEnum):
 
 
 class ChannelEnd(Noun, frozen=True, kw_only=True):
-    """Why a connection ended, or could not be made. `words` describes it for a person."""
+    """Why a connection ended, or could not be made. `words` explains the reason to the user."""
 
     why: ChannelEndKind
     words: str
@@ -66,13 +66,16 @@ class ChannelEnd(Noun, frozen=True, kw_only=True):
 class _State(enum.Enum):
     SHAKING = enum.auto()
     OPEN = enum.auto()
-    #: The last messages are being sent; messages that arrive are dropped.
+    #: The last messages are being sent. Messages from the peer are dropped.
     LEAVING = enum.auto()
     CLOSED = enum.auto()
 
 
 class Channel:
-    """A connection from its first byte on. Subclasses handle the handshake's end, each message and the disconnect."""
+    """A connection from its first byte on.
+
+    Subclasses handle the end of the handshake, each message and the disconnect.
+    """
 
     __slots__ = ("_at", "_credentials", "_doom", "_hears", "_inbox", "_out", "_sock", "_state", "_unread", "_watch")
 
@@ -87,16 +90,16 @@ class Channel:
     ) -> None:
         """Watch the socket and start the handshake.
 
-        sock: a non-blocking socket, which the channel closes.
-        credentials: this side's TLS context.
-        hears: the types of messages that each identity of peer may send.
+        sock: a non-blocking socket. The channel closes it.
+        credentials: the TLS context of this end.
+        hears: maps each identity of a peer to the types of messages that it may send.
         writable: whether the socket is still connecting.
         """
         self._credentials = credentials
         self._hears = hears
         self._inbox: FrameReader | None = None
         self._out: deque[bytes] = deque()
-        #: Number of bytes of the first queued frame that were sent already.
+        #: How many bytes of the first queued frame have been sent.
         self._at = 0
         self._unread = 0
         self._doom: ChannelEnd | None = None
@@ -105,14 +108,14 @@ class Channel:
         self._watch: DescriptorWatch = reactor.watch(sock.fileno(), self._ready, writable=writable)
 
     def _opened(self, identity: Identity, now: float) -> News:
-        """Called when the handshake is complete: the peer has the job's key."""
+        """Called when the handshake is complete, so that the peer is known to have the job's key."""
         raise AssertionError("said by the subclass")
 
     def _on_message(self, message: Any, now: float) -> News:
         raise AssertionError("said by the subclass")
 
     def _ended(self, end: ChannelEnd, now: float) -> News:
-        """Called when the connection has ended, except by `close`."""
+        """Called when the connection has ended, unless `close` ended it."""
         raise AssertionError("said by the subclass")
 
     @property
@@ -122,7 +125,7 @@ class Channel:
 
     @property
     def fd(self) -> int:
-        """The connection's file descriptor."""
+        """File descriptor of the connection."""
         return self._watch.fd
 
     @property
@@ -131,18 +134,18 @@ class Channel:
 
     @property
     def held(self) -> int:
-        """Number of bytes held of an incomplete message."""
+        """Number of stored bytes that belong to an incomplete message."""
         return self._inbox.held if self._inbox is not None else 0
 
     def pause(self) -> None:
-        """Stop reading until `resume`: the peer's bytes stay in the kernels."""
+        """Stop reading until `resume`. The peer's bytes stay in the kernels meanwhile."""
         self._watch.read_too(False)
 
     def resume(self) -> None:
         self._watch.read_too(True)
 
     def put(self, framed: bytes) -> bool:
-        """Send a frame, or queue it behind the earlier ones. Return False if the connection has ended."""
+        """Send a frame, or queue it after earlier frames. Return False if the connection has ended."""
         if not self.open:
             return False
         if self._unread + len(framed) > UNREAD_BYTES:
@@ -156,23 +159,26 @@ class Channel:
         return True
 
     def leave(self) -> None:
-        """Close the sending side once all frames are sent. `_ended` is called when the peer has closed."""
+        """Close the sending direction after all frames are sent.
+
+        `_ended` is called when the peer has closed its end.
+        """
         if self.open:
             self._state = _State.LEAVING
             if not self._out:
                 self._say_no_more()
 
     def doom(self, end: ChannelEnd) -> None:
-        """End the connection: `_ended` is called at the reactor's next turn, never inside a call that sends."""
+        """End the connection. `_ended` is called in the reactor's next turn, never during a call that sends."""
         if self._doom is None and not self.closed:
             self._doom = end
             try:
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
             except OSError:
-                pass  # the connection is broken already, so the reactor finds it ready anyway
+                pass  # the connection is already broken, so the reactor reports it anyway
 
     def close(self) -> None:
-        """Close the connection at once; `_ended` is not called. A second call has no effect."""
+        """Close the connection at once, without calling `_ended`. A second call does nothing."""
         if not self.closed:
             self._state = _State.CLOSED
             self._watch.close()
@@ -182,7 +188,7 @@ class Channel:
 
     def _over(self, end: ChannelEnd, now: float) -> News:
         self.close()
-        # The first failure is the reason; later ones follow from it.
+        # Report the first failure, because later failures follow from it.
         return self._ended(self._doom or end, now)
 
     def _ready(self, fd: int, now: float) -> News:
@@ -195,10 +201,10 @@ class Channel:
         return self._read(now)
 
     def _shake(self, now: float) -> News:
-        """Take one step of the handshake, which includes the check of the peer's certificate."""
+        """Do one step of the handshake, which includes the check of the peer's certificate."""
         try:
             if not isinstance(self._sock, ssl.SSLSocket):
-                self._sock.getpeername()  # raises OSError if the peer has left: TLS cannot wrap such a socket
+                self._sock.getpeername()  # raise OSError if the peer has left, because TLS cannot wrap such a socket
                 # Wrap the socket only when it is ready, so that a silent peer costs only a descriptor.
                 self._sock = self._credentials.wrap(self._sock)
             self._sock.do_handshake()
@@ -221,12 +227,12 @@ class Channel:
         return self._opened(identity, now)
 
     def _flush(self) -> None:
-        """Send queued frames until the kernel takes no more."""
+        """Send queued frames until the kernel accepts no more."""
         sock, out = self._sock, self._out
         assert isinstance(sock, ssl.SSLSocket), "nothing is sent before the handshake"
         try:
             while out:
-                # After an incomplete write OpenSSL requires the same bytes again; queued frames never change.
+                # After an incomplete write OpenSSL requires the same bytes again. Queued frames never change.
                 sent = sock.write(memoryview(out[0])[self._at : self._at + RECORD_BYTES])
                 self._unread -= sent
                 self._at += sent
@@ -244,14 +250,15 @@ class Channel:
             self._say_no_more()
 
     def _say_no_more(self) -> None:
-        # Do not close: with unread data from the peer, the kernel would reset the connection and drop our last frames.
+        # Do not close the socket. If the peer's data is unread, the kernel would reset the connection and drop the last
+        # frames.
         try:
             socket.socket.shutdown(self._sock, socket.SHUT_WR)
         except OSError:
-            pass  # the peer has closed already
+            pass  # the peer has already closed the connection
 
     def _read(self, now: float) -> News:
-        """Read at most one record: other connections have their turn before the next."""
+        """Read at most one record, so that other connections have their turn."""
         sock = self._sock
         assert isinstance(sock, ssl.SSLSocket), "nothing is read before the handshake"
         try:
@@ -274,7 +281,7 @@ class Channel:
     def _deliver(self, messages: Iterable[Any], now: float) -> News:
         news: list[Event] = []
         taken = iter(messages)
-        # Handling a message may end the connection.
+        # Handling a message may end the connection, so check this each time.
         while self.open:
             try:
                 message = next(taken)
@@ -286,7 +293,7 @@ class Channel:
         return news
 
 
-#: OpenSSL's reasons for a certificate that one of the two sides rejects.
+#: OpenSSL's error reasons if one of the two ends rejects a certificate.
 _FOREIGN = frozenset(
     {
         "TLSV1_ALERT_UNKNOWN_CA",
@@ -304,7 +311,7 @@ _OTHER_TLS = frozenset(
 
 
 def _judged(error: OSError, sock: socket.socket) -> ChannelEnd:
-    """Classify the error of a failed handshake."""
+    """Determine from the error of a failed handshake why the connection ended."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
         return ChannelEnd(why=ChannelEndKind.LEFT, words="it closed the connection during the handshake")
     if not isinstance(error, ssl.SSLError):

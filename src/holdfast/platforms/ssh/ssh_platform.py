@@ -140,8 +140,8 @@ def over_hosts(
 ) -> MultiNodeJob:
     """Return the job whose owner runs on this machine and whose agents ssh starts.
 
-    `look`: check each host before anything starts. `guard_fd`: the guard reports signals on this descriptor during the
-        checks.
+    `look`: check each host before anything starts.
+    `guard_fd`: the guard reports signals on this descriptor during the checks.
     """
     conf, strange = rendezvous_conf(options)
     range_ = nodes_on(options, nodes, settings.count("spares") or 0, len(listed))

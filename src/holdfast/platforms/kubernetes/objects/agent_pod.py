@@ -48,8 +48,10 @@ def pod(
 ) -> dict[str, Any]:
     """Return the pod of node `index`.
 
-    `generation`: how many pods the node has had before. `avoid`: names of Kubernetes nodes on which the pod must not
-        run. `job`: the owner's Job; None for a dry run, or for validation by the API server. Raises IndexError.
+    `generation`: how many pods the node has had before.
+    `avoid`: names of Kubernetes nodes on which the pod must not run.
+    `job`: the owner's Job; None for a dry run, or for validation by the API server.
+    Raises IndexError.
     """
     shape = plan.shape(index)
     metadata: dict[str, Any] = {

@@ -100,8 +100,9 @@ def choose(
 ) -> GangScheduler:
     """Choose the scheduler that places the pods of a gang at once.
 
-    `asked`: the scheduler that the user requests. `pods`: minimum number of pods of the gang. Raises ValueError if the
-        cluster does not have the requested scheduler.
+    `asked`: the scheduler that the user requests.
+    `pods`: minimum number of pods of the gang.
+    Raises ValueError if the cluster does not have the requested scheduler.
     """
     if asked == "none":
         return GangScheduler(note="the gang waits for all of its pods itself, as `gang: none` says")

@@ -69,8 +69,9 @@ def job_seen(
 ) -> ClusterJob:
     """Derive a job's status from its objects.
 
-    `job`: the Job from the API server. `pods`: pods with the job's label. `header`: the header of the owner's saved
-        state.
+    `job`: the Job from the API server.
+    `pods`: pods with the job's label.
+    `header`: the header of the owner's saved state.
     """
     meta, status = job.get("metadata") or {}, job.get("status") or {}
     found = [(str((each.get("metadata") or {}).get("creationTimestamp") or ""), pod(each)) for each in pods]

@@ -247,8 +247,9 @@ class _Helper:
     ) -> None:
         """Start the client process.
 
-        `command`: its command line. `heard`: called with each of its messages. `ended`: called after the process has
-            exited.
+        `command`: its command line.
+        `heard`: called with each of its messages.
+        `ended`: called after the process has exited.
         """
         self._heard = heard
         self._ended = ended

@@ -41,8 +41,8 @@ class DeletedPods:
     ) -> None:
         """Start without pods to examine.
 
-        `patience`: tells when an agent's last message came, and when an agent counts as silent. `look(name, now)`:
-            called when a pod must be examined again.
+        `patience`: tells when an agent's last message came, and when an agent counts as silent.
+        `look(name, now)`: called when a pod must be examined again.
         """
         self._reactor = reactor
         self._heard_at = patience.heard_at
