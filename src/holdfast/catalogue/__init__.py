@@ -1,1 +1,1 @@
-"""Data tables of the meanings of exit codes, log lines and fault codes. They are loaded once, and checked then."""
+"""Data tables with the meanings of exit codes, log lines and fault codes. Each is loaded and checked once."""

@@ -1,4 +1,4 @@
-"""The blocks of final exit codes: the codes that a row may have, and the meanings of codes that no row has."""
+"""The blocks of final exit codes: the codes that a row may have, and the meanings of codes without a row."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from holdfast.catalogue.exit_rows import ExitRow, load
 from holdfast.model.exit_report import Blame, Rerun, signal_name
 from holdfast.model.phrases import Phrase
 
-#: Codes that a worker may choose itself: 200 to 209 mean that another attempt may help, 210 to 219 that it cannot.
+#: Codes that a worker may choose. 200 to 209 mean that another attempt may help; 210 to 219 mean that it cannot.
 CONTRACT = range(200, 220)
 
-#: Codes 128 + N for the signals N = 1 to 31. Real-time signals have no code: it would be one of the hardware block.
+#: Codes 128 + N for the signals N = 1 to 31. Real-time signals have no code, because it would be in the hardware block.
 SIGNALS = range(128 + 1, 128 + 32)
 
-#: The codes that a row may have, by the row's blame.
+#: Maps a blame to the codes that a row with this blame may have.
 BLOCKS: dict[Blame, tuple[range, ...]] = {
     Blame.HARDWARE: (range(160, 180),),
     Blame.NETWORK: (range(180, 190),),
     Blame.STORAGE: (range(180, 190),),
-    # A service outside the job may belong to the site, such as a licence server or a registry.
+    # The site may be responsible for an external service, such as a licence server or a registry.
     Blame.EXTERNAL: (range(180, 190), range(190, 200)),
     Blame.PLATFORM: (range(190, 200), range(251, 255)),
     Blame.WORKLOAD: (range(220, 250),),
@@ -27,14 +27,14 @@ BLOCKS: dict[Blame, tuple[range, ...]] = {
 
 
 def in_words(blocks: tuple[range, ...]) -> str:
-    """Format ranges of codes: `160 to 179`, `190 to 199 or 251 to 254`, `250`."""
+    """Format blocks of codes: `160 to 179`, `190 to 199 or 251 to 254`, `250`."""
     return " or ".join(f"{b.start} to {b.stop - 1}" if len(b) > 1 else str(b.start) for b in blocks)
 
 
 def misfits(row: ExitRow, known: ExitRow | None = None) -> list[tuple[str, str]]:
-    """Return the name of each rule that a row breaks, with a message; empty: the row is valid.
+    """Return the name of each rule that a row breaks, with a message. Return [] if the row is valid.
 
-    known: the built-in row of the same phrase, whose code the row may repeat.
+    known: the built-in row of the same phrase. The row may have the same code.
     """
     found = []
     if (known is None or row.code != known.code) and (why := _misplaced(row)):
@@ -59,8 +59,10 @@ def _misplaced(row: ExitRow) -> str:
 
 
 def special(code: int) -> ExitRow | None:
-    """Return a row that explains a code of no phrase: holdfast's own codes, signals, the workers' contract; else
-    None."""
+    """Return a row that explains a code without a phrase, or None.
+
+    Such codes are holdfast's own codes, signals, and the codes that a worker may choose.
+    """
     if code == 1:
         return ExitRow(
             phrase="HoldfastBug",
@@ -117,8 +119,10 @@ def special(code: int) -> ExitRow | None:
 
 
 def signal_code(number: int) -> int:
-    """Return the final code of a worker that a signal killed for no known reason: 128 + its number; above signal 31,
-    SIGKILL's 137."""
+    """Return the final code of a worker that a signal killed for an unknown reason: 128 + `number`.
+
+    For signals above 31 the code is SIGKILL's, 137.
+    """
     return 128 + number if 128 + number in SIGNALS else 137
 
 
@@ -135,6 +139,8 @@ _OF_BLAME = {
 
 
 def code_of(blame: Blame) -> int:
-    """Return the final code for another system's phrase: the code of the most general built-in phrase with this
-    blame."""
+    """Return the final code for another system's phrase.
+
+    This is the code of the most general built-in phrase with the same blame.
+    """
     return load().row(_OF_BLAME[blame]).code

@@ -78,7 +78,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_file
 from holdfast.untrusted import MOST_BYTES, Malformed, convert, json_as, yaml_value
 
-#: Version of the stored rows, increased when their meaning changes. It is part of the cache's key.
+#: Version of the stored rows' format. It is part of the cache's key, and is increased when the rows' meaning changes.
 FORMAT = 6
 
 
@@ -110,10 +110,10 @@ class Wording(Noun, frozen=True, kw_only=True):
     where: Where = Where.ANY
     blame: Blame | None = None
     rerun: Rerun | None = None
-    #: Whether the author of the row knows the failure to be transient. Only `rerun` affects decisions.
+    #: Whether the row's author knows that the failure is transient. Decisions depend only on `rerun`.
     transient: bool | None = None
     samples: tuple[str, ...] = ()
-    #: Computed from `pattern` when rows are stored (`holdfast.catalogue.pattern_atoms`); not written by hand.
+    #: Strings of which each match contains one, computed from `pattern` when rows are stored (`pattern_atoms.py`).
     atoms: tuple[str, ...] | None = None
 
 
@@ -132,7 +132,7 @@ class ExitRow(Noun, frozen=True, kw_only=True):
 
 
 class Catalogue:
-    """All rows, in the order of their files' names."""
+    """All rows, ordered by the names of their files."""
 
     def __init__(
         self,
@@ -142,19 +142,22 @@ class Catalogue:
         first: frozenset[str] = frozenset(),
         further: Any = (),
     ) -> None:
-        """Create a catalogue of these rows. `source`: their origin, for messages. `first`: ids of wordings that take
-        precedence. `further`: rows of other schemas."""
+        """Create a catalogue of these rows.
+
+        source: origin of the rows, for messages. first: ids of wordings that take precedence. further: rows in other
+            schemas.
+        """
         self.rows = tuple(rows)
-        #: Ids of the user's own wordings, which take precedence over others in the same line.
+        #: Ids of the user's own wordings. They take precedence over others that match the same line.
         self.first = first
-        #: Rows of other schemas (`holdfast.explain.openpai_rows.PaiRow`), which are matched by other rules.
+        #: Rows in other schemas (`holdfast.explain.openpai_rows.PaiRow`), which are matched by other rules.
         self.further = tuple(further)
         self.source = source
         self.by_phrase = {row.phrase: row for row in self.rows}
         self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)
 
     def row(self, phrase: str) -> ExitRow:
-        """Return the row of a phrase; the built-in row if this catalogue lacks it."""
+        """Return the row of a phrase. If this catalogue lacks it, return the built-in row."""
         if row := self.by_phrase.get(phrase) or load().by_phrase.get(phrase):
             return row
         return ExitRow(
@@ -167,8 +170,11 @@ class Catalogue:
         )
 
     def merged(self, others: Sequence[ExitRow], source: str, further: Any = ()) -> Catalogue:
-        """Return a catalogue with the rows `others` first. A row of a known phrase puts its wordings before the known
-        ones, and replaces the other fields."""
+        """Return a catalogue with the rows `others` added in front.
+
+        If `others` has a row for a known phrase, its wordings come before the known wordings, and its other fields
+        replace the known ones.
+        """
         first = frozenset(wording.id for row in others for wording in row.wordings)
         mine = dict(self.by_phrase)
         front = []
@@ -195,15 +201,15 @@ def parse_rows(text: str | bytes) -> list[ExitRow]:
 
 
 def read_rows(files: Iterable[Path] | None = None) -> list[ExitRow]:
-    """Read all rows from YAML, with their samples, for tests and lint."""
+    """Read all rows with their samples from YAML, for tests and lint."""
     return [row for file in (row_files() if files is None else files) for row in parse_rows(file.read_bytes())]
 
 
 @functools.cache
 def load() -> Catalogue:
-    """Load the built-in catalogue, once per process (a few milliseconds if the stored rows are current)."""
+    """Load the built-in catalogue, once per process. This takes a few milliseconds if the stored rows are current."""
     sources = [file.read_bytes() for file in row_files()]
-    # An installed package has only the stored rows, without the samples, which only tests need.
+    # An installed package has only the stored rows, without samples, because only tests need samples.
     key = _key(sources) if sources else ""
     for place in _stored_places(key):
         if rows := _read_stored(place, key):
@@ -214,8 +220,10 @@ def load() -> Catalogue:
 
 
 def _key(sources: Sequence[bytes]) -> str:
-    """Return the cache key, which changes with the rows. It does not protect against malice: a user who can change the
-    rows can change the stored rows too."""
+    """Return the cache key, which changes with the rows.
+
+    The key does not protect against malice, because a user who can change the rows can also change the stored rows.
+    """
     crc = 0
     for source in sources:
         crc = zlib.crc32(source, crc)
@@ -241,7 +249,7 @@ def _read_stored(place: Path, key: str) -> tuple[ExitRow, ...]:
 
 
 def stored(row: ExitRow) -> ExitRow:
-    """Return the row as it is stored: without samples, with the atoms of its patterns."""
+    """Return the row for storage: without samples, and with the atoms of its patterns."""
     wordings = tuple(msgspec.structs.replace(w, samples=(), atoms=atoms(w.pattern)) for w in row.wordings)
     return msgspec.structs.replace(row, wordings=wordings)
 
@@ -259,18 +267,21 @@ def _store(place: Path, key: str, rows: Sequence[ExitRow]) -> None:
             file.write(data)
         Path(name).replace(place)
     except OSError:
-        return  # a read-only home only makes the next load slower
+        return  # in a read-only home only the next load is slower
 
 
 def snapshot() -> bytes:
-    """Return the current content for `exits/rows.json`."""
+    """Return the contents for `exits/rows.json`, from the current rows."""
     sources = [file.read_bytes() for file in row_files()]
     rows = tuple(stored(row) for source in sources for row in parse_rows(source))
     return msgspec.json.encode(_Stored(key=_key(sources), rows=rows))
 
 
 def write_snapshot() -> Path:
-    """Write `exits/rows.json`, with which an installed package loads fast from the first call, for every user."""
+    """Write `exits/rows.json`.
+
+    With this file an installed package loads fast for every user, from the first call on.
+    """
     place = rows_dir() / "rows.json"
     place.write_bytes(snapshot())
     return place

@@ -1,7 +1,7 @@
-"""Catalogues of fault codes, one folder per vendor: each code with its remedy.
+"""Catalogues of fault codes, one folder per vendor. They give each code's remedy.
 
-A vendor has `<vendor>/codes.csv` and, optionally, its own rules in `<vendor>/rules.yaml`. The columns of a `codes.csv`:
-`code`, `remedy` (a `Remedy`'s name; empty: the severity decides), `name`, and optionally `plane` (`network` or the
+A vendor has `<vendor>/codes.csv` and, optionally, its own rules in `<vendor>/rules.yaml`. The columns of a `codes.csv`
+are: `code`, `remedy` (a `Remedy`'s name; empty: the severity decides), `name`, and optionally `plane` (`network` or the
 default `chip`), `severity` (which a source should report for it), `assertion` (`occur`: the fault lasts until an event
 clears it; `once`: it is momentary) and `advice` (the vendor's advice).
 """
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 #: Ascend codes of the network plane, in canonical form.
 NETWORK_CODES = frozenset({"81078603", "81078607", "110000002", "110001024"})
 
-#: The code of the link fault, which has its own defaults and limits.
+#: Ascend's code of the link fault, which has its own defaults and limits.
 LINK_DOWN = "81078603"
 
 _CANONICAL: dict[str, str] = {}
@@ -29,7 +29,7 @@ _HEX = frozenset("0123456789ABCDEF")
 
 
 class FaultCode(Noun, frozen=True, kw_only=True):
-    """One code of a vendor's catalogue."""
+    """One code in a vendor's catalogue."""
 
     code: str
     remedy: Remedy | None
@@ -42,7 +42,7 @@ class FaultCode(Noun, frozen=True, kw_only=True):
 
 
 def canonical(code: str) -> str:
-    """Normalise a code: upper case, without `0x` or `XID`, without leading zeros beyond eight hex digits."""
+    """Normalise a code: upper case, no `0x` or `XID` in front, and no leading zeros beyond eight hex digits."""
     known = _CANONICAL.get(code)
     if known is not None:
         return known
@@ -53,8 +53,8 @@ def canonical(code: str) -> str:
         number = text[3:].lstrip(" -_:")
         if number[:1].isdigit():
             text = number
-    # Leading zeros beyond eight digits do not change the code. Up to eight digits they do: the Ascend node code
-    # 00000003 is not Xid 3.
+    # Beyond eight digits, leading zeros do not change the code. Up to eight they do: the Ascend code 00000003 is not
+    # Xid 3.
     if len(text) > 8 and text[0] == "0" and _HEX.issuperset(text):
         text = text[:-8].lstrip("0") + text[-8:]
     if len(_CANONICAL) >= _CANONICAL_MOST:
@@ -70,7 +70,7 @@ def vendors() -> tuple[str, ...]:
 
 @functools.cache
 def codes_of(vendor: str) -> dict[str, FaultCode]:
-    """Return a vendor's codes by canonical code. If a code is listed twice, the more severe remedy is kept."""
+    """Return a vendor's codes by canonical code. If a code is listed twice, the more severe remedy counts."""
     found: dict[str, FaultCode] = {}
     for file in (HERE / vendor / "codes.csv", HERE / vendor / "others.csv"):
         if file.exists():
@@ -80,7 +80,7 @@ def codes_of(vendor: str) -> dict[str, FaultCode]:
 
 @functools.cache
 def shipped_codes() -> dict[str, FaultCode]:
-    """Return the default content of Ascend's `faultCode.json` by canonical code: the codes of its main list only."""
+    """Return the codes of the main list in Ascend's default `faultCode.json`, by canonical code."""
     found: dict[str, FaultCode] = {}
     _read(HERE / "ascend" / "codes.csv", "ascend", found)
     return found
@@ -88,7 +88,7 @@ def shipped_codes() -> dict[str, FaultCode]:
 
 @functools.cache
 def all_codes() -> dict[str, FaultCode]:
-    """Return the codes of all vendors by canonical code."""
+    """Return the codes of all vendors, by canonical code."""
     table: dict[str, FaultCode] = {}
     for vendor in vendors():
         table.update(codes_of(vendor))
@@ -97,13 +97,16 @@ def all_codes() -> dict[str, FaultCode]:
 
 @functools.cache
 def rules_text(vendor: str) -> str:
-    """Return a vendor's default rules in holdfast's format; empty: there are none."""
+    """Return a vendor's default rules in holdfast's format. Return "" if there are none."""
     file = HERE / vendor / "rules.yaml"
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def describe(code: str) -> str:
-    """Return a code with its name: `Xid 79 (GPU has fallen off the bus)`; the bare code if no catalogue names it."""
+    """Return a code with its name, such as `Xid 79 (GPU has fallen off the bus)`.
+
+    Without a known name, return the code alone.
+    """
     known = all_codes().get(canonical(code))
     if known is None or not known.name:
         return code

@@ -1,4 +1,4 @@
-"""NVIDIA's Xids and their meanings, and the table that decodes the NVLink 5 Xids 144 to 150."""
+"""NVIDIA's Xids with their meanings, and the table that decodes the NVLink 5 Xids 144 to 150."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ RECOVERY_ACTION = 154
 
 
 class Nvlink5Rule(Noun, frozen=True, kw_only=True):
-    """One row of the table: units, masks for `intrinfo` of drivers before (`old`) and since r575 (`new`), a status, and
-    the resolution."""
+    """One row of the table that decodes NVLink 5 errors.
+
+    old, new: the mask and the value of `intrinfo`, for drivers before and since r575.
+    """
 
     xid: int
     units: tuple[str, ...]
-    #: (mask, value): the rule applies if `intrinfo & mask == value`.
+    #: The rule applies if `intrinfo & mask == value`; the fields are (mask, value).
     old: tuple[int, int]
     new: tuple[int, int]
     error_status: int
@@ -26,13 +28,13 @@ class Nvlink5Rule(Noun, frozen=True, kw_only=True):
 
 
 def xid(number: int) -> FaultCode | None:
-    """Return the catalogue's entry of an Xid; None if NVIDIA's list lacks it."""
+    """Return the catalogue's entry for an Xid. Return None if NVIDIA's list does not have it."""
     return codes_of("nvidia").get(str(number))
 
 
 @functools.cache
 def nvlink5_rules() -> dict[int, tuple[Nvlink5Rule, ...]]:
-    """Return the decoding table: the rules by Xid."""
+    """Return the decoding table, as rules by Xid."""
     table: dict[int, list[Nvlink5Rule]] = {}
     with (HERE / "nvidia" / "nvlink5.csv").open(encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):
@@ -49,16 +51,16 @@ def nvlink5_rules() -> dict[int, tuple[Nvlink5Rule, ...]]:
 
 
 def nvlink5_code(number: int, unit: str, intrinfo: int, error_status: int, fatal: bool | None) -> str:
-    """Return the catalogue's code of one NVLink 5 error: `145.RESET`, `145.IGNORE`, `145.EVAL`, or `145` if undecoded.
+    """Return the catalogue's code for one NVLink 5 error: `145.RESET`, `145.IGNORE`, `145.EVAL`, or `145` if undecoded.
 
-    fatal: whether the log line calls the error fatal; None: not known. `fatal` decides if no rule of the table fits.
+    fatal: whether the log line calls the error fatal; None if unknown. It decides only if no rule of the table matches.
     """
     rules = nvlink5_rules().get(number, ())
     fitting = [rule for rule in rules if _fits(rule.new, intrinfo) or _fits(rule.old, intrinfo)]
     named = [rule for rule in fitting if unit in rule.units]
     if not any(unit in rule.units for rule in rules):
-        named = fitting  # the line has no unit, or one that the table does not know
-    # A status is a set of bits. Rules for the exact value come first, then rules whose bits are all set, then rules
+        named = fitting  # the line has no unit, or a unit that is not in the table
+    # A status is a set of bits. Prefer rules for exactly this status, then rules whose bits are all set, then rules
     # without a status.
     exact = [rule for rule in named if rule.error_status == error_status]
     by_bits = [rule for rule in named if rule.error_status and rule.error_status & error_status == rule.error_status]

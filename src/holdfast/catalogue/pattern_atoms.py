@@ -1,8 +1,8 @@
-"""Computes the atoms of a pattern, by which most rows are ruled out before their patterns are compiled.
+"""Computes the atoms of a pattern. They rule out most rows before their patterns are compiled.
 
-A pattern's atoms are lower-case strings; every text that the pattern matches contains at least one of them, ignoring
-case. A pattern without atoms is always tried. The atoms save time: compiling a thousand patterns takes longer than
-reading a small log, and running them all takes longer than reading a big one. They are computed when rows are stored.
+An atom is a lower-case string. Every text that the pattern matches contains at least one of its atoms, ignoring case. A
+pattern without atoms is always tried. Atoms save time: compiling a thousand patterns takes longer than reading a small
+log, and running them all takes longer than reading a big log. Atoms are computed when rows are stored.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 SHORTEST = 3
 MOST = 96
-#: Limit on the spellings of one part of a pattern, such as `[Ll]ink (?:up|down)`.
+#: Limit of the spellings of one part of a pattern, such as `[Ll]ink (?:up|down)`.
 _MOST_SPELLINGS = 64
-#: Characters that are escaped if a log is wrapped in JSON, so no atom may contain them.
+#: Characters that are escaped in a log in JSON format. So no atom may contain them.
 _ESCAPED = '"\\\t\n'
 
 _ORDINARY = frozenset(
@@ -36,15 +36,15 @@ _ORDINARY = frozenset(
     """.split()  # noqa: SIM905 - a list of words is easier to read than a list of strings
 )
 _LOGGERS = frozenset({"nccl", "hccl", "info", "warn", "warning", "error", "debug"})
-#: Log levels that make a line notable: `NCCL INFO` fills logs, but `NCCL WARN` does not.
+#: Log levels that make a line notable. `NCCL INFO` fills logs, but `NCCL WARN` does not.
 _TROUBLED = frozenset({"warn", "error"})
 _HEX = frozenset("abcdef")
-#: A number with at least this many digits hardly occurs by chance.
+#: A number with at least this many digits rarely occurs by chance.
 _TELLING_DIGITS = 6
 
 
 def ordinary(atom: str) -> bool:
-    """Whether the atom is common in the lines of healthy jobs, so that it rules out few logs."""
+    """Whether the atom is common in the lines of healthy jobs. Such an atom rules out few logs."""
     words = atom.split()
     if len(words) > 1:
         return all(word in _LOGGERS for word in words) and _TROUBLED.isdisjoint(words)
@@ -55,9 +55,9 @@ def ordinary(atom: str) -> bool:
 
 
 def atoms(pattern: str, usual: Collection[str] = ()) -> tuple[str, ...]:
-    """Return lower-case strings of which every match contains at least one; empty if none can be determined.
+    """Return lower-case strings of which every match contains at least one. Return () if none can be determined.
 
-    usual: strings that are common in logs, to be avoided if there are others.
+    usual: strings that are common in logs. They are used only if there are no others.
     """
     flags = re.IGNORECASE if "(?i" in pattern[:6] else 0
     try:
@@ -65,13 +65,13 @@ def atoms(pattern: str, usual: Collection[str] = ()) -> tuple[str, ...]:
             warnings.simplefilter("ignore")
             tree = parser.parse(pattern, flags)
     except (re.error, OverflowError, RecursionError):
-        return ()  # re2 has some syntax that Python's parser lacks
+        return ()  # Python's parser does not know all of re2's syntax
     found = _of_sequence(list(tree), usual)
     return tuple(sorted(_without_longer(found))) if found is not None and len(found) <= MOST else ()
 
 
 def _of_sequence(items: list[Any], usual: Collection[str]) -> set[str] | None:
-    """Return the best set of strings among the parts of a sequence: rare, long and few."""
+    """Return the best set of strings among the parts of a sequence: rare, long and few strings."""
     best: set[str] | None = None
     run = {""}
 
@@ -103,7 +103,7 @@ def _of_sequence(items: list[Any], usual: Collection[str]) -> set[str] | None:
 
 
 def _spellings(op: Any, value: Any) -> set[str] | None:
-    """Return all texts that a part can match, in lower case; None if there are too many."""
+    """Return all texts that a part can match, in lower case. Return None if there are too many."""
     if op is const.LITERAL:
         return {chr(value).lower()} if value < 0x80 and chr(value) not in _ESCAPED else None
     if op is const.AT:
@@ -156,7 +156,7 @@ def _of_branches(branches: list[Any], usual: Collection[str]) -> set[str] | None
 
 
 def _without_longer(found: set[str]) -> set[str]:
-    """Remove each string that contains another one of the set, since it is redundant."""
+    """Remove each string that contains another string of the set, because the shorter string suffices."""
     return {one for one in found if not any(other != one and other in one for other in found)}
 
 

@@ -1,4 +1,4 @@
-"""Validates the phrase and the code that a component gives with a stop request."""
+"""Validates the phrase and the code in a component's stop request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MOST_PHRASE = 64
 
 
 def is_cleaner(who: str) -> bool:
-    """Whether the requesting component is a disk cleaner: `diskCleaner`, `disk cleaner`, `disk_cleaner@node7`."""
+    """Whether the component is a disk cleaner: `diskCleaner`, `disk cleaner`, `disk_cleaner@node7`."""
     plain = "".join(c for c in who.lower() if c.isalnum())
     return plain.startswith("diskcleaner")
 
 
 def misshapen(phrase: str, code: int | None, who: str) -> str:
-    """Return a message about an invalid phrase or code; empty: both are valid by themselves."""
+    """Return a message if the phrase or the code is invalid. Return "" if both are valid."""
     if phrase:
         plain = phrase.isascii() and phrase.isalnum() and phrase[0].isupper() and any(c.islower() for c in phrase)
         if not plain or len(phrase) > MOST_PHRASE:
@@ -47,10 +47,11 @@ def misshapen(phrase: str, code: int | None, who: str) -> str:
 
 
 def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tuple[str, int | None]:
-    """Return the phrase of a stop, and its code if no row has the phrase. Raises ValueError with a message for the
-    user.
+    """Return the phrase of a stop, and its code if no row has the phrase.
 
-    `phrase`, `code`: what the component gives with its request; each may be missing. `who`: the component.
+    Raises ValueError with a message for the user.
+
+    `phrase`, `code`: from the component's request; each may be missing. `who`: name of the component.
     """
     if why := misshapen(phrase, code, who):
         raise ValueError(why)
@@ -75,12 +76,15 @@ def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tup
 
 
 def known(catalogue: Catalogue) -> dict[str, ExitRow]:
-    """Return all rows by phrase; a row of `catalogue` replaces the built-in row of the same phrase."""
+    """Return all rows by phrase. A row in `catalogue` replaces the built-in row of the same phrase."""
     return {**load().by_phrase, **catalogue.by_phrase}
 
 
 def own_row(phrase: str, code: int, solution: str = "") -> ExitRow:
-    """Make a row for a component's own phrase. Its number says nothing about the blame, so that is unknown."""
+    """Make a row for a phrase that a component has invented.
+
+    Its blame is unknown, because the code tells nothing about it.
+    """
     return ExitRow(
         phrase=phrase,
         code=code,

@@ -1,1 +1,1 @@
-"""Exports the metrics of a state directory to Prometheus: totals over all its jobs, and the state of running jobs."""
+"""Exports metrics of a state directory to Prometheus: totals over all jobs, and the present state of running jobs."""

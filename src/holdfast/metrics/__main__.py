@@ -1,10 +1,8 @@
-"""`python -m holdfast.metrics HOME FILE [UNSAVED]`: write a state directory's metrics to a file, completely or not at
-all.
+"""The program `python -m holdfast.metrics HOME FILE [UNSAVED]` writes a state directory's metrics to a file.
 
-UNSAVED: bytes of the journal that the run keeps in memory because the disk accepts none.
-
-A run starts this program (`--metrics-file`). Exit status 1: the file was not written, and standard output has one line
-with the reason.
+The file is written completely or not at all. UNSAVED: bytes of the journal that a run keeps in memory because it cannot
+write them to the disk. A run starts this program (`--metrics-file`). Exit status 1: the file was not written, and
+standard output has one line with the reason.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ from holdfast.clock import Clock
 from holdfast.metrics.prometheus_text import metrics_text
 from holdfast.safe_files import not_a_file, replace_file
 
-#: Readable by all: node exporter, which reads the file, runs as another user.
+#: Mode of the file. node exporter, which reads it, runs as another user.
 MODE = 0o644
 
 
 def main(words: list[str]) -> int:
     home, path = Path(words[0]), Path(words[1])
-    os.nice(10)  # lower priority: the job's workers come first
+    os.nice(10)  # the job's workers have priority
     try:
         if kind := not_a_file(path):
             raise OSError(0, f"it is {kind}, and a file was expected")

@@ -1,4 +1,4 @@
-"""Gauges of the present state: jobs that have not ended, the last checks, devices."""
+"""Gauges of the present state: jobs that have not ended, results of the last checks, and devices."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from holdfast.untrusted import Malformed
 if TYPE_CHECKING:
     import sqlite3
 
-#: Limit on the unfinished jobs that get gauges; the newest are taken.
+#: Limit of unfinished jobs that get gauges. The newest jobs are chosen.
 MOST_LIVE = 200
-#: Limit on the ranks whose progress files are read.
+#: Limit of ranks whose progress files are read.
 MOST_RANKS = 4096
-#: Limit on the pairs of a node and a check that get gauges.
+#: Limit of gauges for checks. Each combination of a node and a check has one.
 MOST_CHECKED = 2000
 MOST_DEVICES = 2000
 
 _STATES = tuple(state.value.replace(" ", "_") for state in JobState if state is not JobState.ENDED)
 _STANDINGS = tuple(standing.value for standing in Standing)
-# The last report of each node. SQLite takes the other columns from the row that has max().
+# Select the last report of each node. SQLite takes the other columns from the row that has max().
 _REPORTS = (
     'SELECT event, max(seq) FROM events WHERE job = ? AND CAST(event AS TEXT) LIKE \'{"type":"agent_reported%\''
     " GROUP BY json_extract(CAST(event AS TEXT), '$.report.node')"
@@ -47,7 +47,7 @@ _REPORTS = (
 
 
 def jobs_now(home: Path, jobs: Sequence[PastJob], into: Samples, names: LabelNames) -> None:
-    """Set the gauges of unfinished jobs, and count the restart that led to their present attempt.
+    """Set the gauges of unfinished jobs, and count the restart that led to each job's present attempt.
 
     `jobs`: the newest first.
     """
@@ -55,7 +55,7 @@ def jobs_now(home: Path, jobs: Sequence[PastJob], into: Samples, names: LabelNam
     if not live:
         return
     db = None
-    with contextlib.suppress(Unusable):  # `job_history` has reported an unusable journal already
+    with contextlib.suppress(Unusable):  # `job_history` has already reported an unusable journal
         db = open_for_reading(home)
     try:
         for job in live:
@@ -103,17 +103,17 @@ def _last_reports(db: sqlite3.Connection, job_id: str) -> list[Report]:
     found = []
     try:
         for blob, _ in db.execute(_REPORTS, (job_id,)):
-            with contextlib.suppress(Malformed):  # a damaged row is skipped, the other rows count
+            with contextlib.suppress(Malformed):  # skip only the damaged row
                 event = decode_event(blob)
                 if isinstance(event, AgentReported):
                     found.append(event.report)
     except sqlite3.Error:
-        pass  # a database page is damaged: the rows read before it count
+        pass  # a database page is damaged; the rows that were read before are used
     return found
 
 
 def _steps(attempt: Path) -> list[tuple[int, float]]:
-    """Return (step, time) of each rank that writes its progress on this machine."""
+    """Return (step, time) of each rank that writes its progress to this machine."""
     try:
         with os.scandir(attempt) as entries:
             found = [Path(entry.path) / "progress" for entry, _ in zip(entries, range(MOST_RANKS), strict=False)]
@@ -123,7 +123,7 @@ def _steps(attempt: Path) -> list[tuple[int, float]]:
 
 
 def checks_now(jobs: Iterable[PastJob], into: Samples) -> None:
-    """Set the gauges of the last run of each check that ran before an attempt. `jobs`: the newest first."""
+    """Set the gauges for the last result of each check before an attempt. `jobs`: the newest first."""
     seen: set[tuple[str, str]] = set()
     for job in jobs:
         for record in reversed(job.attempts):
@@ -145,7 +145,7 @@ def devices_now(home: Path, now: float, into: Samples) -> None:
         with FaultLog(home, Policy(), now, writable=False, keep=True) as log:
             standings = log.standings()
     except (HoldfastError, OSError):
-        return  # the list is missing or unreadable: `holdfast devices` says why
+        return  # the list of devices is missing or unreadable; `holdfast devices` reports why
     here = os.uname().nodename
     for known in [one for one in standings if not is_verdict_of_a_check(one.codes)][:MOST_DEVICES]:
         who = (known.node or here, known.device)

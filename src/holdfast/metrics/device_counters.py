@@ -1,4 +1,4 @@
-"""Counters of devices: faults of the fault log, and resets. Both only rise."""
+"""Counters of devices: faults in the fault log, and resets. Both only increase."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from holdfast.untrusted import Malformed, json_as
 
 
 def count_devices(home: Path, kept_seq: int, into: Samples, nodes: LabelNames) -> None:
-    """Count the faults that began after entry `kept_seq` of the fault log, and every attempted reset."""
+    """Count the faults that began after entry `kept_seq` of the fault log, and all resets."""
     try:
         count_faults(home, kept_seq, None, into, nodes)
         for node, device, result, count in _resets(home):
             into.add(m.RESETS, float(count), nodes.label(node), device, result)
     except StandingsUnusable:
-        return  # `holdfast devices` prints the reason
+        return  # `holdfast devices` reports the reason
 
 
 def count_faults(home: Path, after: int, before: float | None, into: Samples, nodes: LabelNames) -> int:
-    """Count faults after entry `after` of the log and older than `before` (seconds since the epoch).
+    """Count faults that come after entry `after` of the log and are older than `before` (seconds since the epoch).
 
-    Returns the number of the last entry that was read. Raises `StandingsUnusable`.
+    Return the number of the last entry that was read. Raises `StandingsUnusable`.
     """
     here, seq = os.uname().nodename, after
     levels: dict[str, Remedy] = {}
     store = Standings.for_reading(home)
     try:
-        for row in store.after(0):  # from entry 0 on: the policy in force may be older than the counted entries
+        # Start at entry 0, because the policy in force may be older than the counted entries.
+        for row in store.after(0):
             if before is not None and row.now >= before:
                 break
             seq = max(seq, row.seq)

@@ -1,6 +1,6 @@
-"""Totals over all jobs, as counters that only rise.
+"""Totals over all jobs, as counters that only increase.
 
-Each export counts them again from the journal, so a restart of holdfast does not reset them.
+Each export computes them again from the journal, so a restart of holdfast does not reset them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from holdfast.model.phrases import Phrase
 from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import TimeUse, of_attempt, recoveries
 
-#: Limit on the job names, and on the node names, that become label values; later names count as `OTHERS`.
+#: Limit of job names, and of node names, that become label values. Further names are counted as `OTHERS`.
 MOST_NAMES = 500
 OTHERS = "(other names)"
-#: The lowest confidence of an explanation that counts as high.
+#: Lowest confidence at which an explanation counts as certain.
 SURE = 0.8
-#: Parts of an attempt that overlap other parts or take no time.
+#: Phases of an attempt that overlap other phases or take no time.
 _BESIDE = ("first_output", "done")
-#: The label for each result of a check. A check that did not run has none.
+#: Maps the result of a check to its label. A check that did not run has no label.
 CHECKED = {"passed": "passed", "passed with a warning": "warning", "failed": "failed"}
 
 
 class LabelNames:
-    """The names that may be label values: the first `MOST_NAMES` names. A name stays among them, so that no series
-    changes its name.
+    """The first `MOST_NAMES` names, which may be label values.
+
+    A name is never removed, so that no series changes its name.
     """
 
     def __init__(self, first: Iterable[str] = ()) -> None:
@@ -44,7 +45,7 @@ class LabelNames:
 
 
 def count(jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: LabelNames) -> None:
-    """Add the totals of these jobs. `jobs`: the oldest first."""
+    """Add the totals of these jobs to `into`. `jobs`: the oldest first."""
     for job in jobs:
         name = names.label(job.view.name)
         _count_end(job, name, into)
@@ -59,12 +60,15 @@ def count(jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: Labe
 
 
 def mode_of(warm: bool | None) -> str:
-    """Return the label for how the workers of an attempt were started."""
+    """Return the label for the way in which an attempt's workers were started."""
     return "warm" if warm else "cold"
 
 
 def count_restart(before: AttemptRecord, name: str, mode: str, into: Samples) -> None:
-    """Count the restart after attempt `before`, if one followed; `mode` is how its workers were started."""
+    """Count the restart after attempt `before`, if it was restarted.
+
+    `mode`: label for the way in which workers were started.
+    """
     if restarted(before):
         into.add(m.RESTARTS, 1.0, name, before.report.phrase, "user" if before.decision.charged else "platform", mode)
 
@@ -113,7 +117,7 @@ def _count_failure(record: AttemptRecord, report: ExitReport, name: str, nodes: 
         into.add(m.NODE_FAILURES, 1.0, nodes.label(report.first.node), report.phrase)
     tally = record.tally
     counted = tally.peers + tally.stopped
-    # Records of holdfast 0.1 have one list for peers and stopped workers: count all of it as peers.
+    # Records of holdfast 0.1 have a single list for peers and stopped workers. Count all of them as peers.
     for kind, number in (("peer", tally.peers if counted else len(report.collateral)), ("stopped", tally.stopped)):
         if number:
             into.add(m.EXITS, float(number), name, kind, report.phrase)

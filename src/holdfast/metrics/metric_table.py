@@ -1,7 +1,7 @@
-"""Every metric: its name, its type, its labels and its meaning. The reference page has the same table.
+"""Every metric with its name, type, labels and meaning. The reference page has the same table.
 
-Labels have few values: names of jobs (see `job_totals.MOST_NAMES`), classes, blames. The job's id is a label only of
-gauges that vanish with the job. Prometheus sets a label `job` for its own targets: `honor_labels: true` keeps
+Labels have few values: names of jobs (see `job_totals.MOST_NAMES`), classes, blames. Only gauges that vanish with the
+job have the job's id as label. Prometheus itself sets a label `job` for its targets. With `honor_labels: true` it keeps
 holdfast's.
 """
 
@@ -13,7 +13,7 @@ from holdfast.model.noun_base import Noun
 
 
 class MetricKind(enum.StrEnum):
-    """A metric's type as Prometheus' text format writes it."""
+    """A metric's type, as Prometheus' text format writes it."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -23,7 +23,8 @@ class MetricKind(enum.StrEnum):
 class Metric(Noun, frozen=True, kw_only=True):
     """One metric.
 
-    `states`: the metric has one gauge for each value of its last label, 1 for the present state and 0 for the others.
+    `states`: if set, the metric has one gauge for each value of its last label: 1 for the present state, 0 for the
+        others.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Metric(Noun, frozen=True, kw_only=True):
     labels: tuple[str, ...]
     help: str
     states: bool = False
-    #: Upper bounds of a histogram's buckets in seconds, without +Inf.
+    #: Upper bounds of a histogram's buckets, in seconds, without +Inf.
     buckets: tuple[float, ...] = ()
 
 
@@ -136,7 +137,7 @@ CHECK_AT = _metric("check_last_run_timestamp_seconds", _G, "node check", "When t
 STANDING = _states("device_standing", "node device standing", "1 for where a device or node stands.")
 STANDING_SINCE = _metric("device_standing_since_timestamp_seconds", _G, "node device", "Since when it stands there.")
 
-#: All metrics, in the order of the exported text.
+#: All metrics, in the order in which they are exported.
 METRICS = (
     BUILD, READ_AT, JOURNAL_UP,
     JOB_STATE, JOB_START, JOB_ATTEMPT, BUDGET, STEP, PROGRESS_AT, WORKERS,

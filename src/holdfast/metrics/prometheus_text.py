@@ -1,4 +1,4 @@
-"""Writes all metrics of state directories in Prometheus' text format."""
+"""Formats all metrics of state directories in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics_text(homes: Sequence[Path], now: float, *, keeping: bool = False, unsaved_bytes: int | None = None) -> str:
-    """Return all metrics of the jobs of these state directories, in Prometheus' text format.
+    """Return the metrics of all jobs in these state directories, in Prometheus' text format.
 
-    A damaged journal raises nothing: `holdfast_journal_up` is 0 then. `now`: seconds since the epoch. `keeping`: save
-    the totals of old jobs, so that they outlive the jobs' removal; False: write nothing to the disk. `unsaved_bytes`:
-    bytes of the calling run's journal that are not on the disk.
+    `now`: seconds since the epoch.
+    `keeping`: save the totals of old jobs, so that they survive the jobs' removal. Otherwise nothing is written to the
+        disk.
+    `unsaved_bytes`: bytes of the calling run's journal that are not on the disk.
+
+    A damaged journal raises nothing. Then `holdfast_journal_up` is 0.
     """
     samples = Samples()
     samples.set(m.BUILD, 1.0, __version__, platform.python_version())
@@ -35,7 +38,7 @@ def metrics_text(homes: Sequence[Path], now: float, *, keeping: bool = False, un
         whole = whole and not seen.trouble
         kept, oldest_first = kept_in(home), seen.jobs[::-1]
         if keeping and not seen.trouble:
-            with contextlib.suppress(OSError):  # a full disk: the journal still has these jobs
+            with contextlib.suppress(OSError):  # the disk may be full; the journal still has these jobs
                 kept = keep(home, kept, oldest_first, now)
         for known, more in ((names, kept.names), (nodes, kept.nodes)):
             for name in more:

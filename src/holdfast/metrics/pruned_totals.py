@@ -1,7 +1,7 @@
-"""Totals of jobs that `holdfast prune` may remove: a counter must not fall when a job is removed.
+"""Saves the totals of jobs that `holdfast prune` may remove, because a counter must not decrease when a job is removed.
 
-A run with a metrics file adds each job that ended a day ago to a file in the state directory. From then on the job
-counts from that file, whether the journal still has the job or not.
+A run with a metrics file adds each job that ended more than a day ago to a file in the state directory. From then on
+the job's totals come from this file, whether the journal still has the job or not.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 FILE_NAME = "totals.json"
-#: Seconds after a job's end at which its totals are saved. A platform that restarts the job does so earlier.
+#: How long after a job's end its totals are saved, in seconds. A platform that restarts the job does so earlier.
 AFTER_S = 86_400.0
 MOST_BYTES = 64 * 1024 * 1024
 
 
 class Kept(Noun, frozen=True, kw_only=True):
-    """The totals that have been saved."""
+    """The totals in the file."""
 
-    #: Ids of saved jobs that the journal still had when this was written.
+    #: Ids of jobs whose totals are saved and which the journal still had at the last save.
     jobs: tuple[str, ...] = ()
     #: For each series: its name, the values of its labels, and its total.
     counts: tuple[tuple[str, tuple[str, ...], float], ...] = ()
-    #: Names of jobs that are label values, in the order of their first use; `nodes` are those of nodes.
+    #: Names of jobs that are label values, in the order of their first use. `nodes` has the same for nodes.
     names: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
-    #: The last entry of the fault log that is counted.
+    #: Number of the last entry of the fault log that is included in the totals.
     faults_seq: int = 0
 
 
 def kept_in(home: Path) -> Kept:
-    """Read the saved totals of this state directory; the result is empty if there are none or they cannot be read."""
+    """Read the saved totals of this state directory. Without a readable file the result is empty."""
     try:
         return json_as(read_file(home / FILE_NAME, MOST_BYTES), Kept, most_bytes=MOST_BYTES)
     except (OSError, Malformed):
@@ -49,7 +49,7 @@ def kept_in(home: Path) -> Kept:
 
 
 def add_up(kept: Kept, jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: LabelNames) -> None:
-    """Add the saved totals and those of these jobs to `into`. `jobs`: the oldest first."""
+    """Add the saved totals and the totals of these jobs to `into`. `jobs`: the oldest first."""
     for series, labels, value in kept.counts:
         into.merge(series, labels, value)
     done = frozenset(kept.jobs)
@@ -57,7 +57,7 @@ def add_up(kept: Kept, jobs: Iterable[PastJob], into: Samples, names: LabelNames
 
 
 def keep(home: Path, kept: Kept, jobs: Sequence[PastJob], now: float) -> Kept:
-    """Add jobs that ended a day before `now` to the saved totals, and write them to the disk.
+    """Add the totals of jobs that ended more than a day before `now` to the saved totals, and save the result.
 
     `jobs`: the oldest first. Raises OSError if the file cannot be written.
     """
@@ -66,13 +66,13 @@ def keep(home: Path, kept: Kept, jobs: Sequence[PastJob], now: float) -> Kept:
     fresh = [job for job in old if job.view.id not in done]
     samples, names, nodes = Samples(), LabelNames(kept.names), LabelNames(kept.nodes)
     faults_seq = kept.faults_seq
-    with contextlib.suppress(StandingsUnusable):  # `holdfast devices` prints the reason
+    with contextlib.suppress(StandingsUnusable):  # `holdfast devices` reports the reason
         faults_seq = count_faults(home, faults_seq, now - AFTER_S, samples, nodes)
     if not fresh and faults_seq == kept.faults_seq:
         return kept
     add_up(kept, fresh, samples, names, nodes)
     counts = tuple((series, labels, value) for series, of in samples.numbers.items() for labels, value in of.items())
-    # Only jobs of the journal are listed: jobs that it no longer has cannot be counted twice.
+    # The list needs only jobs that the journal still has, because no other job can be counted twice.
     made = Kept(
         jobs=tuple(job.view.id for job in old),
         counts=counts,

@@ -1,4 +1,4 @@
-"""Values of metrics, and their text in Prometheus' format."""
+"""The values of metrics, and how they are written in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from holdfast.metrics.metric_table import METRICS, Metric, MetricKind
 
 Labels = tuple[str, ...]
-#: Limit on the length of a label value, in characters; a longer value is cut.
+#: Length limit of a label value, in characters. Longer values are cut.
 MOST_LABEL = 128
 INFINITE = float("inf")
-#: Series name → number of its labels.
+#: Maps the name of a series to the number of its labels.
 _WIDTHS = {
     f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
     for metric in METRICS
@@ -19,14 +19,15 @@ _WIDTHS = {
 
 
 class Samples:
-    """The values of all metrics, by labels. Values of counters and histograms can be added up."""
+    """The values of all metrics, by labels. Values of counters and histograms accumulate."""
 
     def __init__(self) -> None:
-        #: Series name → values of its labels → number. A histogram has `…_bucket`, `…_sum` and `…_count`.
+        #: Maps a series' name to its numbers by label values. A histogram consists of `…_bucket`, `…_sum` and
+        #: `…_count`.
         self.numbers: dict[str, dict[Labels, float]] = {}
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
-        """Set a gauge and overwrite its earlier number."""
+        """Set a gauge, in place of its earlier number."""
         self.numbers.setdefault(metric.name, {})[_fitting(metric, labels)] = value
 
     def states(self, metric: Metric, states: tuple[str, ...], present: str, *labels: str) -> None:
@@ -46,7 +47,7 @@ class Samples:
         self._add(f"{metric.name}_count", key, 1.0)
 
     def merge(self, name: str, labels: Labels, value: float) -> None:
-        """Add the earlier total of a series. A series with another number of labels is left out."""
+        """Add the saved total of a series. Ignore a series that has another number of labels than today."""
         if _WIDTHS.get(name) == len(labels):
             self._add(name, labels, value)
 
@@ -55,7 +56,10 @@ class Samples:
         series[labels] = series.get(labels, 0.0) + value
 
     def text(self) -> str:
-        """Return Prometheus' text format, version 0.0.4, without timestamps, which the textfile collector refuses."""
+        """Return the text in Prometheus' format, version 0.0.4.
+
+        It has no timestamps, because the textfile collector rejects them.
+        """
         return "".join(line for metric in METRICS for line in self._lines(metric))
 
     def _lines(self, metric: Metric) -> Iterator[str]:
@@ -86,6 +90,6 @@ def _number(number: float) -> str:
 
 
 def _escaped(value: str) -> str:
-    # A lone surrogate cannot be encoded in UTF-8; a label may contain every other character.
+    # A lone surrogate cannot be encoded in UTF-8, so replace it. A label may contain any other character.
     value = value.encode("utf-8", "replace").decode("utf-8")
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

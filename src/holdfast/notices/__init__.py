@@ -1,1 +1,1 @@
-"""Sends messages and reports to people and programs while a job runs and at its end, in a separate process."""
+"""Sends messages and reports to people and programs while a job runs and at its end, from a separate process."""

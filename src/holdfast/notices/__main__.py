@@ -1,7 +1,7 @@
-"""`python -m holdfast.notices`: reads notices from its standard input and sends them to people and programs.
+"""The program `python -m holdfast.notices` reads notices from standard input and sends them to people and programs.
 
-Each way of sending (a user's command, the messages, the summary, the trace) has a lane: a bounded queue that runs one
-process at a time with a time limit. When the input ends, all lanes together get that time limit to finish.
+There are several ways of sending: a user's command, messages, the summary, the trace. Each has a bounded queue that
+runs one process at a time with a time limit. When the input ends, all queues together get that time limit to finish.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_BYTES = 64 << 20
 
 
 class NoticeProcess:
-    """The lanes of one job. `begin`: the first line of the input, which names the job and its ways of sending."""
+    """The queues of one job. `begin`: the first line of the input, which names the job and its ways of sending."""
 
     def __init__(self, begin: Beginning, reactor: Reactor) -> None:
         self.plan = plan = begin.plan
@@ -77,11 +77,11 @@ def _say(text: str) -> None:
     try:
         os.write(1, text.replace("\n", " ").encode("utf-8", "replace")[:1000] + b"\n")
     except OSError:
-        pass  # the run that reads these lines has ended
+        pass  # the run that reads this output has ended
 
 
 def main() -> None:
-    """Run until the input has ended and every message is sent, or the time limit is over."""
+    """Run until the input has ended and all messages are sent, or until the time limit."""
     become_subreaper()
     name_process("holdfast notices")
     reactor = Reactor(Clock().now)

@@ -1,4 +1,7 @@
-"""`python -m holdfast.notices.markdown_summary FILE`: appends the report on standard input to FILE, as Markdown."""
+"""The program `python -m holdfast.notices.markdown_summary FILE` appends the report on standard input to FILE.
+
+The summary is in Markdown.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _MOST_LINE = 300
 
 
 def main() -> int:
-    """Append the summary and return the exit status, which is 0 if FILE was written."""
+    """Append the summary. Return the exit status, which is 0 if FILE was written."""
     whole = json_value(sys.stdin.buffer.read())
     data = markdown(whole["report"]).encode("utf-8", "replace")
     try:
@@ -32,8 +35,9 @@ def main() -> int:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Return a job's report (`holdfast.report/1`) as Markdown. Text of users and programs is escaped for Markdown and
-    HTML.
+    """Return a job's report (`holdfast.report/1`) as Markdown.
+
+    Texts from users and programs are escaped for Markdown and HTML.
     """
     job = report["job"]
     lines = [f"## {_word(str(report['outcome']).upper())}: {_word(str(job['name']))}", "", "| | |", "|---|---|"]
@@ -61,7 +65,7 @@ def _decided(attempt: dict[str, Any]) -> str:
 
 
 def _word(text: str) -> str:
-    """Escape the text of one table cell."""
+    """Escape the text for a table cell."""
     text = " ".join(harmless(text).split())
     for letter, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(letter, instead)

@@ -1,7 +1,7 @@
 """Groups messages of many jobs with the same cause: the first is sent, then the tenth, the hundredth and so on.
 
-All jobs of a state directory record their messages in one small file there, which is replaced as a whole under a lock.
-It has digests and job ids, but no texts. If it cannot be read or written, every message is sent.
+All jobs of a state directory record their messages in one small file, which is replaced as a whole under a lock. The
+file contains digests and job ids, but no texts. If it cannot be read or written, every message is sent.
 """
 
 from __future__ import annotations
@@ -23,42 +23,44 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import open_file, read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
-#: Seconds after the first message in which further messages of the same cause belong to its group.
+#: How long after the first message further messages with the same cause belong to its group, in seconds.
 WINDOW_S = 900.0
 MOST_TOLD = 200
 MOST_JOBS = 20
 FILE_NAME = "notices.json"
-#: Seconds to wait for the lock. A process that holds it longer is stuck: the message is sent.
+#: How long to wait for the lock, in seconds. A process that holds it for longer is stuck, so the message is sent.
 LOCK_WAIT_S = 3
 _MOST_BYTES = 1 << 20
 _FINE_PARTS = 7
-#: The exception, place, collective and text of a fingerprint.
+#: Positions of exception, place, collective and text in a fingerprint.
 _WORDS = slice(2, 6)
 
 
 class MessageGroup(Noun, frozen=True, kw_only=True):
-    """The messages about one cause so far."""
+    """All messages so far about one cause."""
 
     key: str
-    #: The time of the first message, in seconds since the epoch.
+    #: Time of the first message, in seconds since the epoch.
     since: float
     jobs: int
-    #: Ids of the latest jobs, the newest last.
+    #: Ids of the last jobs that had this cause, the newest last.
     last: tuple[str, ...]
     unsent: int = 0
 
 
 class GroupBook(Noun, frozen=True, kw_only=True):
-    """The content of the file."""
+    """The contents of the file."""
 
     told: tuple[MessageGroup, ...] = ()
 
 
 def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -> str:
-    """Return the key of a notice's cause: of notices with equal keys a receiver needs one. `name`: the job's name.
+    """Return the key of a notice's cause. Of several notices with the same key a receiver needs only one.
 
-    A failure without exception, place and text may have any cause: in jobs with different names it counts as different.
-    So does a hang.
+    urls: addresses of the receivers. kind: kind of the notice. fingerprint: fingerprint of the failure. name: the job's
+        name.
+    A failure without exception, place and text may have any cause, so jobs with different names get different keys. The
+    same applies to hangs.
     """
     parts = fingerprint.split("|")
     told_apart = len(parts) == _FINE_PARTS and any(parts[_WORDS])
@@ -69,9 +71,9 @@ def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -
 
 
 def with_message(book: GroupBook, key: str, job: str, now: float) -> tuple[GroupBook, str | None]:
-    """Return the book with this message added, and the text that the message gets about other jobs.
+    """Return the book with this message added, and a text about other jobs to append to the message.
 
-    The text is None if the message must not be sent. Pure.
+    The text is None if the message must not be sent. The function does no input or output.
     """
     old = next((one for one in book.told if one.key == key), None)
     if old is None or not 0 <= now - old.since < WINDOW_S:
@@ -80,7 +82,7 @@ def with_message(book: GroupBook, key: str, job: str, now: float) -> tuple[Group
         if old is not None and old.unsent:
             words = f"Before, {old.jobs} jobs had the same within {WINDOW_S / 60:g} minutes; {_unsent(old.unsent)}."
     elif job in old.last:
-        return book, None  # another owner of this job has sent the message
+        return book, None  # another owner process of this job has sent the message
     else:
         jobs, last = old.jobs + 1, (*old.last, job)[-MOST_JOBS:]
         if f"{jobs}".strip("0") == "1":
@@ -94,9 +96,9 @@ def with_message(book: GroupBook, key: str, job: str, now: float) -> tuple[Group
 
 
 def enter(home: Path, key: str, job: str) -> str | None:
-    """Record this message in the state directory and return its text about other jobs, see `with_message`.
+    """Record this message in the state directory. Return the text about other jobs, or None, as in `with_message`.
 
-    The text is empty if the file cannot be used.
+    If the file cannot be used, the text is empty.
     """
     try:
         with _Locked(home) as book:
@@ -108,13 +110,13 @@ def enter(home: Path, key: str, job: str) -> str | None:
 
 
 def failed(home: Path, key: str, job: str) -> None:
-    """Forget the group of this message, which was not delivered: the next job's message is sent."""
+    """Forget the group of a message that was not delivered, so that the next job's message is sent."""
     try:
         with _Locked(home) as book:
             others = tuple(one for one in book.read().told if one.key != key or one.last[-1:] != (job,))
             book.write(GroupBook(told=others))
     except (OSError, Malformed):
-        pass  # `enter` cannot use the file either, so every message is sent
+        pass  # `enter` cannot use the file either, so it lets every message be sent
 
 
 def _minutes(seconds: float) -> str:
@@ -127,7 +129,7 @@ def _unsent(number: int) -> str:
 
 
 class _Locked:
-    """Reads and writes the file under its lock. Entering raises OSError if the lock is not free in time."""
+    """Reads and writes the file under its lock. Entering the context raises OSError if the lock is not free in time."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE_NAME
@@ -156,7 +158,7 @@ class _Locked:
         except FileNotFoundError:
             return GroupBook()
         except Malformed:
-            return GroupBook()  # damaged, or written by another release: start with an empty book
+            return GroupBook()  # the file is damaged, or from another version: start with an empty book
 
     def write(self, book: GroupBook) -> None:
         replace_file(self._path, encode(book))

@@ -1,4 +1,4 @@
-"""Messages to people: equal notices are sent once, and their number is limited."""
+"""Sends messages to people. Equal notices are sent once, and their number is limited."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.model.notice_messages import Beginning, Notice
 from holdfast.notices.message_grouping import key_of
 from holdfast.notices.send_queue import SendQueue, ours
 
-#: Limit on the messages of a job before its end. The message about the end is always sent.
+#: Limit of the messages before a job's end. The message about the end is always sent.
 MOST = 5
 _MOST_TEXT = 2000
 
 
 class Messages:
-    """The messages of one job.
+    """Sends the messages of one job.
 
-    `urls`: the receivers, as apprise's URLs. `begin`: the job. `lane`: the queue that sends.
+    `urls`: addresses of the receivers, as apprise's URLs. `begin`: describes the job. `lane`: the queue that sends.
     """
 
     def __init__(self, urls: Sequence[str], begin: Beginning, lane: SendQueue) -> None:
@@ -29,7 +29,10 @@ class Messages:
         self._sent = 0
 
     def add(self, notice: Notice, *, last: bool) -> None:
-        """Send the notice, unless an equal one was sent or the limit is reached. `last`: the job has ended."""
+        """Send the notice, unless an equal notice was sent or the limit is reached.
+
+        `last`: whether the job has ended.
+        """
         self._seen[notice.fingerprint] += 1
         if not last and (self._seen[notice.fingerprint] > 1 or self._sent >= MOST):
             return

@@ -1,8 +1,8 @@
-"""`python -m holdfast.notices.otlp_traces HOME JOB`: exports one trace of a job that has ended, over OTLP/HTTP.
+"""The program `python -m holdfast.notices.otlp_traces HOME JOB` exports one trace of an ended job over OTLP/HTTP.
 
-The job is a span; each attempt is its child, and each phase of an attempt is the attempt's child. Exits, stops, faults
-and decisions are events of the attempt. All data come from the journal. The standard OTEL_* variables name the
-destination.
+The job is a span. Each attempt is a child of this span, and each phase of an attempt is the attempt's child. Exits,
+stops, faults and decisions are events of the attempt. All data come from the journal. The standard OTEL_* variables
+define the destination.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from holdfast.version import __version__
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
-#: Kinds of marks that are not exported as events: the spans have the same facts.
+#: Kinds of marks that are not exported as events, because the spans contain the same facts.
 _NO_EVENTS = frozenset({MarkKind.PROGRESS, MarkKind.FINISHED})
 _MISSING = "the OpenTelemetry SDK is not installed: pip install 'holdfast-run[otel]'"
 
 
 def main() -> int:
-    """Export the trace and return the exit status: 0 if the collector accepted it. Otherwise stderr gets one line."""
+    """Export the trace. Return the exit status: 0 if the collector accepted it. Otherwise print one line to stderr."""
     if (protocol := _variable("PROTOCOL")) not in ("", "http/protobuf"):
         return _failed(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken")
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # the package is an extra
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # this package is an extra
         from opentelemetry.sdk.trace.export import SpanExportResult
     except ImportError:
         return _failed(_MISSING)
@@ -42,16 +42,16 @@ def main() -> int:
         return _failed(f"the journal of {home} does not have job {job}")
     known = detail(found, view)
     lane = swimlane_of(events(home, job), known.attempts, now=None)
-    logging.disable(logging.CRITICAL)  # our own line on stderr is enough
+    logging.disable(logging.CRITICAL)  # this program prints its own line to stderr
     try:
         result = OTLPSpanExporter().export(spans(known, lane))
-    except Exception as error:  # the classes of the exporter's errors differ between releases
+    except Exception as error:  # the exception classes of the exporter differ between its versions
         return _failed(f"not exported: {type(error).__name__}: {error}")
     return 0 if result is SpanExportResult.SUCCESS else _failed("the collector did not take the trace")
 
 
 def _variable(name: str) -> str:
-    """Return the variable for traces, or if it is not set, the one for all signals."""
+    """Return the value of the variable for traces, or else of the variable for all signals."""
     return os.environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
 
 
@@ -61,7 +61,7 @@ def _failed(why: str) -> int:
 
 
 def spans(known: JobDetail, lane: Swimlane) -> tuple[ReadableSpan, ...]:
-    """Return the spans of the whole trace, the phases first and the job last."""
+    """Return the spans of the whole trace. Phases come first, and the job comes last."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -84,7 +84,7 @@ def spans(known: JobDetail, lane: Swimlane) -> tuple[ReadableSpan, ...]:
         about |= {"holdfast.phrase": last.phrase, "holdfast.blame": last.blame.value}
     if lane.left_out:
         about["holdfast.attempts_left_out"] = lane.left_out
-    # Ignore a parent span of this process's environment: each job is a separate trace.
+    # Ignore a parent span in this process's environment, because each job is a trace of its own.
     job = tracer.start_span(f"job {view.name}", trace.set_span_in_context(trace.INVALID_SPAN), start_time=_ns(begin))
     job.set_attributes(about)
     records = {record.attempt: record for record in known.attempts}
@@ -121,14 +121,17 @@ def _provider() -> TracerProvider:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider, sampling
 
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override our service name.
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override holdfast's service name.
     named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     about = {"holdfast.version": __version__} | ({} if named else {"service.name": "holdfast"})
     return TracerProvider(sampling.ALWAYS_ON, Resource.create(about), shutdown_on_exit=False)
 
 
 def _marks(lane: Swimlane, attempt: int) -> Iterator[tuple[Mark, str, str]]:
-    """Yield the marks of one attempt (0: marks of no attempt), each with its ranks and its node, or "" for none."""
+    """Yield the marks of one attempt, each with its ranks and its node, or "" for none.
+
+    Attempt 0: marks without an attempt.
+    """
     rows: list[tuple[tuple[Mark, ...], str, str]] = [(lane.marks, "", "")]
     for nodes in lane.nodes:
         node = ",".join(nodes.nodes)

@@ -1,8 +1,8 @@
-"""`python -m holdfast.notices.send_message`: sends one message with apprise. It prints one line if that fails.
+"""The program `python -m holdfast.notices.send_message` sends one message with apprise, and prints a line on failure.
 
-With `--parse` it sends nothing, and only tells whether apprise knows the addresses.
+With `--parse` it sends nothing, and only reports whether apprise accepts the addresses.
 
-apprise logs complete addresses, and an address is a secret: its logs are never printed.
+An address is a secret. apprise logs complete addresses, so its logs are never printed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from holdfast.untrusted import json_as
 
 
 class OutgoingMessage(Noun, frozen=True, kw_only=True):
-    """The content of standard input."""
+    """The contents of standard input."""
 
     urls: tuple[str, ...]
     title: str
     body: str
     home: str = ""
     job: str = ""
-    #: Equal for the same cause in other jobs; empty: the message is always sent.
+    #: A key that is the same for the same cause in other jobs. If empty, the message is always sent.
     key: str = ""
 
 
 def main() -> int:
-    """Send the message and return the exit status: 0 if every address accepted it."""
+    """Send the message. Return the exit status: 0 if every address accepted it."""
     message = json_as(sys.stdin.buffer.read(), OutgoingMessage)
     try:
-        import apprise  # the package is an extra
+        import apprise  # this package is an extra
     except ImportError:
         return _failed("apprise is not installed: pip install 'holdfast-run[notify]'")
     logging.disable(logging.CRITICAL)
@@ -47,7 +47,7 @@ def main() -> int:
     for number, url in enumerate(message.urls, 1):
         target = apprise.Apprise()
         known = target.add(url)
-        # The text comes from users and programs: no service may interpret it as HTML or Markdown.
+        # No service may interpret the text as HTML or Markdown, because it comes from users and programs.
         if not known or not target.notify(title=message.title, body=body, body_format=apprise.NotifyFormat.TEXT):
             failed.append(f"{_named(number, url)} {'was not taken' if known else 'is no address that apprise knows'}")
     if failed and message.key:
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def _named(number: int, url: str) -> str:
-    """Return a name for an address that shows no secret of it."""
+    """Return a name for an address that reveals no secret."""
     return f"address {number} ({url.partition('://')[0] if '://' in url else '?'}://***)"
 
 

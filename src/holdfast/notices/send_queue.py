@@ -13,20 +13,22 @@ from holdfast.import_path import module_command
 from holdfast.reactor import DueCall, Reactor
 from holdfast.safe_text import one_line
 
-#: Limit on the events that wait for a slow command; the oldest are dropped first.
+#: Limit of events that wait for a slow command. Beyond it the oldest are dropped.
 MOST_WAITING = 64
 _LAST_BYTES = 2048
 
 
 def ours(module: str, *words: str) -> tuple[str, ...]:
-    """Return the command line of a module of holdfast."""
+    """Return the command line that runs a module of holdfast."""
     return module_command(module, *words)
 
 
 class SendQueue:
     """Sends events one after another, each through a new process.
 
-    `name`: the option that requested it. `limit_s`: time limit of each process, in seconds. `say`: prints one line.
+    `name`: name of the option that requested this way of sending.
+    `limit_s`: time limit of each process, in seconds.
+    `say`: prints one line.
     """
 
     def __init__(self, name: str, limit_s: float, say: Callable[[str], None]) -> None:
@@ -50,7 +52,7 @@ class SendQueue:
         return self._child is not None
 
     def add(self, command: Sequence[str], data: bytes, variables: Mapping[str, str]) -> None:
-        """Queue a run of `command`, which gets `data` on standard input and `variables` in its environment."""
+        """Queue a run of `command`. `data`: its standard input. `variables`: its additional environment variables."""
         if len(self._queue) >= MOST_WAITING:
             self._queue.popleft()
             self._lost += 1
@@ -59,7 +61,7 @@ class SendQueue:
             self._next()
 
     def close(self) -> None:
-        """Kill the running process and report the events that were not sent."""
+        """Kill the running process, and report the events that were not sent."""
         waiting = len(self._queue) + self._lost
         if self._child is not None:
             self._kill()
@@ -82,7 +84,7 @@ class SendQueue:
         given = os.memfd_create("notice", os.MFD_CLOEXEC)
         self._words, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            # stdin is a file in memory: the command may read it at any time, or not at all.
+            # Stdin is a file in memory, so the command may read it late or not at all.
             os.write(given, data)
             os.lseek(given, 0, os.SEEK_SET)
             environment = {**os.environ, **{name: text.replace("\0", "") for name, text in variables.items()}}
@@ -128,7 +130,7 @@ class SendQueue:
 
     def _kill(self) -> None:
         assert self._child is not None
-        below = descendants(self._child.pid)  # before the kill: afterwards the children have lost their parent
+        below = descendants(self._child.pid)  # find them before the kill, because afterwards they have another parent
         child = self._release()
         child.kill()
         kill(below)
@@ -146,7 +148,7 @@ class SendQueue:
         return child
 
     def _say(self, why: str) -> None:
-        """Print one line, but not again until the reason changes."""
+        """Print one line, unless the last printed line had the same reason."""
         if why != self._said:
             self._said = why
             self._tell(f"{self._name}: {why}; the job is not affected")

@@ -1,1 +1,1 @@
-"""Holdfast's persistent state: the journal, the job directories, and the views over both."""
+"""Holdfast's persistent state: the journal, the job directories, and views of both."""

@@ -1,6 +1,6 @@
 """The journal's SQLite file: opens it, creates its tables, and describes its errors. It does not interpret events.
 
-sqlite3 is imported inside the functions, so that a start pays for the import only if it needs the file.
+The functions import sqlite3 themselves, so that a start without the file does not pay for the import.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 FILE_NAME = "holdfast.db"
 APPLICATION_ID = 0x486F6C64  # the bytes "Hold", which mark the file as holdfast's
-#: Milliseconds that a write waits for another process's write before it is kept in memory instead.
+#: How long a write waits for another process's write, in milliseconds. After that it is kept in memory.
 BUSY_MS = 250
 
-#: Largest file, in bytes, that is checked for damage before the first write. The check takes about 1 ms; a larger file
-#: would delay the start.
+#: Limit of the file size, in bytes, up to which the file is checked for damage before the first write. The check takes
+#: about 1 ms. For a larger file it would delay the start.
 CHECKED_BYTES = 1 << 20
 
 _CHECKPOINT_PAGES = 25_000
-# About 100 MB. With SQLite's default of 1,000 pages, the checkpoint's fsync stops the event loop during a job (up to
-# 0.3 s were measured). With this limit the checkpoint happens when the last process closes the file, and during a job
-# only if it is a very long one.
+# 25,000 pages are about 100 MB. SQLite's default is 1,000 pages. With the default the fsync of a checkpoint blocks the
+# event loop during a job, for up to 0.3 s in a measurement. With 25,000 pages nearly all jobs end before the first
+# checkpoint, and it runs when the last process closes the file.
 
-#: Migrations: entry n turns layout n into layout n + 1. Entries are never changed or removed.
+#: Migrations. Entry n turns layout n into layout n + 1. Entries are never changed or removed.
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE jobs (
@@ -59,7 +59,7 @@ _NETWORK_FILESYSTEMS = frozenset(
 
 
 class DatabaseTrouble(enum.Enum):
-    """The kinds of failure of the file; each needs another remedy."""
+    """The kinds of failure of the file. Each kind needs another remedy."""
 
     BUSY = enum.auto()
     FULL = enum.auto()
@@ -72,7 +72,7 @@ class DatabaseTrouble(enum.Enum):
 
     @property
     def passes(self) -> bool:
-        """Whether a later retry can succeed."""
+        """Whether a later try can succeed."""
         return self in (
             DatabaseTrouble.BUSY,
             DatabaseTrouble.FULL,
@@ -83,7 +83,7 @@ class DatabaseTrouble(enum.Enum):
 
 
 class Unusable(HoldfastError):
-    """The file cannot be used as the journal. `ailment` is the kind of failure; the message explains it."""
+    """The file cannot be used as the journal. `ailment` is the kind of failure, and the message explains it."""
 
     def __init__(self, ailment: DatabaseTrouble, detail: str) -> None:
         super().__init__(detail)
@@ -104,8 +104,10 @@ def make_private_dir(path: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Remove other users' access to a database of an earlier release. Errors are ignored: opening the file reports
-    them."""
+    """Remove other users' access to a database of an earlier version.
+
+    Errors are ignored, because opening the file reports them.
+    """
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         try:
             if each.stat().st_mode & 0o077:
@@ -115,7 +117,7 @@ def _make_private(path: Path) -> None:
 
 
 def on_network_filesystem(path: Path) -> bool:
-    """Whether `path` is on a network file system; False if /proc does not show it."""
+    """Whether `path` is on a network file system. Return False if /proc does not tell."""
     try:
         table = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -126,14 +128,14 @@ def on_network_filesystem(path: Path) -> bool:
         left, _, right = line.partition(" - ")
         mount_point = left.split(" ")[4].replace("\\040", " ")
         inside = real == mount_point or real.startswith(mount_point.rstrip("/") + "/")
-        # Of two mounts at the same mount point, the later one hides the earlier.
+        # If two file systems are mounted at the same mount point, the later one hides the earlier.
         if inside and len(mount_point) >= len(best):
             best, kind = mount_point, right.split(" ", 1)[0]
     return kind in _NETWORK_FILESYSTEMS
 
 
 def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
-    """Open the journal's file under `home`, and create it if it is missing. Raises only `Unusable`.
+    """Open the journal's file under `home`. Create it if it is missing. Raises only `Unusable`.
 
     busy_ms: how long to wait for another process's write, in milliseconds.
     """
@@ -169,21 +171,21 @@ def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
 
 
 def _look_through(db: sqlite3.Connection) -> None:
-    """Raise `Unusable` if any page is damaged, before the first write changes the file."""
+    """Raise `Unusable` if any page is damaged. This must run before the first write changes the file."""
     said = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     if said != "ok":
         raise Unusable(DatabaseTrouble.DAMAGED, one_line(said.splitlines()[-1])[:120])
 
 
 def _must_be_files(path: Path) -> None:
-    """Raise `Unusable` if the path is not a regular file: a named pipe would block SQLite for ever."""
+    """Raise `Unusable` if the path is not a regular file, because SQLite would wait for ever on a named pipe."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         if what := not_a_file(f"{path}{suffix}"):
             raise Unusable(DatabaseTrouble.FOREIGN, f"{path.name}{suffix} is {what}, and a file was expected")
 
 
 def open_for_reading(home: Path) -> sqlite3.Connection | None:
-    """Open the journal's file for reading only; None if there is no file. Raises `Unusable`."""
+    """Open the journal's file only for reading. Return None if there is no file. Raises `Unusable`."""
     import sqlite3
 
     path = home / FILE_NAME
@@ -191,11 +193,11 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
         _must_be_files(path)
         if not path.exists():
             return None
-    except OSError as error:  # one cause is a parent directory that belongs to another user
+    except OSError as error:  # for example if a parent directory belongs to another user
         raise _unreadable(error) from error
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    # Readers of a WAL file need a shared-memory file, which cannot be created on a read-only file system: `immutable`
-    # needs none.
+    # To read a WAL file, SQLite needs a shared-memory file. On a read-only file system it cannot create one, so open
+    # the file as `immutable`.
     failure: sqlite3.Error | None = None
     for mode in ("mode=rw", "mode=ro", "immutable=1"):
         try:
@@ -222,13 +224,16 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
 
 
 def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
-    """As `unusable`, but for a reader: a file that cannot be opened counts as unreadable, not as unwritable."""
+    """Convert an error as `unusable` does, for a reader.
+
+    A file that cannot be opened counts as unreadable, not as unwritable.
+    """
     found = unusable(error)
     return Unusable(DatabaseTrouble.UNREADABLE, found.detail) if found.ailment is DatabaseTrouble.UNWRITABLE else found
 
 
 def unusable(error: OSError | sqlite3.Error) -> Unusable:
-    """Convert an error of the operating system or of SQLite to an `Unusable`."""
+    """Convert an error from the operating system or SQLite to an `Unusable`."""
     if isinstance(error, OSError):
         kind = {
             errno.ENOSPC: DatabaseTrouble.FULL,
@@ -250,12 +255,12 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
     ):
         if name.startswith(prefix):
             return Unusable(ailment, str(error))
-    # The file is no database, or has a malformed page, or lacks a table or column: holdfast did not write this content.
+    # The file is no database, has a malformed page, or lacks a table or column. holdfast has not written this content.
     return Unusable(DatabaseTrouble.DAMAGED, str(error))
 
 
 def describe(trouble: Unusable, path: Path, consequence: str) -> str:
-    """Describe the failure in one or two sentences: the problem, the path, the consequence, a command to type."""
+    """Describe the failure in one or two sentences: the problem, the path, the consequence, a command to try."""
     where = f"the journal {path}"
     ailment = trouble.ailment
     if ailment is DatabaseTrouble.BROKEN_IO and _is_full(path.parent):
@@ -311,13 +316,15 @@ def _is_full(folder: Path) -> bool:
 
 
 def _move_away(path: Path) -> str:
-    # The file and its write-ahead log must stay together: each is incomplete without the other.
+    # Move the file together with its write-ahead log, because each is incomplete without the other.
     return f"mkdir {path.parent}/damaged && mv {path}* {path.parent}/damaged/"
 
 
 def _layout_of(db: sqlite3.Connection) -> int:
-    """Return the version of the file's layout; 0 for an empty file. Raises `Unusable` if the file is not holdfast's, or
-    too new."""
+    """Return the version of the file's layout; 0 for an empty file.
+
+    Raises `Unusable` if the file is not holdfast's, or if its layout is too new.
+    """
     layout = int(db.execute("PRAGMA user_version").fetchone()[0])
     owner = int(db.execute("PRAGMA application_id").fetchone()[0])
     if owner == APPLICATION_ID:
@@ -347,15 +354,17 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 def _create(path: Path) -> None:
-    """Create the file with its tables under a temporary name, then link it to `path`: no other process sees an
-    incomplete file."""
+    """Create the file with its tables under a temporary name, then link it to `path`.
+
+    So no other process sees an incomplete file.
+    """
     import sqlite3
 
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         db = sqlite3.connect(draft, timeout=BUSY_MS / 1000, isolation_level=None)
         try:
-            # WAL needs memory shared by all readers and writers, which a network file system does not offer.
+            # WAL needs memory that all readers and writers share, which a network file system does not provide.
             if not on_network_filesystem(path.parent):
                 db.execute("PRAGMA journal_mode = WAL")
             _migrate(db)
@@ -364,9 +373,10 @@ def _create(path: Path) -> None:
         try:
             os.link(draft, path)
         except FileExistsError:
-            pass  # another run has created the file
+            pass  # another run has created the file in the meantime
         except OSError:
-            # The file system has no hard links. Do not replace a file that another run has created meanwhile.
+            # The file system has no hard links, so rename the file. Do not replace a file that another run has created
+            # meanwhile.
             if not path.exists():
                 draft.rename(path)
     finally:

@@ -1,7 +1,7 @@
 """The persistent standings of devices, which outlive jobs: a log of fault events and user actions, with snapshots.
 
-They have their own tables in `holdfast.db`. The log is append-only, and all writers read the entries in the same order,
-so all compute the same state. A snapshot holds the state up to an entry: older entries need not be read, and can be
+The log has tables of its own in `holdfast.db`. It is append-only. All readers read the entries in the same order, so
+all compute the same state. A snapshot contains the state after an entry, so older entries need not be read and can be
 removed. This module does not interpret the entries.
 """
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 SNAPSHOTS_KEPT = 2
-#: Milliseconds that a fault report waits for another writer. Unlike a job's owner, the reporter has no other work.
+#: How long a fault report waits for another writer, in milliseconds. Unlike a job's owner, its sender has no other
+#: work.
 BUSY_MS = 5000
 
 _LAYOUT = (
@@ -40,7 +41,7 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
-    #: An entry that replaces removed older events: it holds their effect.
+    #: An entry that replaces removed older events and contains their effect.
     LEFT = "left"
 
 
@@ -54,32 +55,39 @@ class StandingRow(NamedTuple):
 
 
 class StandingsUnusable(HoldfastError):
-    """The standings cannot be read or written; the message explains why and what to type."""
+    """The standings cannot be read or written. The message explains why and names a command to try."""
 
     exit_status = 2
 
     def __init__(self, message: str, *, passes: bool = False) -> None:
-        """`passes`: whether a later retry can succeed."""
+        """message: the sentence for the user. passes: whether a later try can succeed."""
         super().__init__(message)
         self.passes = passes
 
 
 class Standings:
-    """The fault log of a machine, in a state directory. Use it from one thread, and close it.
+    """The fault log of a machine, in a state directory. Use the object from one thread, and close it.
 
-    A method raises `StandingsUnusable` if the file cannot be used; no partial write remains then.
+    A method raises `StandingsUnusable` if the file cannot be used. Then nothing is written, not even a part.
     """
 
     def __init__(self, home: Path, db: sqlite3.Connection | None, *, writable: bool) -> None:
-        """Use an open database. `home`: the state directory. `db`: None if the file does not exist. `writable`: whether
-        the connection may write."""
+        """Use an open database.
+
+        `home`: path of the state directory.
+        `db`: None if the file does not exist.
+        `writable`: whether the connection may write.
+        """
         self.path = home / FILE_NAME
         self.writable = writable
         self._db = db
 
     @classmethod
     def for_writing(cls, home: Path, *, busy_ms: int = BUSY_MS) -> Standings:
-        """Open the log, and create it if it is missing. `busy_ms`: milliseconds to wait for another writer."""
+        """Open the log for writing.
+
+        Create it if it is missing. `busy_ms`: how long to wait for another writer, in milliseconds.
+        """
         path = home / FILE_NAME
         try:
             db = open_for_writing(home)
@@ -99,7 +107,7 @@ class Standings:
 
     @classmethod
     def for_reading(cls, home: Path) -> Standings:
-        """Open the log for reading only; a missing log counts as empty."""
+        """Open the log only for reading. A missing log counts as empty."""
         path = home / FILE_NAME
         try:
             db = open_for_reading(home)
@@ -113,7 +121,10 @@ class Standings:
         return cls(home, db, writable=False)
 
     def append(self, now: float, kind: RowKind, bodies: Iterable[bytes]) -> int:
-        """Append entries atomically; return the sequence number of the last. They are on the disk on return."""
+        """Append entries atomically.
+
+        Return the sequence number of the last entry. The entries are on the disk when it returns.
+        """
         db = self._opened()
         try:
             db.execute("PRAGMA synchronous = FULL")
@@ -129,7 +140,7 @@ class Standings:
         return last
 
     def after(self, seq: int) -> Iterator[StandingRow]:
-        """Yield every entry after a sequence number, in order."""
+        """Yield the entries after a sequence number, in order."""
         if self._db is None:
             return
         try:
@@ -145,7 +156,7 @@ class Standings:
             raise _told(trouble, self.path, "standings are not known") from error
 
     def snapshot(self) -> tuple[int, bytes] | None:
-        """Return the newest snapshot: the sequence number of its last entry, and the state."""
+        """Return the newest snapshot, as the sequence number of its last entry and the state."""
         if self._db is None:
             return None
         try:
@@ -155,8 +166,10 @@ class Standings:
         return None if row is None else (int(row[0]), bytes(row[1]))
 
     def save_snapshot(self, seq: int, state: bytes) -> bool:
-        """Save a state that includes every entry up to `seq`. Return False on failure, which only makes later reads
-        slower."""
+        """Save a state that includes all entries up to `seq`.
+
+        Return False on failure. A failure only makes later reads slower.
+        """
         db = self._opened()
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -173,14 +186,16 @@ class Standings:
         return True
 
     def prune(self, upto: int, *, before: float, most: int, at_a_time: int, left: bytes) -> int:
-        """Remove old events; return how many entries were removed. A failure is ignored: it only costs space.
+        """Remove old events.
 
-        Releases are kept, and the newest policy up to the last removed entry.
+        Return the number of removed entries. Failures are ignored, because they only cost disk space.
 
-        upto: remove no entry after this sequence number; a snapshot must include all entries up to it.
-        before: remove events that were received before this time, in seconds.
-        most: also remove events beyond the newest `most` entries.
-        at_a_time: about how many entries to remove in one call, at most.
+        Releases are never removed, nor is the newest policy among the old entries.
+
+        upto: remove no entry after this sequence number. A snapshot must include all entries up to it.
+        before: remove events that were received before this time, in seconds since the epoch.
+        most: also remove the oldest events if there are more than `most` entries.
+        at_a_time: approximate limit of the entries to remove in one call.
         left: body of the entry that replaces the removed events, for readers of another version.
         """
         db = self._opened()
@@ -211,7 +226,7 @@ class Standings:
         return gone
 
     def count_refused(self, reason: str, count: int = 1) -> None:
-        """Count refused events. A failure is ignored, so that it does not hide the refusal."""
+        """Count refused events. A failure is ignored, so that the caller can still report the refusal."""
         try:
             self._opened().execute(
                 "INSERT INTO fault_refused (reason, count) VALUES (?, ?)"
@@ -222,7 +237,7 @@ class Standings:
             self._undo()
 
     def refused(self) -> dict[str, int]:
-        """Return the number of refused events by reason."""
+        """Return the number of refused events for each reason."""
         if self._db is None:
             return {}
         try:
@@ -231,14 +246,14 @@ class Standings:
             raise _told(unusable(error), self.path, "refusals are not known") from error
 
     def note_tries(self, devices: str, tries: int, now: float) -> None:
-        """Record the number of consecutive failed resets of these devices. A failure to write is ignored."""
+        """Record how many resets of these devices have failed in a row. A failure to write is ignored."""
         try:
             self._opened().execute("INSERT OR REPLACE INTO fault_resets VALUES (?, ?, ?)", (devices, tries, now))
         except sqlite3.Error:
             self._undo()
 
     def tries(self, devices: str) -> tuple[int, float]:
-        """Return the recorded number of failed resets, and the time of the record; (0, 0.0) without a record."""
+        """Return how many resets have failed in a row, and when this was recorded. Return (0, 0.0) without a record."""
         try:
             row = self._opened().execute("SELECT tries, now FROM fault_resets WHERE devices = ?", (devices,)).fetchone()
         except sqlite3.Error:
@@ -246,7 +261,7 @@ class Standings:
         return (0, 0.0) if row is None else (int(row[0]), float(row[1]))
 
     def count_reset(self, node: str, devices: Iterable[str], result: str) -> None:
-        """Count one reset of each device, with its result `succeeded` or `failed`. A failure to write is ignored."""
+        """Count one reset of each device. `result`: `succeeded` or `failed`. A failure to write is ignored."""
         try:
             for device in devices:
                 self._opened().execute(
@@ -257,7 +272,7 @@ class Standings:
             self._undo()
 
     def reset_counts(self) -> list[tuple[str, str, str, int]]:
-        """Return (node, device, result, number of resets) tuples; empty if none were counted."""
+        """Return tuples (node, device, result, number of resets). Return [] if none were counted."""
         try:
             rows = self._db.execute("SELECT node, device, result, count FROM reset_counts") if self._db else []
             return [(str(node), str(device), str(result), int(count)) for node, device, result, count in rows]
@@ -270,7 +285,7 @@ class Standings:
             try:
                 db.close()
             except sqlite3.Error:
-                pass  # the checkpoint at closing fails on a full disk; the next process that opens the file does it
+                pass  # on a full disk the checkpoint fails; the next process that opens the file does it
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None or not self.writable:
@@ -282,11 +297,11 @@ class Standings:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # the transaction wrote nothing; the caller reports the first error
+            pass  # the transaction wrote nothing, and the caller reports the first error
 
 
 def _laid_out(db: sqlite3.Connection, table: str = "fault_refused") -> bool:
-    """Whether a table exists. A reader needs only the oldest table; a writer creates those that are missing."""
+    """Whether a table exists. A reader needs only the oldest tables, and a writer creates missing ones."""
     row = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
     return bool(row[0])
 

@@ -1,8 +1,8 @@
-"""Publishes the devices that a user's jobs hold on a node, for the node's check, which runs as root.
+"""Publishes which devices a user's jobs hold on a node. The node's check, which runs as root, reads this.
 
-Standings belong to a user, but a drain affects the whole node. An administrator who wants held devices to drain nodes
-lets the node's check create a folder (`holdfast check --slurm --believe USERS`). Without that folder nothing is
-written. Each user has one file for each node in it. The folder is sticky, so only its owner can replace a file.
+Standings belong to a user, but a drain affects the whole node. If held devices shall drain nodes, an administrator lets
+the node's check create a folder (`holdfast check --slurm --believe USERS`). Without this folder nothing is published.
+In the folder each user has one file per node. The folder has the sticky bit, so only a file's owner can replace it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class HeldNote(Noun, frozen=True, kw_only=True):
     """The devices that one user holds on one node."""
 
     node: str
-    #: The devices that are HELD, except by a check's verdict; at most MOST_DEVICES.
+    #: Devices that are HELD, but not because of a check; at most MOST_DEVICES.
     devices: tuple[DeviceStanding, ...] = ()
 
 
 def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding, ...]:
-    """Return the standings that a person has to look at on this node: held devices, except by a check's verdict."""
+    """Return the standings on this node that a person must look at: held devices, except those that a check holds."""
     return tuple(
         each
         for each in standings
@@ -45,8 +45,10 @@ def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding
 
 
 def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDER) -> None:
-    """Write the devices that are held on this node now, for the node's check. Errors are ignored: the standings do not
-    depend on the note."""
+    """Write the devices that are held on this node now, for the node's check.
+
+    Errors are ignored, because the standings do not depend on this file.
+    """
     path = folder / f"{_plain(node)}.{os.geteuid()}.json"
     devices = held(standings, node)[:MOST_DEVICES]
     try:
@@ -66,11 +68,11 @@ def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDE
         finally:
             os.close(fd)
     except OSError:
-        return  # the disk is full, or the file is another user's: the node's check does without this note
+        return  # the disk is full, or the file belongs to another user; the node's check works without this file
 
 
 def make_folder(folder: Path = FOLDER) -> None:
-    """Create the folder, as root: from now on users' runs write their notes there. Raises OSError."""
+    """Create the folder as root, so that from now on users' runs write their files into it. Raises OSError."""
     for place, mode in ((folder.parent, 0o755), (folder, 0o1777)):
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
@@ -81,8 +83,10 @@ def make_folder(folder: Path = FOLDER) -> None:
 
 
 def notes(node: str, folder: Path = FOLDER) -> list[tuple[int, HeldNote]]:
-    """Return (uid, note) of each user with a note on this node. A file whose owner is not the user in its name is
-    skipped."""
+    """Return (uid, note) for each user who has a file for this node.
+
+    A file is skipped if its owner is not the user in its name.
+    """
     found: list[tuple[int, HeldNote]] = []
     for path in sorted(folder.glob(f"{_plain(node)}.*.json"))[:MOST_NOTES]:
         number = path.name.removesuffix(".json").rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Creates the directory and the id of a new job."""
+"""Creates a new job's directory and its id."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast.record.database import make_private_dir
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock, boot_id
 from holdfast.record.state_directory import job_dir
 
-#: The home of a job if no directory is writable: no user can create a file there.
+#: State directory of a job if no directory is writable. No user can create a file at this path.
 NOWHERE = Path("/proc/holdfast-has-no-home")
-#: Folder in a job's directory on each node, with the keys for the sshd that runs beside the workers.
+#: Folder in a job's directory on each node. It contains the keys for the sshd that runs beside the workers.
 DOOR = "ssh"
-#: Link in a job's directory to its logs, if they are elsewhere (`--log-dir`).
+#: Link in a job's directory to its logs, if they are in another directory (`--log-dir`).
 LOGS_LINK = "logs"
 
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # without letters and digits that look alike
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # letters and digits that look alike are left out
 _TRIES = 20
 _NO_FILES = (
     "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "
@@ -34,27 +34,27 @@ _UNSAFE = Lazy(r"[^A-Za-z0-9_.-]")
 
 
 class JobPlace(msgspec.Struct, frozen=True):
-    """A new job's id and directory, and the lock that shows that its owner is alive."""
+    """A job's id and directory, and the lock that shows that the job's owner is alive."""
 
     job_id: str
-    #: The state directory in which `directory` is: the requested one, or a substitute if that is not writable.
+    #: The state directory that contains `directory`: the requested one, or a substitute if that is not writable.
     home: Path
     directory: Path
-    #: The parent of the job's `attempt-<n>` directories: `directory`, or the job's folder under `--log-dir`.
+    #: The folder that contains the job's `attempt-<n>` directories: `directory`, or the job's folder in `--log-dir`.
     logs: Path
     lock: OwnerLock
-    #: The message to print about the substitute for the state directory; empty: there is no substitute.
+    #: Message for the user about the substitute for the state directory; empty if there is none.
     trouble: str
-    #: The name of the job's control groups; empty: the job's id.
+    #: Name of the job's control groups; empty means the job's id.
     tree: str = ""
     #: How many times the platform had started the job before this run.
     run: int = 0
-    #: Whether an earlier run of the job created the directory: the journal continues then.
+    #: Whether an earlier run of the job created the directory. If so, this run continues the journal.
     resumed: bool = False
 
 
 def new_job_id(now: float, suffix: str) -> str:
-    """Return an id such as `20261120-2341-k3f9`. It has the UTC time, so that ids sort by age even if clocks change."""
+    """Return an id such as `20261120-2341-k3f9`. It contains the UTC time, so that ids sort by age in any time zone."""
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime(now))}-{suffix}"
 
 
@@ -63,7 +63,7 @@ def _suffix() -> str:
 
 
 def logs_of(home: Path, job_id: str) -> Path:
-    """Return the parent of the job's `attempt-<n>` directories."""
+    """Return the folder that contains the job's `attempt-<n>` directories."""
     linked = job_dir(home, job_id) / LOGS_LINK
     return linked if linked.exists() else job_dir(home, job_id)
 
@@ -79,12 +79,12 @@ def claim(
 ) -> JobPlace:
     """Create the directory (mode 0700) of a new job under `home`, and take its lock.
 
-    If `home` is not writable, or another user can write to it, the directory is created in a temporary directory, and
-    `trouble` of the result explains it. If no directory is writable, none is created. Raises BadUsage if
+    If `home` is not writable, or if another user can write to it, the directory is created in a temporary directory,
+    and the result's `trouble` explains that. If no directory is writable, none is created. Raises BadUsage if
     `log_dir/<job>` cannot be created.
 
     now: seconds since the epoch.
-    log_dir: the job's logs go to `log_dir/<job>`, and a link in the job's directory points there.
+    log_dir: the job's logs go to `log_dir/<job>`, and a link in the job's directory points to it.
     platform: the platform's id of the job.
     run: how many times the platform had started the job before.
     """
@@ -109,11 +109,11 @@ def claim(
 
 
 def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None = None) -> JobPlace:
-    """Take over the directory of a job that its platform has started again. Raises OSError.
+    """Take over the directory of a job that its platform has restarted. Raises OSError.
 
-    The earlier run is over, but its lock may still be held: the server of a network file system keeps the lock of a
-    dead machine for a while, and a machine without network may still be alive. A new lock file replaces the old one
-    then.
+    The earlier run has ended, but its lock may still be held: the server of a network file system keeps the lock of a
+    dead machine for a while, or the machine has lost its network but still runs. In these cases a new lock file
+    replaces the old one.
 
     before: the owner of the earlier run.
     """
@@ -137,11 +137,11 @@ def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None
 
 
 def part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None = None) -> JobPlace:
-    """Create a node's directory of a job whose owner is on another node: `nodes/NODE` in the job's directory.
+    """Create a node's directory for a job whose owner is on another node: `nodes/NODE` in the job's directory.
 
-    The logs have the same paths as on the owner's node. Nodes that share a home still share no log file, because each
-    rank is on one node. No lock is taken, since the end of a node's agent does not end the job. If `home` is not
-    writable, a temporary directory replaces it, as in `claim`.
+    The logs have the same paths as on the owner's node. Nodes that share a state directory never write to the same log
+    file, because each rank is on one node. No lock is taken, because the end of an agent does not end the job. If
+    `home` is not writable, a temporary directory replaces it, as in `claim`.
     """
     try:
         return _part(home, job_id, node=node, name=name, now=now, log_dir=log_dir, trouble="")
@@ -166,13 +166,13 @@ def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir:
         try:
             (directory / LOGS_LINK).symlink_to(logs)
         except FileExistsError:
-            pass  # the owner or another node has created the link
+            pass  # the owner or another node has created this link
     lock = OwnerLock(-1, _supervisor(job_id, name, now))
     return JobPlace(job_id, home, own, logs, lock, trouble, tree=f"{job_id}@{node}")
 
 
 def _stand_in() -> Path | None:
-    """Create a private temporary directory on this machine; None if no directory is writable."""
+    """Create a private temporary directory on this machine. Return None if no directory is writable."""
     import tempfile
 
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -185,15 +185,17 @@ def _stand_in() -> Path | None:
 
 
 def nowhere(name: str, now: float) -> JobPlace:
-    """Return a placeholder for a job whose directory is not created yet."""
+    """Return a placeholder for the directory of a job that has none yet."""
     return _nowhere(name=name, now=now, trouble="", also="")
 
 
 def _nowhere(
     *, name: str, now: float, trouble: str, also: str = _NO_FILES, platform: PlatformJob | None = None
 ) -> JobPlace:
-    """Return the place of a job on a machine without a writable directory: it keeps no files, so only the terminal
-    shows its report."""
+    """Return a placeholder for a machine without a writable directory.
+
+    The job then has no files, and only the terminal shows its report.
+    """
     job_id = new_job_id(now, _suffix())
     directory = job_dir(NOWHERE, job_id)
     lock = OwnerLock(-1, _supervisor(job_id, name, now, platform))
@@ -251,7 +253,7 @@ def _claim(
             (directory / LOGS_LINK).symlink_to(logs)
             _make_logs(log_dir, logs)
     except (OSError, BadUsage):
-        # An incomplete directory would do no harm, but would be confusing.
+        # Remove the incomplete directory, because it could confuse users.
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Reads all jobs of a state directory, each with its attempts, for statistics, metrics and web pages.
+"""Reads all jobs of a state directory with their attempts, for statistics, metrics and web pages.
 
-Nothing is written: a job whose owner has died keeps its last known state until `holdfast jobs` closes it.
+It writes nothing, so a job whose owner has died keeps its last known state until `holdfast jobs` closes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     import sqlite3
 
-#: Limit on the jobs read, newest first. Older jobs stay in the journal, but are not in the statistics.
+#: Limit of the jobs that are read, the newest first. Older jobs stay in the journal, but are not in the statistics.
 MOST_JOBS = 5_000
 
 
@@ -29,30 +29,30 @@ MOST_ASKED = 200
 
 
 class PastJob(Noun, frozen=True, kw_only=True):
-    """One job: its view, its spec, and its ended attempts. Times are seconds since the epoch."""
+    """One job: its view, its spec, and its ended attempts. Times are in seconds since the epoch."""
 
     view: JobView
     attempts: tuple[AttemptRecord, ...] = ()
-    #: None if the journal does not have the job's spec.
+    #: The job's spec; None if the journal does not have it.
     spec: JobSpec | None = None
 
 
 class JobHistory(Noun, frozen=True, kw_only=True):
-    """The jobs of one state directory, newest first, and the failure of its journal, if any."""
+    """The jobs of one state directory, the newest first, and the failure of the journal, if any."""
 
     home: Path
     jobs: tuple[PastJob, ...]
     trouble: str = ""
-    #: Number of older jobs that are not in `jobs`.
+    #: Number of older jobs that were not read.
     left_out: int = 0
 
 
 def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory | None = None) -> JobHistory:
-    """Read the newest `most` jobs with their attempts; all jobs if `most` is None.
+    """Read the newest `most` jobs with their attempts. `most` None: read all jobs.
 
-    A damaged journal does not raise: `trouble` of the result explains it.
+    A damaged journal raises nothing. Then `trouble` of the result explains the damage.
 
-    before: an earlier result for the same directory; its ended jobs are not read again.
+    before: an earlier result for the same directory. Jobs that had ended then are not read again.
     """
     survey = look(home)
     kept = survey.jobs[:most]
@@ -60,7 +60,7 @@ def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory 
     attempts: dict[str, list[AttemptRecord]] = {}
     specs: dict[str, JobSpec] = {}
     db = None
-    with contextlib.suppress(Unusable):  # `look` has reported it already
+    with contextlib.suppress(Unusable):  # `look` has already reported the failure
         db = open_for_reading(home)
     if db is not None:
         try:
@@ -88,12 +88,12 @@ def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[Attemp
                 with contextlib.suppress(Malformed):  # skip only the damaged record
                     found.setdefault(job, []).append(json_as(record, AttemptRecord))
     except sqlite3.Error:
-        pass  # a damaged page: keep the records that were read before it
+        pass  # a page is damaged; the records that were read before are used
     return found
 
 
 def _of_jobs(db: sqlite3.Connection, sql: str, column: str, wanted: set[str]) -> sqlite3.Cursor:
-    """Select a few jobs by their ids; read the whole table for more than `MOST_ASKED` jobs."""
+    """Select jobs by their ids. For more than `MOST_ASKED` jobs, read the whole table instead."""
     if len(wanted) > MOST_ASKED:
         return db.execute(sql.format(""))
     marks = ", ".join("?" * len(wanted))
@@ -108,5 +108,5 @@ def _specs(db: sqlite3.Connection, wanted: set[str]) -> dict[str, JobSpec]:
                 with contextlib.suppress(Malformed):  # skip only the damaged spec
                     found[job] = json_as(spec, JobSpec)
     except sqlite3.Error:
-        pass  # a damaged page: keep the specs that were read before it
+        pass  # a page is damaged; the specs that were read before are used
     return found

@@ -1,4 +1,4 @@
-"""Finds the job that a user means: by its id, its name, or the platform's id for it."""
+"""Finds the job that a user names by its id, its name, or the platform's id."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class _Known(Protocol):
 K = TypeVar("K", bound=_Known)
 
 
-#: The name that means the newest job.
+#: The name by which a user means the newest job.
 LAST = ""
-#: Least length of a part of an id that is accepted: a shorter one is more often a mistyped name.
+#: Minimum length of a part of an id. A shorter text is more likely a mistyped name.
 _LEAST_LETTERS = 4
 _NAMED = 4
 
 
 def find(survey: Survey, job: str) -> JobView:
-    """Return the job with this id, else the newest with this name, else the newest with this id on its platform.
+    """Find a job: by this id, or else the newest with this name, or else the newest with this id on its platform.
 
-    `LAST` means the newest job. Else a unique part of an id is accepted: its beginning, or the part after its last
-    hyphen. Raises `BadUsage`, which names the most similar names and ids, if no job matches.
+    `LAST` finds the newest job. If nothing else fits, a unique part of an id is accepted: its start, or the part after
+    its last hyphen. Raises `BadUsage` with the most similar names and ids if no job matches.
     """
     if job == LAST and survey.jobs:
         return survey.jobs[0]
     if not job.isascii():
         import unicodedata
 
-        job = unicodedata.normalize("NFC", job)  # as names of jobs are
+        job = unicodedata.normalize("NFC", job)  # names of jobs are in the same normal form
     for view in survey.jobs:
         if view.id == job:
             return view
@@ -73,8 +73,10 @@ def find(survey: Survey, job: str) -> JobView:
 
 
 def _of_part(survey: Survey, part: str) -> JobView | None:
-    """Return the only job whose id begins with `part` or has it after its last hyphen. Raises `BadUsage` for
-    several."""
+    """Return the only job whose id begins with `part`, or has it after its last hyphen. Return None if there is none.
+
+    Raises `BadUsage` if there are several.
+    """
     if len(part) < _LEAST_LETTERS:
         return None
     meant = [view for view in survey.jobs if view.id.startswith(part) or view.id.rpartition("-")[2] == part]
@@ -89,21 +91,22 @@ def _of_part(survey: Survey, part: str) -> JobView | None:
 
 
 def of_id(jobs: Iterable[K], number: str) -> list[K]:
-    """Return the jobs with this id on a platform, newest first: one batch script may run several in turn."""
+    """Return the jobs with this id on a platform, the newest first. One batch script may run several jobs in turn."""
     found = [job for job in jobs if job.platform is not None and job.platform.id == number]
     return sorted(found, key=lambda job: job.created, reverse=True)
 
 
 def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
-    """Return the ids of an array's tasks that have run, in order: `42_0`, `42_1` for the array `42`."""
+    """Return the ids of the tasks of a job array that have run, in order: `42_0`, `42_1` for the array `42`."""
     ids = {job.platform.id for job in jobs if job.platform is not None and job.platform.id.startswith(f"{array}_")}
     return sorted(ids, key=lambda task: (len(task), task))
 
 
 def runs_of(home: Path, job: PlatformJob) -> list[OwnerInfo]:
-    """Return the owners of the jobs under `home` with this id on the platform, newest first, from their directories.
+    """Return the owners of the jobs under `home` that have this id on the platform, the newest first.
 
-    A job that the platform starts again finds its earlier runs this way.
+    They are read from the jobs' directories. By this function a job that the platform has restarted finds its earlier
+    runs.
     """
     try:
         directories = list((home / "jobs").iterdir())

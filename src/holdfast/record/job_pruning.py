@@ -1,6 +1,6 @@
-"""Prunes old jobs: chooses them, and removes them from the state directory and the journal.
+"""Chooses old jobs, and removes them from the state directory and the journal.
 
-A job is never chosen if it runs, waits to be started again, or has a lock that another machine may hold.
+A job is never removed if it runs, waits for a restart, or has a lock that another machine may hold.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ DAY_S = 86_400.0
 
 
 class RetentionLimits(Noun, frozen=True, kw_only=True):
-    """Limits on the jobs that are kept, newest first. None: no limit."""
+    """Limits for the jobs that are kept, counted from the newest. None means no limit."""
 
     jobs: int | None = None
-    #: Days since a job's end.
+    #: Limit of the days since a job's end.
     days: int | None = None
-    #: Disk space of all job directories, in bytes.
+    #: Limit of the disk space of all job directories, in bytes.
     size_bytes: int | None = None
 
 
 class PrunableJob(Noun, frozen=True, kw_only=True):
-    """A job to be removed, its disk space in bytes, and the limit that it exceeds."""
+    """A job to remove, its disk space in bytes, and the limit that it exceeds."""
 
     view: JobView
     size_bytes: int
@@ -41,7 +41,7 @@ class PrunableJob(Noun, frozen=True, kw_only=True):
 
 
 class PruneResult(Noun, frozen=True, kw_only=True):
-    """The removed jobs, and the chosen jobs that were kept: (job id, reason)."""
+    """The removed jobs, and those that were to be removed but had to be kept, as (job id, reason)."""
 
     gone: tuple[PrunableJob, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
@@ -52,18 +52,18 @@ class PruneResult(Noun, frozen=True, kw_only=True):
 
 
 def beyond(home: Path, jobs: Sequence[JobView], keep: RetentionLimits, now: float) -> list[PrunableJob]:
-    """Return the jobs that exceed the limits `keep`, oldest first.
+    """Return the jobs that exceed the limits `keep`, the oldest first.
 
-    Jobs that have not ended count towards the limits, but are never chosen. Directories are measured only if
+    Jobs that have not ended count towards the limits, but are never returned. Directories are measured only if
     `keep.size_bytes` is set.
 
-    jobs: all jobs, newest first.
+    jobs: all jobs, the newest first.
     now: seconds since the epoch.
     """
     found = []
     taken = 0
     for place, view in enumerate(jobs):
-        # A job that has not ended is measured too: its space counts towards the limit.
+        # Measure a job that has not ended too, because its disk space counts towards the limit.
         size = size_of(job_dir(home, view.id)) if keep.size_bytes is not None else 0
         taken += size
         if view.state is not JobState.ENDED:
@@ -84,12 +84,12 @@ def beyond(home: Path, jobs: Sequence[JobView], keep: RetentionLimits, now: floa
 def prune(
     home: Path, old: Sequence[PrunableJob], *, evidence_of: Mapping[str, str] | None = None, dry_run: bool = False
 ) -> PruneResult:
-    """Remove the jobs `old` from their directories and from the journal.
+    """Remove the jobs `old` with their directories and their entries in the journal.
 
-    Raises `Unusable` if the journal cannot be opened for writing: then no job is removed.
+    Raises `Unusable` if the journal cannot be opened for writing. Then no job is removed.
 
-    evidence_of: devices that are HELD or ISOLATED, with their standing; a job whose report names one of them is kept.
-    dry_run: remove nothing, only return the result.
+    evidence_of: maps devices that are HELD or ISOLATED to their standing. A job whose report names one of them is kept.
+    dry_run: remove nothing, and only return the result.
     """
     gone: list[PrunableJob] = []
     kept: list[tuple[str, str]] = []
@@ -123,20 +123,22 @@ def prune(
 
 
 def size_of(directory: Path) -> int:
-    """Return the disk space of the files below a directory, in bytes; 0 if it does not exist. Links are not
-    followed."""
+    """Return the disk space of the files below a directory, in bytes. Return 0 if it does not exist.
+
+    Links are not followed.
+    """
     total = 0
     for top, _, files in os.walk(directory):
         for name in files:
             try:
                 total += Path(top, name).lstat().st_blocks * 512
             except OSError:
-                continue  # the file has just been removed
+                continue  # the file was removed in the meantime
     return total
 
 
 def _in_use(directory: Path) -> str:
-    """Return why the job must be kept; empty: it may be removed."""
+    """Return why the job must be kept. Return "" if it may be removed."""
     match life_of(directory):
         case OwnerLiveness.ALIVE:
             return "a supervisor holds it"
@@ -147,7 +149,7 @@ def _in_use(directory: Path) -> str:
 
 
 def _remove(directory: Path) -> str:
-    """Remove a job's directory while holding its lock. Return why it could not be removed; empty: it was."""
+    """Remove a job's directory while holding its lock. Return why this failed, or ""."""
     try:
         if directory.is_symlink():
             return "its directory is a link"
@@ -169,9 +171,9 @@ def _remove(directory: Path) -> str:
 
 
 def _locked(directory: Path) -> int | None:
-    """Take the job's lock, and return its descriptor; None if there is no lock file.
+    """Take the job's lock and return its descriptor. Return None if there is no lock file.
 
-    Raises OSError; BlockingIOError if another process holds the lock.
+    Raises OSError. It is BlockingIOError if another process holds the lock.
     """
     try:
         fd = open_file(directory / LOCK_NAME, os.O_RDWR)
@@ -186,7 +188,7 @@ def _locked(directory: Path) -> int | None:
 
 
 def _forget(db: object, job: str) -> None:
-    """Remove the job from the journal. The file keeps its size: SQLite reuses the pages. Raises `Unusable`."""
+    """Remove the job from the journal. The file does not shrink, but SQLite reuses the pages. Raises `Unusable`."""
     assert isinstance(db, sqlite3.Connection)
     try:
         with db:
@@ -198,14 +200,14 @@ def _forget(db: object, job: str) -> None:
 
 
 def _naming(home: Path, jobs: Sequence[str], devices: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the jobs whose report names one of the devices, each with that device and its standing."""
+    """Return the jobs whose report names one of the devices, each with this device and its standing."""
     if not devices:
         return {}
     found: dict[str, str] = {}
     try:
         db = open_for_reading(home)
     except Unusable:
-        return dict.fromkeys(jobs, "a device that is HELD or ISOLATED")  # no report can be read, so keep all jobs
+        return dict.fromkeys(jobs, "a device that is HELD or ISOLATED")  # the reports cannot be read, so keep all jobs
     if db is None:
         return {}
     try:
@@ -224,5 +226,5 @@ def _naming(home: Path, jobs: Sequence[str], devices: Mapping[str, str] | None) 
 
 
 def of_this_machine(view: JobView) -> bool:
-    """Whether the job ran on this machine: each machine removes only its own jobs."""
+    """Whether the job ran on this machine. Each machine removes only its own jobs."""
     return view.host in ("", os.uname().nodename)

@@ -1,7 +1,7 @@
-"""Lists jobs from the journal and the job directories, without ever blocking a writer.
+"""Lists jobs from the journal and the job directories, without blocking any writer.
 
-The journal is the main record. A job's directory alone (its lock file, its `report.json`) is enough to list the job, so
-a job is listed even if the journal could not be written while it ran.
+The journal is the main source. A job's directory alone (its lock file, its `report.json`) also suffices, so a job is
+listed even if the journal could not be written while the job ran.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 class JobState(enum.StrEnum):
     RUNNING = "running"
-    #: The platform will start the job again; until then it has no owner.
+    #: The platform will restart the job. Until then the job has no owner.
     QUEUED = "queued"
     ENDED = "ended"
-    #: The job is on another machine, and this machine cannot tell whether it still runs.
+    #: The job is on another machine, so this machine cannot tell whether it still runs.
     OUT_OF_SIGHT = "out of sight"
 
 
 class JobView(Noun, frozen=True, kw_only=True):
-    """One line of `holdfast jobs`. Times are seconds since the epoch."""
+    """One row of `holdfast jobs`. Times are in seconds since the epoch."""
 
     id: str
     name: str
@@ -59,18 +59,21 @@ class JobView(Noun, frozen=True, kw_only=True):
     attempts: int = 0
     #: The platform's id of the job.
     platform: PlatformJob | None = None
-    #: Why the job waits to be started again; empty: it does not wait.
+    #: Why the job waits for a restart; empty if it does not wait.
     queued: str = ""
 
 
 class _Spec(Noun, frozen=True, kw_only=True):
-    """The fields of a job's spec that a list needs."""
+    """The fields of a job's spec that the list of jobs needs."""
 
     platform: PlatformJob | None = None
 
 
 class Survey(Noun, frozen=True, kw_only=True):
-    """All jobs, newest first; the failure of the journal, if any; and the reports of jobs just found to be lost."""
+    """All jobs, the newest first.
+
+    `trouble`: the failure of the journal, if any. `newly_lost`: reports of jobs that were just closed as lost.
+    """
 
     home: Path
     jobs: tuple[JobView, ...]
@@ -79,7 +82,7 @@ class Survey(Noun, frozen=True, kw_only=True):
 
 
 class JobDetail(Noun, frozen=True, kw_only=True):
-    """All records of one job. `report` is None while the job runs; `attempts` holds the ended attempts."""
+    """All records of one job. `report` is None while the job runs, and `attempts` has the ended attempts."""
 
     view: JobView
     report: JobReport | None
@@ -97,13 +100,15 @@ def reconcile(
 ) -> Survey:
     """List every job under `home`, and record the end of each job whose owner has died.
 
-    A damaged or unreadable journal does not raise: the survey then comes from the job directories, and reports it.
+    A damaged or unreadable journal raises nothing. Then the jobs are read from their directories, and the result
+    reports the failure.
 
-    explain: makes the report of a lost job that left none.
-    ending: how one owner on this machine ended, from the process that reaped it; gives the exact cause and time.
-    end_left: called with a job id; kills the processes in the control groups of that lost job, and returns their pids.
-    dropped: jobs without a visible owner that their platform no longer knows, by id, each with who ended it there.
-    in_queue: called with jobs that look lost; returns those that their platform will start again, by id, with the
+    explain: makes the report for a lost job that has none.
+    ending: how one owner on this machine ended, from the process that reaped it. It gives the exact cause and time.
+    end_left: called with the id of a lost job; kills the processes in its control groups, and returns their pids.
+    dropped: jobs without a visible owner that their platform no longer knows. Maps the job's id to who ended the job
+        there.
+    in_queue: called with jobs that look lost; returns those that their platform will restart. Maps the job's id to the
         reason.
     """
     jobs, trouble = _read_jobs(home)
@@ -135,7 +140,7 @@ def reconcile(
 
 
 def look(home: Path) -> Survey:
-    """List every job under `home` without writing: a job whose owner has died is not closed."""
+    """List every job under `home` without writing. A job whose owner has died is not closed."""
     jobs, trouble = _read_jobs(home)
     return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble)
 
@@ -145,7 +150,7 @@ def _newest_first(jobs: Mapping[str, JobView]) -> tuple[JobView, ...]:
 
 
 def detail(survey: Survey, view: JobView) -> JobDetail:
-    """Return all records of one job; from its directory if the journal does not have them."""
+    """Return all records of one job. They come from its directory if the journal does not have them."""
     report: JobReport | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     with_db = _open_quietly(survey.home)
@@ -165,13 +170,15 @@ def detail(survey: Survey, view: JobView) -> JobDetail:
 
 
 def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
-    """Yield the job's events in order as (now, event); none if the journal lacks them. Stops at the first damaged
-    event."""
+    """Yield the job's events in order, as (now, event). Yield none if the journal does not have the job.
+
+    Stops at the first damaged event.
+    """
     return ((now, event) for _, now, event in events_after(home, job_id, 0))
 
 
 def events_after(home: Path, job_id: str, seq: int) -> Iterator[tuple[int, float, Event]]:
-    """Yield the events of a job after sequence number `seq`, as (number, now, event)."""
+    """Yield the events of a job after sequence number `seq`, as (sequence number, now, event)."""
     db = _open_quietly(home)
     if db is None:
         return
@@ -218,8 +225,10 @@ def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
 
 
 def _as_it_stands(home: Path, view: JobView) -> JobView:
-    """Return the view of a job without a recorded end, with its state updated from its lock: running, queued or out of
-    sight."""
+    """Return the view of a job without a recorded end, with its state from its lock.
+
+    The state is running, queued or out of sight.
+    """
     directory = job_dir(home, view.id)
     life = life_of(directory)
     owner = read_owner(directory) if view.platform is not None and life is not OwnerLiveness.ALIVE else None
@@ -242,7 +251,7 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
         state = JobState.RUNNING if row[5] is None else JobState.ENDED
         known = dict(zip(names, row, strict=False))
         try:
-            # A damaged page can hold anything. A row that is skipped here is listed from the job's directory.
+            # Skip a row from a damaged page. Its job is then listed from the job's directory.
             view = convert({**known, "outcome": row[6] or None, "state": state, "attempts": row[9]}, JobView)
             if row[10]:
                 view = msgspec.structs.replace(view, platform=json_as(row[10], _Spec).platform)
@@ -254,16 +263,16 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
 
 
 def _names_a_directory(job_id: str) -> bool:
-    """Whether the id is a valid name of a directory."""
+    """Whether the id can be the name of a directory."""
     fits = 0 < len(job_id.encode(errors="replace")) < 256
     return fits and not {"/", "\0"} & set(job_id) and job_id not in (".", "..")
 
 
 def _from_directory(home: Path, directory: Path) -> JobView | None:
-    """Return the view of a job that is not in the journal; None if its directory cannot be read."""
+    """Return the view of a job that is not in the journal. Return None if its directory cannot be read."""
     supervisor = read_owner(directory)
-    # A report in a substitute place is ignored here: the job then counts as not ended, and closing it copies the report
-    # to the job's directory.
+    # Ignore a report in a substitute directory. So the job counts as not ended, and closing it copies the report to the
+    # job's directory.
     report = report_file.read_in_place(home, directory.name)
     if supervisor is None and report is None:
         return _of_note(directory)
@@ -286,7 +295,7 @@ def _from_directory(home: Path, directory: Path) -> JobView | None:
 
 
 def _of_note(directory: Path) -> JobView | None:
-    """Return the view of a job whose owner is on another machine, from the note of an agent on this one."""
+    """Return the view of a job whose owner is on another machine, from the note of an agent on this machine."""
     note = note_in(directory)
     if note is None or note.job_id != directory.name or wrong_time(note.began):
         return None
@@ -317,8 +326,8 @@ def _is_gone(home: Path, view: JobView) -> bool:
         case OwnerLiveness.DEAD:
             return True
         case OwnerLiveness.UNKNOWN:
-            # The directory was removed by hand. If a process with this pid exists, assume that the job runs: the pid
-            # may also belong to another process by now.
+            # The directory was removed by hand. If a process with this pid exists, assume that the job runs, although
+            # the pid may belong to another process by now.
             return view.host == socket.gethostname() and not Path(f"/proc/{view.pid}").exists()
         case _:
             return False
@@ -333,12 +342,15 @@ def _close(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> tuple[JobReport, float, bool]:
-    """Record the end of a job whose owner has died. Return its report, the time of its end, and whether the report was
-    made here because the owner left none."""
+    """Record the end of a job whose owner has died.
+
+    Return the report, the time of the job's end, and whether this function had to make the report because the owner
+    left none.
+    """
     supervisor = read_owner(job_dir(home, view.id))
     if supervisor is None or supervisor.job_id != view.id:  # the lock file belongs to another job
         supervisor = OwnerInfo(job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created)
-    # The job may have ended normally while the journal could not be written.
+    # The job may have ended normally while its owner could not write to the journal.
     left = report_file.read(home, view.id)
     if left is not None:
         ended = _end_of(left, view)
@@ -350,7 +362,7 @@ def _close(
     db = _open_quietly(home)
     if db is not None:
         try:
-            # The job may have finished since the survey began.
+            # The job may have ended since the list was read.
             finished, attempts = _stored(db, view.id)
         finally:
             db.close()
@@ -373,16 +385,16 @@ def _close(
     try:
         report_file.write(home, report)
     except OSError:
-        pass  # the journal has the report; if that failed too, the next survey closes the job again
+        pass  # the journal has the report; if it has not, the next call closes the job again
     return report, ended, True
 
 
 def _bring_home(home: Path, report: JobReport) -> None:
-    """Copy a report from its substitute place to the job's directory, if that is writable again."""
+    """Copy a report from its substitute directory to the job's directory, if that is writable again."""
     try:
         report_file.write(home, report)
     except OSError:
-        pass  # the disk is still full: the report stays in the substitute place, where `read` finds it
+        pass  # the disk is still full, so the report stays in the substitute directory, where `read` finds it
 
 
 def _stored(db: sqlite3.Connection, job_id: str) -> tuple[JobReport | None, tuple[AttemptRecord, ...]]:
@@ -399,4 +411,4 @@ def _open_quietly(home: Path) -> sqlite3.Connection | None:
     try:
         return open_for_reading(home)
     except Unusable:
-        return None  # the survey has reported it already
+        return None  # the failure has already been reported

@@ -1,7 +1,8 @@
 """The journal: records every event in the order in which it was handled, so that a replay gives the same actions.
 
-A job matters more than its journal. Whatever is wrong with the file (read-only, full, locked, damaged, removed), no
-method raises or waits long: events that cannot be saved stay in memory for a retry, and one message reports it.
+A job is more important than its journal. Whatever is wrong with the file (read-only, full, locked, damaged, removed),
+no method raises or blocks for long. Events that cannot be saved stay in memory for a retry, and one message reports the
+failure.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from holdfast.record.write_backlog import Backlog
 if TYPE_CHECKING:
     import sqlite3
 
-#: Number of sequence numbers reserved for each run of a job, so that late writes of an earlier run sort before it.
+#: How many sequence numbers are reserved for each run of a job. So late writes of an earlier run sort before a later
+#: run's.
 RUN_EVENTS = 1 << 40
-#: Limit on the unsaved events that are kept in memory, in bytes.
+#: Limit of the unsaved events in memory, in bytes.
 KEPT_BYTES = 32 * 1024 * 1024
 
 _RETRY_BUSY_MS = 20
 _LAST_BUSY_MS = 1000
-#: How long the last write waits for other writers if there is no write-ahead log, as on a network file system: only one
-#: process can write at a time then, so the tasks of an array must wait for each other.
+#: How long the last write waits for other writers without a write-ahead log, in milliseconds. On a network file system
+#: there is none, and only one process can write at a time. So the tasks of a job array wait for each other.
 _LAST_BUSY_SHARED_MS = 15_000
 _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
 _CHUNK = 500
 
-# A write whose commit failed may still have been saved, so writing it again must change nothing.
-# A run must not write once its platform has started a later run, whose events have higher numbers.
+# A failed commit may nevertheless have been saved, so repeating the write must change nothing. A run must not write
+# after its platform has started a later run, whose events have higher numbers.
 _NOT_TAKEN_OVER = "WHERE NOT EXISTS (SELECT 1 FROM events WHERE job = ? AND seq > ?)"
 _EVENT = f"INSERT OR IGNORE INTO events (job, seq, now, event) SELECT ?, ?, ?, ? {_NOT_TAKEN_OVER}"
 _JOB = "INSERT OR IGNORE INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?)"
@@ -47,7 +49,7 @@ _REOPEN = (
     "UPDATE jobs SET host = ?, pid = ?, ended = NULL, outcome = NULL, code = NULL, phrase = NULL, report = NULL"
     " WHERE id = ?"
 )
-# An upsert, because the job's row may never have been saved.
+# The job's row may never have been saved, so insert it if it is missing.
 _FINISH = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     f" SELECT ?, ?, ?, '', 0, '', ?, ?, ?, ?, ? {_NOT_TAKEN_OVER}"
@@ -55,7 +57,7 @@ _FINISH = (
     " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
 )
 
-# Closes a job of another owner, unless that owner has recorded its end.
+# Closes a job of another owner, unless this owner has recorded the job's end itself.
 _CLOSE = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     " VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
@@ -67,15 +69,15 @@ _Row = tuple[object, ...]
 
 
 class Journal:
-    """One process's access to the journal. Use it from one thread.
+    """One process's access to the journal. Use the object from one thread.
 
-    A child that is forked without exec must not use it, and must end with `os._exit`: SQLite's connections do not
-    survive a fork. `trouble` is empty while the file works, else a message about the current failure. `take_news`
-    returns each change of `trouble` once, for the owner to print.
+    A child that is forked without exec must not use the object, and must end with `os._exit`, because SQLite's
+    connections do not survive a fork. `trouble` is a message about the present failure, or empty. `take_news` returns
+    each change of `trouble` once, for the owner to print.
     """
 
     def __init__(self, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> None:
-        """Create a journal that is not open; see `open` for the parameters."""
+        """Create a journal that is not open yet. The parameters are the same as for `open`."""
         self.home = home
         self._clock = clock or Clock().now
         self.path = home / FILE_NAME
@@ -84,7 +86,7 @@ class Journal:
         self._db: sqlite3.Connection | None = None
         self._seqs: dict[str, int] = {}
         self._runs: dict[str, int] = {}
-        #: Unsaved writes: SQL statements with their rows.
+        #: Unsaved writes, as SQL statements with their parameters.
         self._unsaved: Backlog[tuple[str, _Row]] = Backlog(KEPT_BYTES, _RETRY_FIRST_S, _RETRY_CAP_S)
         self._cut_short: set[str] = set()
         self._kept_late = 0
@@ -93,9 +95,9 @@ class Journal:
 
     @classmethod
     def open(cls, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> Journal:
-        """Open the journal under `home`, and create it if it is missing. Never raises: see `trouble`.
+        """Open the journal under `home`. Create it if it is missing. Never raises: `trouble` tells of failures.
 
-        consequence: clause that states what follows if the journal cannot be written, for callers other than a run.
+        consequence: clause about the consequence if the journal cannot be written; for callers that are no run.
         clock: returns the time in seconds, for the retries.
         """
         journal = cls(home, consequence=consequence, clock=clock)
@@ -109,28 +111,30 @@ class Journal:
 
     @property
     def unsaved_bytes(self) -> int:
-        """Size of the events that are in memory because the file could not be written, in bytes."""
+        """Total size of the events that are only in memory because the file could not be written, in bytes."""
         return self._unsaved.size
 
     def take_news(self) -> str:
-        """Return messages about changes of the journal's state since the last call, to be printed; usually empty."""
+        """Return messages to print about changes of the journal's state since the last call. Usually there are none."""
         news, self._news = "; ".join(self._news), []
         return news
 
     def create_job(self, job_id: str, spec: JobSpec, *, now: float, host: str, pid: int) -> None:
-        """Record a new job and its owner; `now` in seconds since the epoch."""
+        """Record a new job and its owner. `now`: seconds since the epoch. `pid`: process id of the owner."""
         self._seqs[job_id] = 0
         self._write(_JOB, (job_id, spec.name, now, host, pid, encode(spec)))
 
     def of_run(self, job_id: str, run: int) -> None:
-        """Set the run of the job to which this process belongs. `run`: how many times the platform had started the job
-        before."""
+        """Set the run of the job to which this process belongs.
+
+        `run`: how many times the platform had started the job before.
+        """
         self._runs[job_id] = run
 
     def begin_run(self, job_id: str, run: int, *, host: str, pid: int) -> None:
-        """Continue the journal of a job in a new run. Late writes of earlier runs have no effect from now on.
+        """Continue a job's journal in a new run. From now on, late writes of earlier runs have no effect.
 
-        A job that was closed as lost is reopened.
+        If the job was closed as lost, it is reopened.
         """
         self.of_run(job_id, run)
         self._seqs[job_id] = max(self._last_seq(job_id), run * RUN_EVENTS)
@@ -144,12 +148,12 @@ class Journal:
         return (self._runs.get(job_id, 0) + 1) * RUN_EVENTS
 
     def append(self, job_id: str, now: float, event: Event) -> None:
-        """Record one event. After the call it survives the death of this process, if `saved` is True."""
+        """Record one event. If `saved` is true after the call, the event survives the death of this process."""
         row = (job_id, self._next_seq(job_id), now, encode(event))
         self._write(_EVENT, (*row, job_id, self._last_of_run(job_id)))
 
     def holds_faults(self) -> bool:
-        """Whether the fault log in the same file has any entry; True also if that is unknown."""
+        """Whether the fault log in the same file has any entry. Return True also if this cannot be found out."""
         import sqlite3
 
         if self._db is None:
@@ -160,7 +164,7 @@ class Journal:
             return "no such table" not in str(error)
 
     def events(self, job_id: str) -> Iterator[tuple[float, Event]]:
-        """Yield the job's events as (now, event), in the order in which they were appended, with the unsaved ones."""
+        """Yield the job's events in order, as (now, event), including the unsaved ones."""
         rows: list[tuple[float, bytes]] = []
         if self._db is not None:
             import sqlite3
@@ -180,14 +184,15 @@ class Journal:
                 yield float(at), decode_event(kept)
 
     def secure(self) -> str:
-        """Flush everything written so far to the disk. Return why it failed; empty: it succeeded.
+        """Flush everything written so far to the disk. Return why this failed, or "".
 
-        A commit alone reaches only the kernel. This call synchronizes the write-ahead log, in some milliseconds.
+        A commit alone reaches only the kernel. This method also synchronises the write-ahead log, which takes some
+        milliseconds.
         """
         self._unsaved.at_once()
         self._flush(everything=True)
         if not self.saved:
-            # Leave out the consequence, which only applies to this machine.
+            # Leave the consequence out, because it concerns only this machine.
             return self.trouble.partition("; ")[0] or f"the journal {self.path} is not complete"
         try:
             log = self.path.with_name(self.path.name + "-wal")
@@ -197,18 +202,21 @@ class Journal:
         return ""
 
     def record_attempt(self, job_id: str, record: AttemptRecord) -> None:
-        """Record an ended attempt: report, decision and times. A second call for the same attempt replaces it."""
+        """Record the report, the decision and the times of an ended attempt.
+
+        A second call for the same attempt replaces them.
+        """
         row = (job_id, record.attempt, encode(record))
         self._write(_ATTEMPT, (*row, job_id, self._last_of_run(job_id)))
 
     def finish(self, report: JobReport, *, now: float) -> None:
-        """Record the job's final report: from now on the job counts as ended."""
+        """Record the job's final report. From now on the job counts as ended."""
         last = report.report
         row = (report.job_id, report.name, now, now, report.outcome.value, last.code, last.phrase, encode(report))
         self._write(_FINISH, (*row, report.job_id, self._last_of_run(report.job_id)))
 
     def close_job_of_another(self, report: JobReport, supervisor: OwnerInfo, *, ended: float) -> None:
-        """Record the report of a job whose owner has died, unless the job's end is recorded already."""
+        """Record the report on a job whose owner has died, unless the journal already has the job's end."""
         last = report.report
         result = (ended, report.outcome.value, last.code, last.phrase, encode(report))
         who = (report.job_id, report.name, supervisor.created, supervisor.host, supervisor.pid)
@@ -218,8 +226,10 @@ class Journal:
         self._write(_CLOSE, (*who, *result))
 
     def close(self) -> None:
-        """Save the remaining events, if that does not take long, and close. `take_news` then tells how many were
-        lost."""
+        """Save the remaining events, if this is quick, and close the file.
+
+        After that `take_news` tells how many events were lost.
+        """
         if self._unsaved and not self._given_up:
             self._unsaved.at_once()
             longest_ms = _LAST_BUSY_MS if self._has_log() else _LAST_BUSY_SHARED_MS
@@ -241,7 +251,10 @@ class Journal:
         return seq + 1
 
     def _last_seq(self, job_id: str) -> int:
-        """Return the highest sequence number in the file, for a job that an earlier process started; 0 if unknown."""
+        """Return the highest sequence number in the file, for a job that an earlier process started.
+
+        Return 0 if unknown.
+        """
         if self._db is None:
             return 0
         import sqlite3
@@ -269,7 +282,8 @@ class Journal:
     def _keep(self, sql: str, row: _Row) -> None:
         if sql == _EVENT:
             job_id = str(row[0])
-            # A history that ends early still replays correctly. A history with a gap would replay to a wrong state.
+            # Drop later events too. A history that ends early still replays correctly, but one with a gap gives a wrong
+            # state.
             if job_id in self._cut_short:
                 return
             if not self._unsaved.keep((sql, row), _size(row)):
@@ -282,9 +296,9 @@ class Journal:
         self._unsaved.keep((sql, row), _size(row), always=True)
 
     def _flush(self, *, everything: bool = False) -> None:
-        """Save waiting events, one chunk per call, unless the last failure was too recent.
+        """Save waiting events, one chunk per call, unless the last failure is too recent.
 
-        everything: save all chunks.
+        everything: save all chunks in this call.
         """
         if not self._unsaved or self._given_up or not self._unsaved.due(self._clock()):
             return
@@ -332,9 +346,10 @@ class Journal:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
             except sqlite3.Error:
-                pass  # the connection is broken too, and is dropped below
+                pass  # the connection is broken too; it is dropped below
             self._wait_for_locks(_RETRY_BUSY_MS)
-            # A lock is released in time. After any other failure the state of the connection is unreliable.
+            # Keep the connection after a lock, which is released in time. After any other failure its state is
+            # unreliable.
             if trouble.ailment is not DatabaseTrouble.BUSY:
                 self._drop_connection()
         self._given_up = self._given_up or not trouble.ailment.passes
@@ -356,7 +371,7 @@ class Journal:
         try:
             self._db.execute(f"PRAGMA busy_timeout = {ms}")
         except sqlite3.Error:
-            pass  # the connection is broken: the next write fails and reports it
+            pass  # the connection is broken, which the next write reports
 
     def _has_log(self) -> bool:
         return self.path.with_name(f"{self.path.name}-wal").exists()
@@ -369,7 +384,7 @@ class Journal:
         try:
             self._db.close()
         except sqlite3.Error:
-            pass  # the checkpoint at closing failed; the next process that opens the file does it
+            pass  # the checkpoint failed; the next process that opens the file does it
         self._db = None
 
 

@@ -1,6 +1,6 @@
-"""The time zone of times that are printed on a terminal: this machine's, or UTC on request.
+"""The time zone in which times are printed on a terminal: this machine's zone, or UTC on request.
 
-The environment variable `TZ` could not be used for this, because the user's workers would inherit it.
+The environment variable `TZ` is not changed for this, because the user's workers would inherit it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ _asked_for_utc = False
 
 
 def use_utc(wanted: bool = True) -> None:
-    """Make this process print times in UTC (or in local time again)."""
+    """Make this process print times in UTC. `wanted` False: print local times again."""
     global _asked_for_utc
     _asked_for_utc = wanted
 
 
 def local(at: float) -> float:
-    """Return local time minus UTC in seconds, at the time `at` (seconds since the epoch); 0 if `at` is out of range."""
+    """Return local time minus UTC, in seconds, at the time `at`. Return 0 if `at` is out of range.
+
+    `at`: seconds since the epoch.
+    """
     if _asked_for_utc:
         return 0.0
     try:
@@ -34,5 +37,5 @@ def clock(at: float) -> str:
 
 
 def ago(at: float, now: float) -> str:
-    """Format an age with its largest unit only: `3 min ago`, `2 h ago`."""
+    """Format an age with only its largest unit: `3 min ago`, `2 h ago`."""
     return " ".join(human_format.duration(max(now - at, 0.0)).split()[:2]) + " ago"

@@ -1,4 +1,4 @@
-"""Collects evidence from the journal and files of a job whose owner died without a report, and makes its report."""
+"""Makes the report on a job whose owner died without a report, with evidence from the journal and files."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _SHOWN_EVENTS = 5
 
 
 class OwnerEnd(Noun, frozen=True, kw_only=True):
-    """The end of an owner, according to the process that reaped it."""
+    """How an owner ended, as the process that reaped it knows."""
 
     pid: int
     signal: int
-    #: The time at which the owner ended, in seconds since the epoch.
+    #: When the owner ended, in seconds since the epoch.
     at: float
-    #: The memory kill that the control group counted, if that explains a SIGKILL.
+    #: The memory kill that the control group has counted, if it explains a SIGKILL.
     memory_kill: MemoryKill | None = None
 
 
-#: Makes the report of a lost owner: `explain.lost_owner.explain_lost_owner`, passed in by the caller.
+#: Makes the report on a lost owner. The caller passes in `explain.lost_owner.explain_lost_owner`.
 ExplainLoss = Callable[[LostOwner], ExitReport]
 
 
@@ -59,12 +59,12 @@ def report_of_loss(
     end_left: Callable[[str], frozenset[int]] | None = None,
     dropped: str = "",
 ) -> tuple[JobReport, float]:
-    """Return the job's report, in place of the dead owner's, and when the owner died (seconds since the epoch).
+    """Return the job's report in place of the dead owner's, and when the owner died, in seconds since the epoch.
 
-    boot_id: current boot id of this machine; if it differs from the owner's, the machine was rebooted.
-    ending: how the owner ended; without it, the owner's last sign of life is taken as the time of its death.
-    end_left: called with the job id; kills the processes in the job's control groups and returns their pids. It is
-        called only on the owner's machine and boot, since no process can be left elsewhere.
+    boot_id: boot id of this machine. If it differs from the owner's, the machine has been rebooted.
+    ending: how the owner ended. If None, the owner's last sign of life counts as the time of its death.
+    end_left: called with the job's id; kills the processes in the job's control groups and returns their pids. It is
+        called only on the owner's machine and boot, because no process can be left elsewhere.
     dropped: who removed the job from its platform's queue; empty: nobody.
     """
     lost = _found(
@@ -101,7 +101,7 @@ def _found(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> LostOwner:
-    """Collect the evidence, and kill the workers that remain if no guard has killed them."""
+    """Collect the evidence. Kill remaining workers that no guard has killed."""
     died_at = last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
     went_down = bool(boot_id and supervisor.boot_id and boot_id != supervisor.boot_id)
@@ -135,18 +135,18 @@ def _found(
 
 
 def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
-    """Return the time of the last event or of the last log line, whichever is later: workers die with their owner."""
+    """Return the time of the last event or of the last log line, whichever is later. Workers die with their owner."""
     signs = [supervisor.created, *(at for at, _ in events[-1:])]
     for log in logs_of(home, supervisor.job_id).glob("attempt-*/*/*.log"):
         try:
             signs.append(log.stat().st_mtime)
         except OSError:
-            continue  # the log has just been removed; the other logs are enough
+            continue  # the log was removed in the meantime; the other logs suffice
     return max(signs)
 
 
 def attempt_of(event: Event) -> int:
-    """Return the attempt to which an event belongs; 0: none."""
+    """Return the number of the attempt to which an event belongs. Return 0 if there is none."""
     match event:
         case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound():
             return event.attempt
@@ -159,7 +159,7 @@ def attempt_of(event: Event) -> int:
 
 
 def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
-    """Summarise the agents' last reports of this attempt: `attempt 2, ranks 0 to 2 up, rank 3 failed`."""
+    """Summarise the agents' last reports in this attempt: `attempt 2, ranks 0 to 2 up, rank 3 failed`."""
     if not attempt:
         return "no attempt had begun"
     last = events[-1][1] if events else None
@@ -197,8 +197,7 @@ def _words(event: Event) -> str:
 
 
 def _survivors(job_id: str) -> list[tuple[int, str]]:
-    """Return (pid, command) of this user's live processes on this machine that belong to the job, by their
-    environment."""
+    """Return (pid, command) of this user's processes on this machine that belong to the job, by their environment."""
     mark = f"HOLDFAST_JOB={job_id}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -206,5 +205,5 @@ def _survivors(job_id: str) -> list[tuple[int, str]]:
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append((int(entry.name), shown((entry / "cmdline").read_bytes())))
         except OSError:
-            continue  # the process has ended, or is another user's
+            continue  # the process has ended, or it belongs to another user
     return sorted(found)

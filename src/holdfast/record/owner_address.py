@@ -1,6 +1,6 @@
-"""The note with the owner's address, which the owner and each agent of a multi-node job write into the job's directory.
+"""The note with the owner's address. The owner and each agent of a multi-node job write one into the job's directory.
 
-With it, a command on any node finds the owner. It contains no secret, only the path of the key file.
+The note lets a command on any node find the owner. It contains no secret, only the path of the key file.
 """
 
 from __future__ import annotations
@@ -22,43 +22,45 @@ class OwnerAddress(Noun, frozen=True, kw_only=True):
     """The address at which one node reaches the owner."""
 
     job_id: str
-    #: The job's name.
+    #: Name of the job.
     name: str
-    #: The node's name in the job; empty in the owner's own note.
+    #: Name of the node in the job; empty in the owner's own note.
     node: str
-    #: The host name of the node's machine.
+    #: Host name of the machine that wrote the note.
     machine: str
-    #: The host name of the owner's machine.
+    #: Host name of the owner's machine.
     owner: str
-    #: The address to dial.
+    #: Address at which this node reaches the owner.
     host: str
     port: int
-    #: The time at which the note was written, in seconds since the epoch.
+    #: When the note was written, in seconds since the epoch.
     began: float = 0.0
-    #: Path of the job's key file on this machine; empty: the key came another way.
+    #: Path of the job's key file on this machine; empty if the key came in another way.
     key: str = ""
 
 
 def write_owner_address(directory: Path, said: OwnerAddress) -> None:
-    """Write the note into `directory`, the owner's or an agent's directory of the job. Raises OSError."""
+    """Write the note into `directory`, which is the owner's or an agent's directory of the job. Raises OSError."""
     replace_file(directory / NOTE_NAME, encode(said) + b"\n")
 
 
 def read_owner_address(home: Path, job: str) -> OwnerAddress | None:
-    """Return how this machine reaches the owner of a job. `job`: the job's id, or its name for the newest of that
-    name."""
+    """Return the address at which this machine reaches the owner of a job.
+
+    `job`: the job's id, or a name, which means the newest job with this name.
+    """
     places = (f"jobs/*/{NOTE_NAME}", f"jobs/*/nodes/*/{NOTE_NAME}")
     found = [said for each in places for said in _notes(home.glob(each))]
     of_job = [said for said in found if said.job_id == job] or [said for said in found if said.name == job]
     here = os.uname().nodename
-    # A shared home has notes of other machines too. Prefer this machine's note, and skip a loopback address in a note
-    # of another machine, which this machine cannot reach.
+    # A shared state directory has notes of other machines too. Prefer the note of this machine. Skip a loopback address
+    # in another machine's note, because this machine cannot reach it.
     usable = [said for said in of_job if said.machine == here or not said.host.startswith("127.")]
     return max(usable, key=lambda said: (said.job_id, said.machine == here), default=None)
 
 
 def note_in(job_dir: Path) -> OwnerAddress | None:
-    """Return one of the notes in a job's directory; None if no agent has written one."""
+    """Return one of the notes in a job's directory. Return None if no agent has written one."""
     return next(_notes(job_dir.glob(f"nodes/*/{NOTE_NAME}")), None)
 
 
@@ -67,4 +69,4 @@ def _notes(paths: Iterable[Path]) -> Iterator[OwnerAddress]:
         try:
             yield json_as(read_file(path, _MOST_BYTES), OwnerAddress)
         except (OSError, Malformed):
-            continue  # the note is being written, or is of another version
+            continue  # the note is being written, or comes from another version

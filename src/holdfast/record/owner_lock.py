@@ -1,7 +1,7 @@
 """The owner's lock, which shows whether a job's owner is alive: an exclusive `flock` on a file in the job's directory.
 
-The owner holds it for its whole life. A process id can be reused and a heartbeat can be late, but the kernel releases a
-lock at the moment its holder dies, whatever the cause.
+The owner holds the lock for its whole life. A process id can be reused and a heartbeat can be late, but the kernel
+releases a lock as soon as its holder dies, whatever the cause.
 """
 
 from __future__ import annotations
@@ -26,43 +26,45 @@ MOST_LOCK_BYTES = 64 * 1024
 
 
 class OwnerInfo(Noun, frozen=True, kw_only=True):
-    """The content of the lock file: identifies a job and its owner, even without the journal."""
+    """The contents of the lock file. They identify a job and its owner, even without the journal."""
 
     job_id: str
     name: str
     host: str
     pid: int
-    #: The time at which the job was created, in seconds since the epoch.
+    #: When the job was created, in seconds since the epoch.
     created: float
-    #: The boot id of the owner's machine; empty: unknown.
+    #: Boot id of the owner's machine; empty if unknown.
     boot_id: str = ""
-    #: Path of the report if the job's directory could not hold it; else empty.
+    #: Path of the report if it could not be written to the job's directory; else empty.
     report: str = ""
     #: The platform's id of the job.
     platform: PlatformJob | None = None
-    #: How many times the platform had started the job before this owner.
+    #: How many times the platform had started the job before this owner's run.
     run: int = 0
-    #: Why the owner asked the platform to start the job again when it ended; empty: it did not.
+    #: Why this owner, at its end, asked the platform to restart the job; empty if it did not.
     queued: str = ""
 
 
 class OwnerLiveness(enum.Enum):
-    """The state of an owner, as its lock shows it."""
+    """Whether an owner is alive, as its lock shows."""
 
     ALIVE = enum.auto()
     #: The lock is free: the owner's process has ended.
     DEAD = enum.auto()
-    #: The owner ran on another machine, so a lock that looks free on this machine proves nothing.
+    #: The owner ran on another machine, so a free lock on this machine proves nothing.
     OUT_OF_SIGHT = enum.auto()
     #: The job's directory has no lock file.
     UNKNOWN = enum.auto()
 
 
 class OwnerLock:
-    """The lock, held. It is released when `fd` is closed, or when every process that has it open has died.
+    """A lock that this process holds.
 
-    Exec closes the descriptor. A child that is forked without exec must close it, else the job seems to have an owner
-    as long as that child lives.
+    It is released when `fd` is closed, or when all processes that have it open have died.
+
+    Exec closes the descriptor. A child that is forked without exec must close it. Otherwise the job would seem to have
+    an owner as long as the child lives.
     """
 
     def __init__(self, fd: int, supervisor: OwnerInfo) -> None:
@@ -71,12 +73,12 @@ class OwnerLock:
 
     @classmethod
     def take(cls, job_dir: Path, supervisor: OwnerInfo, *, anew: bool = False) -> Self:
-        """Take the lock of a job's directory. Raises OSError; BlockingIOError if another owner is alive.
+        """Take the lock in a job's directory. Raises OSError. It is BlockingIOError if another owner is alive.
 
         anew: replace the lock file by a new one, even if another owner holds the old one.
         """
         place = job_dir / LOCK_NAME
-        # A new file is locked and written before it gets its name, so no reader ever sees it unlocked or empty.
+        # Lock and write a new file before it gets its name, so that no reader sees it unlocked or empty.
         fresh = anew or not place.exists()
         path = job_dir / f".{LOCK_NAME}.{os.getpid()}" if fresh else place
         fd = open_file(path, os.O_RDWR | os.O_CREAT)
@@ -94,12 +96,14 @@ class OwnerLock:
         return cls(fd, supervisor)
 
     def note_report(self, path: Path) -> None:
-        """Record the report's path in the lock file. This works on a full disk, since the file has its block
-        already."""
+        """Record the report's path in the lock file.
+
+        This works even on a full disk, because the file already has a block on the disk.
+        """
         self._note(msgspec.structs.replace(self.supervisor, report=str(path)))
 
     def note_queued(self, reason: str) -> None:
-        """Record why the platform will start the job again after this owner's end; empty: it will not."""
+        """Record why the platform will restart the job after this owner's end; empty: it will not restart the job."""
         self._note(msgspec.structs.replace(self.supervisor, queued=reason))
 
     def _note(self, supervisor: OwnerInfo) -> None:
@@ -107,17 +111,18 @@ class OwnerLock:
         try:
             os.pwrite(self.fd, encode(self.supervisor) + b"\n", 0)
         except OSError:
-            pass  # some file systems refuse even this write when full; the user was given the report's path anyway
+            # Some file systems refuse even this write when they are full; the user has already seen the report's path.
+            pass
 
     def release(self) -> None:
-        """Release the lock. The file is kept, since it identifies the last owner."""
+        """Release the lock. The file stays, because it identifies the last owner."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 def boot_id() -> str:
-    """Return the boot id of this machine; empty if /proc does not have it."""
+    """Return the boot id of this machine. Return "" if /proc does not have it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
@@ -125,7 +130,7 @@ def boot_id() -> str:
 
 
 def read_owner(job_dir: Path) -> OwnerInfo | None:
-    """Return the current or last owner of the job; None if the lock file is missing or unreadable."""
+    """Return the present or last owner of the job. Return None if the lock file is missing or unreadable."""
     try:
         found = json_as(read_file(job_dir / LOCK_NAME, MOST_LOCK_BYTES, cut=True).partition(b"\n")[0], OwnerInfo)
     except (OSError, Malformed):
@@ -134,7 +139,7 @@ def read_owner(job_dir: Path) -> OwnerInfo | None:
 
 
 def life_of(job_dir: Path) -> OwnerLiveness:
-    """Return whether the job's owner is alive, from its lock. Never blocks and never writes."""
+    """Determine from the lock whether the job's owner is alive. The function never blocks and never writes."""
     try:
         fd = open_file(job_dir / LOCK_NAME, os.O_RDONLY)
     except OSError:
@@ -144,7 +149,7 @@ def life_of(job_dir: Path) -> OwnerLiveness:
     except BlockingIOError:
         return OwnerLiveness.ALIVE
     except OSError:
-        # Some network file systems do not support locks.
+        # The lock could not be tested, because some network file systems do not support locks.
         return OwnerLiveness.OUT_OF_SIGHT
     finally:
         os.close(fd)

@@ -1,6 +1,6 @@
 """Writes and reads `report.json`: the job's final report in the schema `holdfast.report/1`.
 
-Keys are in the order in which people look for them. Keys that were added later are at the end of their object. The
+The keys are in the order in which people look for them. Keys that were added later are at the end of their object. The
 meaning of a key never changes.
 """
 
@@ -33,7 +33,7 @@ class _StoredReport(Noun, frozen=True, kw_only=True):
 
 
 def to_json_object(report: JobReport) -> dict[str, Any]:
-    """Convert the report of a job to JSON types: strings, numbers, booleans, None, lists and dicts."""
+    """Convert a job's report to JSON types: strings, numbers, booleans, None, lists and dicts."""
     last, lost = _exit(report.report), lost_by_attempt(report.attempts)
     if last["hint"] is None and report.outcome is Outcome.FAILED:
         last["hint"] = next_command(report)
@@ -71,7 +71,7 @@ def to_json_object(report: JobReport) -> dict[str, Any]:
 
 
 def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:
-    """Convert a round of checks for report.json and `--json`: state, whether it was reused, and each check's result."""
+    """Convert a round of checks for report.json and `--json`: state, whether it was reused, each check's result."""
     if taken is None:
         return None
     lines = [
@@ -82,12 +82,12 @@ def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:
 
 
 def last_of(attempts: Sequence[AttemptRecord]) -> ChecksTaken | None:
-    """Return the round of checks before the last ended attempt."""
+    """Return the round of checks before the last ended attempt. Return None if there is none."""
     return attempts[-1].checks if attempts else None
 
 
 def exit_report_object(report: ExitReport) -> dict[str, Any]:
-    """Convert the report of one exit for `holdfast explain --json`: as report.json, without the keys about the job."""
+    """Convert an exit's report for `holdfast explain --json`: as in report.json, but without the keys about the job."""
     if report.code == 0:
         outcome = Outcome.SUCCEEDED
     elif report.blame is Blame.OPERATOR:
@@ -98,7 +98,7 @@ def exit_report_object(report: ExitReport) -> dict[str, Any]:
 
 
 def from_json_object(data: dict[str, Any]) -> JobReport:
-    """Parse a report from JSON. Raises `Malformed`, which names the wrong key, also for another schema."""
+    """Parse a report from JSON. Raises `Malformed` with the name of the wrong key, and for another schema."""
     if data.get("schema") != SCHEMA:
         raise Malformed(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
     job = convert(data.get("job"), _StoredReport)
@@ -121,7 +121,7 @@ def _times(attempts: list[AttemptRecord]) -> Iterator[float]:
 
 
 def next_command(report: JobReport) -> str:
-    """Return the command that shows more about a failure."""
+    """Return the command with which a user can see more about a failure."""
     first = report.report.first
     if first is None:
         return f"holdfast show {report.job_id}"
@@ -136,12 +136,12 @@ def write(home: Path, report: JobReport) -> Path:
 
 
 def write_to(path: Path, report: JobReport, *, users: bool = False) -> Path:
-    """Write the report to any file, atomically; a pipe or a device is written directly. Raises OSError.
+    """Write the report to any file, atomically. A pipe or a device is written directly. Raises OSError.
 
-    users: the user named this file, so its mode follows the user's umask.
+    users: whether the user has named this file. If so, its mode follows the user's umask.
     """
     if not_a_file(path):
-        # `--report /dev/stderr` or a pipe cannot be replaced by a new file.
+        # A pipe or `/dev/stderr` cannot be replaced by a new file.
         write_given(path, _bytes_of(report))
     else:
         replace_file(path, _bytes_of(report), 0o666 & ~users_umask() if users else 0o600)
@@ -153,17 +153,23 @@ def _bytes_of(report: JobReport) -> bytes:
 
 
 def read(home: Path, job_id: str) -> JobReport | None:
-    """Return the job's report from its directory, else from its substitute place; None if none can be read."""
+    """Return the job's report from its directory, or else from its substitute directory.
+
+    Return None if neither has one.
+    """
     return read_in_place(home, job_id) or _elsewhere(home, job_id)
 
 
 def read_in_place(home: Path, job_id: str) -> JobReport | None:
-    """Return the job's report from its directory only; None if none can be read."""
+    """Return the job's report from its directory alone. Return None if it cannot be read."""
     return _read_report(job_dir(home, job_id) / FILE_NAME, job_id)
 
 
 def _elsewhere(home: Path, job_id: str) -> JobReport | None:
-    """Return the report from the place that the lock file names, used when the disk of the job's directory was full."""
+    """Return the report at the path in the lock file.
+
+    The owner wrote it there because the disk of the job's directory was full.
+    """
     supervisor = read_owner(job_dir(home, job_id))
     return _read_report(Path(supervisor.report), job_id) if supervisor is not None and supervisor.report else None
 

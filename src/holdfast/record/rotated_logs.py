@@ -1,6 +1,6 @@
 """Reads rotated logs: `stderr.log` is the current file, `stderr.log.1` the one before it, and so on.
 
-Readers open all files first: a rotation renames files, but does not affect open ones.
+Readers open all files at first, because a rotation renames files, but does not affect open files.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import BinaryIO
 from holdfast.safe_files import opened
 
 MOST_PIECES = 1000
-#: The size of the blocks in which a log is read backwards: a log may have gigabytes.
+#: Size of the blocks in which a log is read backwards, in bytes. A log may have gigabytes.
 BLOCK_BYTES = 1 << 20
 
-#: A position in a log: the inode number of the file, and the byte offset in it.
+#: A position in a log, as (inode number of the file, byte offset in the file).
 Mark = tuple[int, int]
 
 
 def older(path: str | Path, number: int) -> str:
-    """Return the name of a log file after `number` rotations."""
+    """Return the name that a log file has after `number` rotations."""
     return f"{os.fspath(path)}.{number}"
 
 
 @contextmanager
 def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
-    """Open every file of a log; yield (inode number, file), oldest first. Raises OSError if there is none."""
+    """Open all files of a log. Yield (inode number, file), the oldest first. Raises OSError if there are none."""
     with ExitStack() as stack:
         found: dict[int, BinaryIO] = {}
         for number in range(MOST_PIECES):
@@ -37,8 +37,8 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
             except FileNotFoundError:
                 if number:
                     break
-                continue  # a rotation is in progress: the file has its next name already
-            # If the log was rotated meanwhile, an older name may lead to a file that is open already.
+                continue  # a rotation is in progress, and the file already has its next name
+            # If the log was rotated in the meantime, an older name may lead to a file that is already open.
             found.setdefault(os.fstat(file.fileno()).st_ino, file)
         if not found:
             raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
@@ -46,7 +46,7 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
 
 
 def files_of(path: str | Path) -> list[tuple[str, int]]:
-    """Return the files of a log with their sizes in bytes, oldest first. Raises OSError if there is none."""
+    """Return the files of a log with their sizes in bytes, the oldest first. Raises OSError if there are none."""
     with pieces(path) as found:
         sizes = [os.fstat(file.fileno()).st_size for _, file in found]
     names = [os.fspath(path) if not number else older(path, number) for number in reversed(range(len(sizes)))]
@@ -54,8 +54,10 @@ def files_of(path: str | Path) -> list[tuple[str, int]]:
 
 
 def before_end(path: str | Path, size: int) -> tuple[Mark, int]:
-    """Return the position `size` bytes before a log's end, and the log's total size in bytes. Raises OSError if there
-    is no log."""
+    """Return the position `size` bytes before a log's end, and the log's total size in bytes.
+
+    Raises OSError if there is no log.
+    """
     with pieces(path) as found:
         sizes = [(inode, os.fstat(file.fileno()).st_size) for inode, file in found]
     whole = sum(one for _, one in sizes)
@@ -68,7 +70,7 @@ def before_end(path: str | Path, size: int) -> tuple[Mark, int]:
 
 
 def tail_mark(path: str | Path, lines: int) -> Mark | None:
-    """Return the position at which the last `lines` lines of a log begin; None: its first byte."""
+    """Return the position at which the last `lines` lines of a log begin. Return None for the start of the log."""
     with pieces(path) as found:
         for inode, file in reversed(found):
             at = tail_start(file, lines)
@@ -77,14 +79,14 @@ def tail_mark(path: str | Path, lines: int) -> Mark | None:
             while more := file.read(BLOCK_BYTES):
                 block = more
                 lines -= block.count(b"\n")
-            lines -= bool(block) and not block.endswith(b"\n")  # the log's last line may be unfinished
+            lines -= bool(block) and not block.endswith(b"\n")  # the last line of the log may be unfinished
             if at > 0 or lines <= 0:
                 return inode, at
     return None
 
 
 def tail_start(file: BinaryIO, lines: int) -> int:
-    """Return the byte offset at which the last `lines` lines of an open file begin, found by reading backwards."""
+    """Return the byte offset at which the last `lines` lines of an open file begin. The file is read backwards."""
     end = file.seek(0, os.SEEK_END)
     at, wanted = end, lines
     while at > 0 and lines > 0:
@@ -93,7 +95,7 @@ def tail_start(file: BinaryIO, lines: int) -> int:
         file.seek(at)
         block = file.read(size)
         found = len(block)
-        # The newline at the end of the file begins no further line.
+        # After the newline at the end of the file no further line begins.
         if at + size == end and block.endswith(b"\n"):
             found -= 1
         while (found := block.rfind(b"\n", 0, found)) >= 0:

@@ -1,4 +1,4 @@
-"""The path of the state directory on this machine, and of a job's directory in it."""
+"""The path of the state directory on this machine, and the path of a job's directory in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def state_dir(env: Mapping[str, str]) -> Path:
-    """Return the state directory: `$HOLDFAST_HOME`, else `$XDG_STATE_HOME/holdfast`, else `~/.local/state/holdfast`."""
+    """Return the state directory: `$HOLDFAST_HOME`, or `$XDG_STATE_HOME/holdfast`, or `~/.local/state/holdfast`."""
     if home := env.get("HOLDFAST_HOME"):
         return Path(home)
     if state := env.get("XDG_STATE_HOME"):
@@ -22,9 +22,9 @@ def job_dir(home: Path, job_id: str) -> Path:
 
 
 def home_of(env: Mapping[str, str]) -> Path:
-    """Return the state directory as an absolute path, since workers and later commands may run in other directories.
+    """Return the state directory as an absolute path, because workers and later commands may run in other directories.
 
-    `~` means the user's home. If HOME is not set (services, `env -i`), the home comes from the system's user database.
+    `~` means the user's home directory. If HOME is not set (services, `env -i`), the user database has it.
     """
     if not env.get("HOME"):
         env = {**env, "HOME": _listed_home()}
@@ -33,7 +33,7 @@ def home_of(env: Mapping[str, str]) -> Path:
 
 
 def unreadable(home: Path) -> str:
-    """Return a message about a state directory that cannot be read; empty: it can be read."""
+    """Return a message if a state directory cannot be read. Return "" if it can be read."""
     try:
         os.scandir(home).close()
     except OSError as error:
@@ -46,4 +46,4 @@ def _listed_home() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_dir or "/"
     except KeyError:
-        return "/"  # the user is not in the user database, as in many containers
+        return "/"  # the user database does not have this user, as in many containers

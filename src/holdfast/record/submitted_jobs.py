@@ -1,6 +1,6 @@
-"""Records the jobs that were submitted to a platform's queue and have not begun.
+"""Records jobs that were submitted to a platform's queue and have not started.
 
-The queue knows them too, but only answers while its server is up, and a waiting job has no directory yet.
+The queue has them too, but it only answers while its server is up. A waiting job has no directory yet.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _MOST = 10_000
 
 
 class SubmissionRecord(Noun, frozen=True, kw_only=True):
-    """One submission. Its file is removed when the platform no longer knows the job."""
+    """One submission. Its file is removed after the platform has forgotten the job."""
 
     platform: PlatformJob
     name: str
-    #: The time at which the job was submitted, in seconds since the epoch.
+    #: When the job was submitted, in seconds since the epoch.
     at: float
-    #: The indices of an array, as the user wrote them; empty: a single job.
+    #: Indices of a job array as the user wrote them; empty for a single job.
     array: str = ""
-    #: Path of the copy of the job file that the job uses.
+    #: Path of the job file's copy, which the job uses.
     job_file: str = ""
-    #: Path of the platform's output file, in the platform's pattern syntax.
+    #: Path of the platform's output file, in the platform's syntax for patterns.
     output: str = ""
 
 
 def keep_job_file(home: Path, name: str, text: bytes) -> Path:
-    """Save a permanent copy of a job file, under a name that depends on its content. Raises OSError."""
+    """Save a permanent copy of a job file. Its name depends on its content. Raises OSError."""
     path = job_file_place(home, name, text)
     make_private_dir(path.parent)
     if not path.exists():
@@ -45,7 +45,7 @@ def keep_job_file(home: Path, name: str, text: bytes) -> Path:
 
 
 def job_file_place(home: Path, name: str, text: bytes) -> Path:
-    """Return the path of the copy of a job file. The same text always has the same path."""
+    """Return the path for the copy of a job file. The same text always has the same path."""
     import hashlib
 
     return home / FOLDER / f"{name}-{hashlib.sha256(text).hexdigest()[:12]}.yaml"
@@ -58,7 +58,7 @@ def write_submission(home: Path, said: SubmissionRecord) -> None:
 
 
 def read_submissions(home: Path) -> Iterator[SubmissionRecord]:
-    """Yield the recorded submissions; unreadable files are skipped."""
+    """Yield the recorded submissions. Unreadable files are skipped."""
     try:
         files = sorted((home / FOLDER).glob("*.json"))
     except OSError:
@@ -67,13 +67,13 @@ def read_submissions(home: Path) -> Iterator[SubmissionRecord]:
         try:
             found = json_as(read_file(file, _MOST_BYTES), SubmissionRecord)
         except (OSError, Malformed):
-            continue  # the file is being written, or is of another version
+            continue  # the file is being written, or comes from another version
         if not wrong_time(found.at):
             yield found
 
 
 def remove_submission(home: Path, platform: PlatformJob) -> None:
-    """Remove the record of a job that has begun, or never will."""
+    """Remove the record of a job that has started, or that will never start."""
     try:
         _place(home, platform).unlink(missing_ok=True)
     except OSError:

@@ -1,7 +1,7 @@
-"""Reads logs with the times of their lines: `stdout.log` and, beside it, `stdout.times`.
+"""Reads logs with the times of their lines. The times of `stdout.log` are beside it in `stdout.times`.
 
-Both are read in blocks, since they may be large. No file stays open between two blocks: a job may have thousands of
-logs.
+Both files are read in blocks, because they may be large. No file stays open between two blocks, because a job may have
+thousands of logs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _READ_BYTES = 1024 * RECORD_BYTES
 
 
 class Span(Noun, frozen=True, kw_only=True):
-    """Lines with the same time, or a part of a line that is longer than a block."""
+    """Some lines with the same time, or a part of a line that is longer than a block."""
 
-    #: The time at which the lines were read from the worker, in seconds since the epoch; None: it was not recorded.
+    #: When the lines were read from the worker, in seconds since the epoch; None if this was not recorded.
     at: float | None
     data: bytes
 
 
 class Times:
-    """The time records of one file of a log; none if `file` is None."""
+    """The recorded times for one file of a log. `file` None: there are none."""
 
     def __init__(self, file: BinaryIO | None) -> None:
         self._file = file
@@ -37,18 +37,20 @@ class Times:
         self.count = max(0, size - HEAD_BYTES) // RECORD_BYTES
 
     def around(self, byte: int) -> tuple[float | None, Iterator[tuple[int, float]]]:
-        """Return the time of the byte at this offset of the log, and the records after it."""
+        """Return the time of the byte at this offset of the log, and the records for later bytes."""
         behind = self._first(lambda at, moment: at > byte)
         return next(self._from(behind - 1))[1] if behind else None, self._from(behind)
 
     def byte_at(self, moment: float) -> int | None:
-        """Return the offset of the first byte that was read at this time or later; None: there is none."""
+        """Return the offset of the first byte that was read at this time or later. Return None if there is none."""
         number = self._first(lambda at, read: read >= moment)
         return next(self._from(number))[0] if number < self.count else None
 
     def _first(self, fits: Callable[[int, float], bool]) -> int:
-        """Return the number of the first record for which `fits` is true, by binary search: later ones must fit
-        too."""
+        """Return the number of the first record for which `fits` is true, by binary search.
+
+        If `fits` is true for a record, it must be true for all later records.
+        """
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -61,7 +63,7 @@ class Times:
     def _from(self, number: int) -> Iterator[tuple[int, float]]:
         while self._file is not None and number < self.count:
             self._file.seek(HEAD_BYTES + number * RECORD_BYTES)
-            # Read one record first, which is all that a binary search needs; then read in blocks.
+            # Read a single record first, because a binary search needs no more. Then read blocks.
             found = records(self._file.read(RECORD_BYTES)) or [(0, 0.0)]
             yield from found
             number += 1
@@ -72,7 +74,10 @@ class Times:
 
 @contextmanager
 def timed_pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO, Times]]]:
-    """Open every file of a log; yield (inode number, file, times), oldest first. Raises OSError if there is none."""
+    """Open all files of a log.
+
+    Yield (inode number, file, times), the oldest first. Raises OSError if there are none.
+    """
     with ExitStack() as stack, pieces(path) as found:
         times: dict[int, BinaryIO] = {}
         where = Path(path).with_name(times_name(Path(path).name))
@@ -80,18 +85,18 @@ def timed_pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO, Times]]
             try:
                 file = stack.enter_context(opened(older(where, number) if number else where))
             except OSError:
-                continue  # no times were kept, or a rotation is in progress
+                continue  # there are no times, or a rotation is in progress
             inode = inode_in(file.read(HEAD_BYTES))
             if inode is not None:
                 times.setdefault(inode, file)
         if not times.keys() & {inode for inode, _ in found}:
-            # The directory was copied: its files have other inode numbers, but the same order.
+            # The directory was copied, so its files have other inode numbers, but the same order.
             times = dict(zip((inode for inode, _ in reversed(found)), times.values(), strict=False))
         yield [(inode, file, Times(times.get(inode))) for inode, file in found]
 
 
 def has_times(path: str | Path) -> bool:
-    """Whether any byte of this log has a time."""
+    """Whether any byte of this log has a recorded time."""
     try:
         with timed_pieces(path) as found:
             return any(times.count for _, _, times in found)
@@ -100,7 +105,7 @@ def has_times(path: str | Path) -> bool:
 
 
 def since_mark(path: str | Path, moment: float) -> Mark:
-    """Return the position of the first line that was read at `moment` or later; the log's end if there is none."""
+    """Return the position of the first line that was read at `moment` or later. Without one, return the log's end."""
     with timed_pieces(path) as found:
         for inode, file, times in found:
             byte = times.byte_at(moment)
@@ -108,14 +113,15 @@ def since_mark(path: str | Path, moment: float) -> Mark:
                 continue
             if byte:
                 file.seek(byte - 1)
-                byte += len(file.readline(1 << 20)) - 1  # skip the line that contains this byte: it began earlier
+                # Skip the line that contains this byte, because the line began earlier.
+                byte += len(file.readline(1 << 20)) - 1
             return inode, byte
         inode, file, _ = found[-1]
         return inode, file.seek(0, os.SEEK_END)
 
 
 def later(path: str | Path, one: Mark | None, other: Mark | None) -> Mark | None:
-    """Return the later of two positions in a log. None means the log's first byte."""
+    """Return the later of two positions in a log. None means the start of the log."""
     if one is None or other is None:
         return one or other
     with pieces(path) as found:
@@ -124,12 +130,12 @@ def later(path: str | Path, one: Mark | None, other: Mark | None) -> Mark | None
 
 
 def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark]:
-    """Return the next lines of a log and the position of their end. No lines: there are no more for now.
+    """Return the next lines of a log and the position of their end. Without lines there are no more for now.
 
     Raises OSError if there is no log.
 
-    since: position from which to read; None: the log's first byte.
-    size: about how many bytes to read.
+    since: position at which to start; None: the start of the log.
+    size: approximate number of bytes to read.
     whole_lines: leave an unfinished last line for a later call.
     """
     with timed_pieces(path) as found:
@@ -154,7 +160,7 @@ def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: boo
 
 
 def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
-    """Split the lines of a block into spans; a line has the time of its first byte."""
+    """Split the lines of a block into spans. A line has the time of its first byte."""
     done = 0
     moment, behind = times.around(begin)
     for at, next_moment in behind:
@@ -162,7 +168,7 @@ def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
             break
         end = data.find(b"\n", at - begin - 1) + 1
         if not end:
-            break  # the record belongs to the block's last line
+            break  # the record belongs to the last line of the block
         if end > done:
             yield Span(at=moment, data=data[done:end])
             done = end

@@ -1,4 +1,4 @@
-"""Keeps entries that could not be written in memory, and schedules retries at growing intervals."""
+"""Keeps entries that could not be written in memory, and schedules retries at increasing intervals."""
 
 from __future__ import annotations
 
@@ -10,44 +10,54 @@ T = TypeVar("T")
 
 
 class Retries:
-    """The schedule of retries. Times are seconds on the caller's clock. `at`: the next retry; None: nothing has
-    failed."""
+    """The schedule of retries. Times are in seconds on the caller's clock.
+
+    `at`: time of the next retry; None if nothing has failed.
+    """
 
     def __init__(self, first_s: float, longest_s: float) -> None:
-        """`first_s`: seconds from the first failure to the retry. The pause doubles after each failure, up to
-        `longest_s`."""
+        """`first_s`: seconds between the first failure and the retry.
+
+        `longest_s`: limit of the pause, which doubles after each failure.
+        """
         self.at: float | None = None
         self._first_s = self._pause_s = first_s
         self._longest_s = longest_s
 
     def due(self, now: float) -> bool:
-        """Whether to write now: nothing has failed, or the pause has ended."""
+        """Whether to write now, because nothing has failed or the pause has ended."""
         return self.at is None or now >= self.at
 
     def failed(self, now: float) -> bool:
-        """Record a failed write. Return True for the first failure since the last success, to report it only once."""
+        """Record a failed write.
+
+        Return True if it is the first failure since the last success, to report it only once.
+        """
         first = self.at is None
         self.at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._longest_s)
         return first
 
     def at_once(self) -> None:
-        """End the pause, so that the next retry is due."""
+        """End the pause, so that the next retry is due at once."""
         if self.at is not None:
             self.at = float("-inf")
 
     def worked(self) -> None:
-        """Record a successful write: the next failure counts as the first again."""
+        """Record a successful write. The next failure then counts as a first one."""
         self.at = None
         self._pause_s = self._first_s
 
 
 class Backlog(Retries, Generic[T]):
-    """A queue of entries that wait to be written, of total size `most` at most. Sizes are in the caller's unit."""
+    """A queue of entries that wait to be written. Their total size is at most `most`, in the caller's unit."""
 
     def __init__(self, most: int, first_s: float, longest_s: float) -> None:
-        """Create an empty queue. `most`: the total size of its entries. `first_s`, `longest_s`: seconds from a failed
-        write to the next try, at first and at most."""
+        """Create an empty queue.
+
+        `most`: limit of the entries' total size.
+        `first_s`, `longest_s`: shortest and longest time from a failed write to the next try, in seconds.
+        """
         super().__init__(first_s, longest_s)
         self._most = most
         self._size = 0
@@ -65,7 +75,10 @@ class Backlog(Retries, Generic[T]):
         return (item for item, _ in list(self._waiting))
 
     def keep(self, item: T, size: int = 1, *, always: bool = False) -> bool:
-        """Append an entry. If it would exceed `most`, drop it and return False, unless `always` is set."""
+        """Append an entry.
+
+        If the limit `most` would be exceeded, drop the entry and return False, unless `always` is set.
+        """
         if not always and self._size + size > self._most:
             return False
         self._waiting.append((item, size))
@@ -73,10 +86,10 @@ class Backlog(Retries, Generic[T]):
         return True
 
     def first(self, count: int) -> list[T]:
-        """Return the first `count` entries, without removing them."""
+        """Return the first `count` entries without removing them."""
         return [self._waiting[index][0] for index in range(min(count, len(self._waiting)))]
 
     def written(self, count: int) -> None:
-        """Remove the first `count` entries, which were written."""
+        """Remove the first `count` entries, because they have been written."""
         for _ in range(count):
             self._size -= self._waiting.popleft()[1]

@@ -1,1 +1,1 @@
-"""Settings: their table, the kinds of their values, and the source of each value."""
+"""The settings: a table of all settings, the kinds of their values, and the source of each value."""

@@ -1,4 +1,4 @@
-"""Command lines of other launchers: the options of holdfast that mean the same, and commands that start a launcher."""
+"""Translates command lines of other launchers: their options into options of holdfast, and commands that start them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 
 class OtherOption(NamedTuple):
-    """An option of another launcher."""
+    """An option of another launcher, with its owner's name."""
 
     owner: str
-    #: Our option; empty if holdfast needs none.
+    #: The option of holdfast with the same meaning; empty if holdfast needs none.
     ours: str = ""
     flag: bool = False
-    #: What to use if no option of ours has this meaning.
+    #: What the user can do if holdfast has no such option.
     instead: str = ""
 
 
-#: Launchers by the name of their program; each begins a job of its own.
+#: Program names of launchers. Each of these launchers starts a job of its own.
 LAUNCHERS = frozenset({
     "torchrun", "accelerate", "deepspeed", "horovodrun", "colossalai", "holdfast",
     "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun",
@@ -99,7 +99,7 @@ OPTIONS: dict[str, OtherOption] = {
 }
 #: torchrun's options that take no value.
 FLAGS = frozenset({"--standalone", "--no-python", "-m", "--module", "--run-path", "--virtual-local-rank"})
-#: Options that make one job of several launchers, one on each machine.
+#: Options that join several launchers, one on each machine, to one job.
 _OVER_MACHINES = ("--nnodes", "--num-machines", "--num-nodes", "--hostfile", "-H", "--config-file", "--master-addr")
 PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 
@@ -108,28 +108,31 @@ class OtherCommand(NamedTuple):
     """A command that starts another launcher, or Python."""
 
     launcher: str
-    #: What stands behind `holdfast run` in its place.
+    #: The words that replace the command after `holdfast run`.
     words: tuple[str, ...]
-    #: Whether the launcher joins others that are started beside it.
+    #: Whether this launcher joins launchers on other machines to one job.
     joins: bool
 
 
 def option_named(word: str) -> OtherOption | None:
-    """Return the other launcher's option that a word (`--num_processes=4`) names."""
+    """Return the other launcher's option that a word such as `--num_processes=4` names.
+
+    Return None if there is none.
+    """
     return OPTIONS.get(option_name(word))
 
 
 def translated(words: Sequence[str], values: Mapping[str, bool] | None = None) -> tuple[str, ...]:
-    """Return the words with our options in the place of other launchers', up to the script.
+    """Return the words with other launchers' options replaced by options of holdfast, up to the script.
 
-    `values`: whether each of our options takes a value; without it those of torchrun are known.
+    `values`: whether each option of holdfast takes a value. If None, torchrun's options are assumed.
     """
     options, rest = _translated(words, values)
     return (*options, *rest)
 
 
 def _translated(words: Sequence[str], values: Mapping[str, bool] | None = None) -> tuple[list[str], tuple[str, ...]]:
-    """Return our options, and the words from the script on."""
+    """Return holdfast's options, and the unchanged words from the script on."""
     ours: dict[str, str] = {}
     flags: list[str] = []
     rest = list(words)[::-1]
@@ -154,7 +157,8 @@ def _translated(words: Sequence[str], values: Mapping[str, bool] | None = None) 
             ours[name] = text
     nodes, workers = ours.get("--nnodes", ""), ours.get("--nproc-per-node", "")
     if "--num-processes" in map(option_name, words) and nodes.isdigit() and workers.isdigit() and int(nodes) > 1:
-        ours["--nproc-per-node"] = str(int(workers) // int(nodes))  # accelerate counts the workers of all machines
+        # Accelerate counts the workers of all machines together.
+        ours["--nproc-per-node"] = str(int(workers) // int(nodes))
     if nodes == "1":
         del ours["--nnodes"]
     return [*(word for pair in ours.items() for word in pair), *flags], tuple(rest[::-1])
@@ -166,7 +170,10 @@ def option_name(word: str) -> str:
 
 
 def other_command(words: Sequence[str]) -> OtherCommand | None:
-    """Return what a command that begins with a launcher, or with Python, does; None for any other command."""
+    """Return the translation of a command that begins with a launcher or with Python.
+
+    Return None for any other command.
+    """
     if not words:
         return None
     program, rest = words[0].rpartition("/")[2], tuple(words[1:])
@@ -186,10 +193,11 @@ def other_command(words: Sequence[str]) -> OtherCommand | None:
         rest = rest[1:]
     joins = any(_joins(words, i) for i in range(1, len(words)))
     options, behind = _translated(rest)
-    if (inner := other_command(behind)) is not None:  # `mpirun -np 4 python train.py`
+    if (inner := other_command(behind)) is not None:  # such as `mpirun -np 4 python train.py`
         behind = inner.words
         if "--nproc-per-node" in behind and "--nproc-per-node" in options:
-            at = options.index("--nproc-per-node")  # `srun --ntasks-per-node 1 torchrun --nproc-per-node 8 train.py`
+            # Such as `srun --ntasks-per-node 1 torchrun --nproc-per-node 8 train.py`.
+            at = options.index("--nproc-per-node")
             del options[at : at + 2]
     return OtherCommand(f"{program} launch" if program == "accelerate" else program, (*options, *behind), joins)
 
@@ -203,7 +211,7 @@ def _joins(words: Sequence[str], i: int) -> bool:
 
 
 def line(words: Sequence[str], typed: Sequence[str]) -> str:
-    """Return the command line that stands for `words`, which were typed behind the options `typed`."""
+    """Return the `holdfast run` command line for `words`. `typed`: the options that the user typed before them."""
     names = {option_name(word) for word in typed if word.startswith("-")}
     kept: list[str] = []
     rest = list(words)[::-1]
@@ -218,7 +226,7 @@ def line(words: Sequence[str], typed: Sequence[str]) -> str:
 
 
 def typed_options(words: Sequence[str]) -> list[str]:
-    """Return the options of `holdfast run` in front of these words, as they were typed."""
+    """Return the options of `holdfast run` that were typed before these words."""
     args = sys.argv[1:]
     if args[:1] != ["run"] or (words and args[-len(words) :] != list(words)):
         return []

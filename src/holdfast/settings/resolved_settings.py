@@ -1,8 +1,8 @@
-"""Resolves each setting to its value and the source of the value.
+"""Determines the value of each setting, and the source of the value.
 
 The order of precedence is: the option, `HOLDFAST_<OPTION>` in the environment, torchrun's variable, `config.yaml` in
-the state directory, `/etc/holdfast/config.yaml`, the built-in default. An error names the place of the wrong value;
-nothing is guessed.
+the state directory, `/etc/holdfast/config.yaml`, the built-in default. An error names the source of the wrong value.
+Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
 
 
 class SettingSource(enum.IntEnum):
-    """The kind of place that set a value; a higher number overrides a lower one."""
+    """The kind of source that has set a value. A higher number overrides a lower one."""
 
     DEFAULT = 0
     SYSTEM_FILE = 1
@@ -36,22 +36,24 @@ class SettingSource(enum.IntEnum):
 
 
 class Settings:
-    """The value of every setting, and its source."""
+    """The values of all settings, with their sources."""
 
     def __init__(self, found: Mapping[str, tuple[Value, SettingSource, str]]) -> None:
         self._found = found
 
     def value(self, name: str) -> Value:
-        """Return the value; None if it is not set and has no default."""
+        """Return the value. Return None if it is not set and has no default."""
         return self._found[name][0]
 
     def source(self, name: str) -> SettingSource:
-        """Return the kind of place that set the value."""
+        """Return the kind of source that has set the value."""
         return self._found[name][1]
 
     def origin(self, name: str) -> str:
-        """Return the place that set the value: `--grace`, `HOLDFAST_GRACE`, `/etc/holdfast/config.yaml`, `built-in
-        default`."""
+        """Return the source of the value for messages.
+
+        Examples: `--grace`, `HOLDFAST_GRACE`, `/etc/holdfast/config.yaml`, `built-in default`.
+        """
         return self._found[name][2]
 
     def text(self, name: str) -> str | None:
@@ -85,8 +87,10 @@ class Settings:
         return value
 
     def chosen_checks(self) -> tuple[str, ...] | None:
-        """Return the names of pre-checks; () for none, None for the default ones. Of `checks` and `no-checks`, the one
-        with the stronger source counts."""
+        """Return the names of pre-checks. Return () for no checks, and None for the default checks.
+
+        If both `checks` and `no-checks` are set, the one with the stronger source counts.
+        """
         without, given = self.source("no-checks"), self.source("checks")
         if self.flag("no-checks"):
             if without is given:
@@ -100,7 +104,7 @@ class Settings:
         return self.names("checks")
 
     def of_job(self) -> tuple[JobSetting, ...]:
-        """Return the settings of scope `job` that are set; the owner sends them to the agents."""
+        """Return the settings of scope `job` that are set. The owner sends them to the agents."""
         return tuple(
             JobSetting(name=name, value=value, source=source, origin=origin)
             for name, (value, source, origin) in self._found.items()
@@ -108,14 +112,16 @@ class Settings:
         )
 
     def with_job(self, sent: Iterable[JobSetting]) -> Settings:
-        """Return these settings with the owner's values for scope `job`. A setting that the owner has not sent gets its
-        default."""
+        """Return these settings with the owner's values for scope `job`.
+
+        A setting of this scope that the owner has not sent gets its default.
+        """
         unset = {s.name: DEFAULTS._found[s.name] for s in SETTINGS if s.scope is Scope.JOB}
         theirs = {each.name: (each.value, SettingSource(each.source), each.origin) for each in sent}
         return Settings({**self._found, **unset, **theirs})
 
     def without_effect(self, sent: Iterable[JobSetting]) -> list[str]:
-        """Return the options and variables of this node that set a `job` setting to another value than the owner's."""
+        """Return the origins of this node's `job` settings that have no effect, because the owner's values differ."""
         theirs = self.with_job(sent)
         return [each.origin for each in self.of_job() if self._strong(each) and theirs.value(each.name) != each.value]
 
@@ -134,9 +140,10 @@ def resolve(
     *,
     system_file: Path = SYSTEM_FILE,
 ) -> Settings:
-    """Resolve every setting. `cli_values`: the options by setting name (hyphens or underscores), None if not typed.
+    """Determine the value of every setting.
 
-    Raises `BadUsage` that names the place and the expected value. A wrong value is reported even if a stronger place
+    `cli_values`: options by setting name (with hyphens or underscores); None: not typed.
+    Raises `BadUsage` with the source and the expected value. A wrong value is reported even if a stronger source
     overrides it.
     """
     options = {name.replace("_", "-"): value for name, value in cli_values.items()}
@@ -170,7 +177,10 @@ def resolve(
 
 
 def parse(setting: Setting, raw: object, where: str, *, hint: str = "") -> Value:
-    """Convert a text or YAML value to the setting's kind. Raises `BadUsage` that names `where`."""
+    """Convert a text or a YAML value to the setting's kind.
+
+    Raises `BadUsage`. `where`: the value's source, for the message.
+    """
     value = read_value(setting.kind, raw)
     if value is None:
         raise BadUsage(
@@ -192,8 +202,10 @@ def unused_files(home: Path, *, system_file: Path = SYSTEM_FILE) -> list[str]:
 
 
 def _trusted(path: Path) -> dict[str, object]:
-    """Return the settings of a file; none if another user could have written it, or its directory may not
-    be entered."""
+    """Return the settings in a file.
+
+    Return none if another user could have written the file, or if its directory may not be entered.
+    """
     if distrust(path.parent) or not os.access(path.parent, os.X_OK):
         return {}
     return _read_file(path)
@@ -220,7 +232,7 @@ def _read_file(path: Path) -> dict[str, object]:
     for key, value in data.items():
         name = str(key).replace("_", "-")
         if name in SECTIONS:
-            continue  # `settings/yaml_sections.py` reads sections
+            continue  # `settings/yaml_sections.py` reads the sections
         if name not in BY_NAME:
             import difflib
 

@@ -1,4 +1,4 @@
-"""The options of one `holdfast run` as they were typed: texts and flags that are not validated yet."""
+"""The options of one `holdfast run` as typed: texts and flags that are not validated yet."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 from holdfast.settings.settings_table import SETTINGS
 
-#: torchrun's options that holdfast ignores, by their names in `RunOptions`.
+#: torchrun's options that holdfast ignores, as names of fields in `RunOptions`.
 IGNORED = ("monitor_interval", "start_method")
-#: torchrun's options that have no effect on one machine.
+#: torchrun's options that have no effect in a job on one machine.
 OF_MANY = ("rdzv_backend", "rdzv_conf", "standalone")
-#: torchrun's options for which holdfast accepts only the value that it implements.
+#: torchrun's options of which holdfast accepts only the value that it implements.
 JUDGED = (
     "logs_specs",
     "event_log_handler",
@@ -25,56 +25,56 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The options typed after `holdfast run`. A field that is not set is None, False or ().
 
     The first fields are torchrun's options, which `holdfast.cli._run_options.TORCHRUN` describes. A field without a
-    comment is a setting, which the table of settings describes; `settings` returns all of them for `resolve`. Slurm's
-    and torchrun's variables may set fields that the user did not type; `origins` then names the variable.
+    comment is a setting, which the table of settings describes. `settings` returns all of these for `resolve`. Slurm's
+    and torchrun's variables may set fields that the user has not typed. Then `origins` names the variable.
     """
 
     #: The script and its arguments; empty with `--job` or `--command-from`.
     words: tuple[str, ...] = ()
-    #: The source of each value that was not typed, by field: `PET_NNODES=4`.
+    #: Maps the name of a field to the source of its value, if the value was not typed: `PET_NNODES=4`.
     origins: dict[str, str] = {}
 
-    #: The number of workers on this node, or a word such as `auto`.
+    #: Number of workers on this node, or a word such as `auto`.
     nproc_per_node: str | None = None
-    #: The number of nodes: `4`, or `MIN:MAX`.
+    #: Number of nodes: `4`, or `MIN:MAX`.
     nnodes: str | None = None
     #: This node's rank, from 0.
     node_rank: str | None = None
-    #: The owner's HOST:PORT, typed on every node; on one machine the port is MASTER_PORT.
+    #: HOST:PORT of the owner, typed on every node. On one machine the port is used as MASTER_PORT.
     rdzv_endpoint: str | None = None
-    #: The job's identity, equal on all its nodes.
+    #: Identity of the job, the same on all of its nodes.
     rdzv_id: str | None = None
-    #: The way to rank the nodes: `static` or `c10d`.
+    #: How nodes are ranked: `static` or `c10d`.
     rdzv_backend: str | None = None
-    #: Options as KEY=VALUE,KEY=VALUE; holdfast uses `is_host`, `join_timeout` and `last_call_timeout`.
+    #: Options as KEY=VALUE,KEY=VALUE. holdfast uses `is_host`, `join_timeout` and `last_call_timeout`.
     rdzv_conf: str | None = None
-    #: The job runs on one machine.
+    #: Whether the job runs on one machine.
     standalone: bool = False
-    #: The name of the role of a script's workers.
+    #: Name of the role of the script's workers.
     role: str | None = None
-    #: The host of the endpoint; `master_port` is its port. On one machine they are MASTER_ADDR and MASTER_PORT.
+    #: Host of the endpoint; `master_port` is its port. On one machine they are used as MASTER_ADDR and MASTER_PORT.
     master_addr: str | None = None
     master_port: str | None = None
-    #: The address at which other nodes reach this node.
+    #: Address at which other nodes reach this node.
     local_addr: str | None = None
-    #: Every worker sees only its own device, and its LOCAL_RANK is 0.
+    #: Whether every worker sees only its own device and has the LOCAL_RANK 0.
     virtual_local_rank: bool = False
-    #: The local ranks whose output is shown, separated by commas.
+    #: Local ranks whose output is shown, separated by commas.
     local_ranks_filter: str | None = None
-    #: The template of each line's prefix, with ${role_name}, ${rank} and ${local_rank}.
+    #: Template for the prefix of each line, with ${role_name}, ${rank} and ${local_rank}.
     log_line_prefix_template: str | None = None
-    #: The script is the name of a Python module.
+    #: Whether the script is the name of a Python module.
     module: bool = False
-    #: The script is a command that is run without Python.
+    #: Whether the script is a command that runs without Python.
     no_python: bool = False
-    #: The script is a Python file; this overrides `module` and `no_python`.
+    #: Whether the script is a Python file. This overrides `module` and `no_python`.
     run_path: bool = False
-    #: The path of a job file, instead of a script.
+    #: Path of a job file, which replaces the script.
     job: str | None = None
-    #: The name of the variable that contains the command, instead of a script.
+    #: Name of the variable that contains the command, which replaces the script.
     command_from: str | None = None
 
-    # These options are accepted for compatibility with torchrun.
+    # The following options are accepted only for compatibility with torchrun.
     monitor_interval: str | None = None
     start_method: str | None = None
     logs_specs: str | None = None
@@ -84,7 +84,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     duplicate_stdout_filters: str | None = None
     duplicate_stderr_filters: str | None = None
 
-    # These fields are settings, in the order of their table.
+    # The following fields are settings, in the order of the table of settings.
     name: str | None = None
     report: str | None = None
     metrics_file: str | None = None
@@ -159,7 +159,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     keep_size: str | None = None
 
     def text(self, name: str) -> str | None:
-        """Return the text of the option with this name; None if it is not set or not a text."""
+        """Return the text of the option with this name. Return None if the option is not set or is no text."""
         value = getattr(self, name)
         return value if isinstance(value, str) else None
 
@@ -168,5 +168,5 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
         return getattr(self, name) not in (None, False, ())
 
     def settings(self) -> dict[str, str | bool | tuple[str, ...] | None]:
-        """Return the typed settings by setting name, for `resolve`."""
+        """Return the values of all settings by setting name, for `resolve`."""
         return {setting.name: getattr(self, setting.param) for setting in SETTINGS}

@@ -1,4 +1,4 @@
-"""The table of settings. Each is an option, an environment variable, and a key in the configuration files."""
+"""The table of settings. Each setting is an option, an environment variable, and a key in the configuration files."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from holdfast.settings.value_kinds import Value, ValueKind
 
 
 class Scope(enum.Enum):
-    """Which process's value of a setting counts in a job on several machines. The reference page prints the enum's
-    value."""
+    """Tells whose value of a setting counts in a job on several machines.
 
-    #: Each `holdfast run` that a person types uses its own value, and does not send it.
+    The reference page prints the enum's values.
+    """
+
+    #: Each `holdfast run` that a user types has its own value, and does not send the value.
     RUN = "run"
-    #: The owner resolves it once, and sends it to the agent of each node.
+    #: The owner determines the value once, and sends it to the agent on each node.
     JOB = "job"
-    #: Each node resolves it; a typed option is sent to the agents that this command starts.
+    #: Each node determines its own value. If the option is typed, the agents that this command starts get its value.
     NODE = "node"
 
 
 class Setting(Noun, frozen=True):
-    """One setting. `kind` defines its valid values, `scope` the process whose value counts."""
+    """One setting. `kind` defines its valid values, and `scope` tells whose value counts."""
 
-    #: The option's name.
+    #: Name of the option, without the hyphens at its start.
     name: str
     kind: ValueKind
     scope: Scope
     default: Value = None
     metavar: str = ""
-    #: The smallest valid number.
+    #: Smallest valid number.
     least: float = 0.0
-    #: Whether the value is secret, and never shown.
+    #: Whether the value is secret, so that it is never shown.
     secret: bool = False
-    #: Whether an option `--no-NAME` turns it off.
+    #: Whether there is an option `--no-NAME` that turns the setting off.
     no_option: bool = False
-    #: torchrun's variables with the same meaning, the strongest first; holdfast's own variable overrides them.
+    #: torchrun's variables with the same meaning, the strongest first. holdfast's own variable overrides them.
     also: tuple[str, ...] = ()
     help: str = ""
 
     @property
     def param(self) -> str:
-        """The name of the setting's field in `RunOptions`."""
+        """Name of the setting's field in `RunOptions`."""
         return self.name.replace("-", "_")
 
     @property
@@ -51,7 +53,7 @@ class Setting(Noun, frozen=True):
         return "HOLDFAST_" + self.param.upper()
 
     def set_by(self, env: Mapping[str, str]) -> str | None:
-        """Return the variable of this environment that sets the setting; None if there is none."""
+        """Return the variable in this environment that sets the setting. Return None if there is none."""
         return next((name for name in (self.variable, *self.also) if env.get(name)), None)
 
 
@@ -60,8 +62,8 @@ SECONDS, LIMIT = ValueKind.SECONDS, ValueKind.LIMIT
 NAMES, FILES, FILE = ValueKind.NAMES, ValueKind.FILES, ValueKind.FILE
 RUN, JOB, NODE = Scope.RUN, Scope.JOB, Scope.NODE
 
-#: All settings, in the order of `holdfast config`. Each row defines the option, the variable and the key in the files,
-#: and needs a field in `RunOptions`.
+#: All settings, in the order of `holdfast config`. Each row defines the option, the variable and the key in the files.
+#: Each row needs a field in `RunOptions`.
 # fmt: off
 SETTINGS: tuple[Setting, ...] = (
     Setting("name", TEXT, JOB, metavar="NAME", help="What the job is called; default: the script's name."),
@@ -141,10 +143,10 @@ SETTINGS: tuple[Setting, ...] = (
 
 BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
-#: The keys of configuration files that contain a section (`holdfast.settings.yaml_sections`), with its purpose.
+#: Keys of configuration files that contain a section (`holdfast.settings.yaml_sections`), with the section's purpose.
 SECTIONS: dict[str, str] = {
     "slurm": "Unless a job file says it: what `holdfast submit` asks of Slurm.",
     "kubernetes": "Unless a job file says it: what `holdfast submit` asks of Kubernetes.",
 }
-#: The sections whose values may be nested mappings and lists.
+#: Sections whose values may be nested mappings and lists.
 DEEP_SECTIONS = frozenset({"kubernetes"})

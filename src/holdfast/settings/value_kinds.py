@@ -1,4 +1,4 @@
-"""The kinds of a setting's value, and their readers from text and YAML. A reader returns None for invalid input."""
+"""The kinds of a setting's value, and their readers from text and YAML. For invalid input a reader returns None."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ValueKind(enum.Enum):
 
 
 class DiskLimit(Noun, frozen=True, kw_only=True):
-    """How much of a disk may be used: exactly one of the three fields is set."""
+    """Limit of the used space on a disk. Exactly one of the three fields is set."""
 
     percent: float | None = None
     size_bytes: int | None = None
@@ -34,7 +34,7 @@ class DiskLimit(Noun, frozen=True, kw_only=True):
 
 
 def read_value(kind: ValueKind, raw: object) -> Value:
-    """Convert a text or a YAML value to this kind; None if it is not valid for the kind."""
+    """Convert a text or a YAML value to this kind. Return None if it is not valid for the kind."""
     match kind:
         case ValueKind.FLAG:
             return _flag(raw)
@@ -74,7 +74,7 @@ def _count(raw: object) -> int | None:
 
 
 def times(raw: object) -> int | None:
-    """Read a count of 2 or more, or 0 for `off` (false in YAML); None for any other value."""
+    """Read a count of 2 or more, or 0 for `off` (false in YAML). Return None for any other value."""
     if raw is False or str(raw).strip().lower() in ("off", "0", "no", "false"):
         return 0
     number = _count(raw)
@@ -95,7 +95,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 
 
 
 def disk_limit(raw: object) -> DiskLimit | None:
-    """Read `90%`, `500G` or `5000000 inodes`; None for any other value."""
+    """Read `90%`, `500G` or `5000000 inodes`. Return None for any other value."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         return None
     text = str(raw).strip().upper()
@@ -121,7 +121,7 @@ def _names(raw: object) -> tuple[str, ...] | None:
 
 
 def _files(raw: object) -> tuple[str, ...] | None:
-    """Read paths: a list, or a text with `:` between paths, as in PATH."""
+    """Read a list of paths, or a text with `:` between paths as in PATH. Return None for any other value."""
     if isinstance(raw, str):
         return tuple(part for part in raw.split(":") if part) or None
     if isinstance(raw, list | tuple) and all(isinstance(item, str) and item for item in raw):

@@ -1,4 +1,4 @@
-"""Reads the sections `slurm:` and `kubernetes:` of a job file or `config.yaml`; their keys belong to the platform.
+"""Reads the sections `slurm:` and `kubernetes:` of a job file or `config.yaml`. The platforms define their keys.
 
 A scalar keeps its written form: `1:30:00` is the number 5400 in YAML, but a time for Slurm. Nested values, such as a
 pod's template, are converted to YAML's types.
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     import yaml
 
 T = TypeVar("T")
-#: A value of a section: a text as it was written, a boolean, None, or a list of texts.
+#: A value in a section: a text as written, a boolean, None, or a list of texts.
 Raw = str | bool | None | tuple[str, ...]
 
 
 def section(data: bytes | str, name: str) -> dict[str, Raw] | None:
-    """Return the keys of one section of a document; None if the section is missing or empty. Raises `Malformed`."""
+    """Return the keys and values of a document's section. Return None if it is missing or empty. Raises `Malformed`."""
     found = _section(data, name)
     return None if found is None else dict(_pairs(found, name, _raw))
 
 
 def deep_section(data: bytes | str, name: str) -> dict[str, Any] | None:
-    """Return the keys of a section that may contain nested mappings and lists; None if it is missing or empty. Raises
-    `Malformed`."""
+    """Return the keys and values of a section that may contain nested mappings and lists.
+
+    Return None if the section is missing or empty. Raises `Malformed`.
+    """
     found = _section(data, name)
     if found is None:
         return None
@@ -41,12 +43,12 @@ def deep_section(data: bytes | str, name: str) -> dict[str, Any] | None:
 
 
 def has_section(data: bytes | str, name: str) -> bool:
-    """Whether a document has this section, and it is not empty. Raises `Malformed`."""
+    """Whether a document has this section and the section is not empty. Raises `Malformed`."""
     return _section(data, name) is not None
 
 
 class _Deep:
-    """Placeholder for a value that is not a scalar."""
+    """Placeholder for a value that is no scalar."""
 
 
 def _raw_or_deep(node: yaml.Node, where: str) -> Raw | _Deep:
@@ -67,14 +69,18 @@ def _section(data: bytes | str, name: str) -> yaml.Node | None:
 
 
 def defaults(home: Path, name: str, *, system_file: Path = SYSTEM_FILE) -> list[tuple[Path, dict[str, Raw]]]:
-    """Return a section's values from the configuration files, the strongest first, each with its file. Raises
-    `Malformed`."""
+    """Return a section's values from each configuration file, the strongest file first.
+
+    Raises `Malformed`.
+    """
     return _defaults(home, name, system_file, section)
 
 
 def deep_defaults(home: Path, name: str, *, system_file: Path = SYSTEM_FILE) -> list[tuple[Path, dict[str, Any]]]:
-    """Return the values of a section with nested values from the configuration files, the strongest first. Raises
-    `Malformed`."""
+    """Return the nested values of a section from each configuration file, the strongest file first.
+
+    Raises `Malformed`.
+    """
     return _defaults(home, name, system_file, deep_section)
 
 
@@ -84,7 +90,7 @@ def _defaults(
     found = []
     for file in (home / FILE_NAME, system_file):
         if distrust(file.parent) or not os.access(file.parent, os.X_OK):
-            continue  # another user could have written it; `holdfast config` reports that
+            continue  # another user could have written this file; `holdfast config` reports that
         try:
             said = read(read_file(file, MOST_CONFIG_BYTES), name)
         except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +107,7 @@ def _pairs(mapping: yaml.Node, name: str, value_of: Callable[[yaml.Node, str], T
     own: list[tuple[str, T]] = []
     for key, value in mapping.value:
         if key.tag.endswith(":merge"):
-            # The section's own keys override those merged by `<<: *defaults`.
+            # The section's own keys override keys that are merged by `<<: *defaults`.
             for each in value.value if isinstance(value.value, list) and not _is_mapping(value) else [value]:
                 if not _is_mapping(each):
                     raise _wrong(each, f"`{name}.<<`: expected an alias of a mapping")
