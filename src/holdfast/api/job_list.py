@@ -55,7 +55,7 @@ class Job:
     #: The result; None until the job has ended.
     outcome: Outcome | None
     code: int | None
-    #: The phrase for the failure; empty until the job has ended.
+    #: The failure class; empty until the job has ended.
     phrase: str
     #: Number of attempts that have ended.
     attempts: int

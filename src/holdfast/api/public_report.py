@@ -33,7 +33,7 @@ class Report:
     outcome: Outcome
     #: The final code, which is the exit status of `holdfast run`; 0 for a success.
     code: int
-    #: The phrase for the failure, such as `AcceleratorOutOfMemory`.
+    #: The failure class, such as `AcceleratorOutOfMemory`.
     phrase: str
     #: The cause in one or more sentences.
     reason: str

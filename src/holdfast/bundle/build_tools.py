@@ -59,7 +59,9 @@ def compile_launcher(to: Path) -> str:
 
 
 def find_busybox() -> Path:
-    """Return a busybox that needs no shared library. It becomes the shell for images without one. Raises `NotBuilt`."""
+    """Return the path of a busybox that needs no shared library, as a shell for images without one.
+    Raises `NotBuilt`.
+    """
     hint = "apt-get install busybox-static"
     found = shutil.which("busybox")
     if found is None:

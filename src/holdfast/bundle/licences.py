@@ -39,7 +39,7 @@ class LicensedPart(Noun, frozen=True, kw_only=True):
     licence: str
     #: Address of the source code of this version.
     source: str
-    #: Files with the licence's texts, relative to the manifest.
+    #: Paths of the files with the licence's texts, relative to the manifest.
     files: tuple[str, ...]
 
 

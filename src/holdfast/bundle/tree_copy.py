@@ -36,7 +36,7 @@ _ROOM_BYTES = 4 << 20
 class TreeNotInstalled(HoldfastError):
     """The runtime could not be copied into the exchange directory.
 
-    `message`: the sentence for the user. `phrase`: the phrase for the failure. `hint`: a command for the user to try.
+    `message`: the sentence for the user. `phrase`: the failure class. `hint`: a command for the user to try.
     """
 
     def __init__(self, message: str, *, phrase: str, hint: str = "") -> None:
@@ -45,7 +45,7 @@ class TreeNotInstalled(HoldfastError):
 
 
 class InstalledTree(Noun, frozen=True, kw_only=True):
-    """The result of a copy."""
+    """The result of copying a tree."""
 
     run: Path
     tree: Tree

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection
-from re import _constants as const  # type: ignore[attr-defined] # the parser has no typed door
-from re import _parser as parser  # type: ignore[attr-defined] # the same
+from re import _constants as const  # type: ignore[attr-defined] # no type stubs declare this module
+from re import _parser as parser  # type: ignore[attr-defined] # as above
 from typing import Any
 
 SHORTEST = 3

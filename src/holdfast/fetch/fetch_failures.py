@@ -1,4 +1,4 @@
-"""The kinds of fetch failures. Each has a phrase of the catalogue, which says who is to blame.
+"""The kinds of fetch failures. Each is a failure class in the catalogue, which says who is to blame.
 
 Two context managers translate exceptions: `reaching` for requests to a server, `writing` for access to this node's
 disk. The same errno means different things in the two.
@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.model.phrases import Phrase
 
-#: Phrases of failures after which another try may succeed.
+#: Failure classes after which another try may succeed.
 PASSING = frozenset(
     {
         Phrase.DNS_FAILED,
@@ -33,7 +33,7 @@ PASSING = frozenset(
 class FetchError(Exception):
     """A fetch failed.
 
-    `phrase`: the phrase for the failure.
+    `phrase`: the failure class.
     `words`: one clause for the user. It may contain the URI in its printable form, but no secret.
     `solution`: advice for the user.
     `here`: whether this node caused the failure.

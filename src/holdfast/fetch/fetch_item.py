@@ -1,4 +1,4 @@
-"""Fetches one prerequisite: retries with pauses, resumes a partial file, checks, unpacks, and moves it into place."""
+"""Fetches a prerequisite: retries with pauses, resumes a partial file, checks, unpacks, and moves it into place."""
 
 from __future__ import annotations
 

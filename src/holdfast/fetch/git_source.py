@@ -23,7 +23,7 @@ from holdfast.model.phrases import Phrase
 _RECEIVED = re.compile(r"Receiving objects:\s+\d+% .*?, ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-#: Patterns of git's error messages, with their phrases. The first pattern that matches counts.
+#: Patterns of git's error messages, with their failure classes. The first pattern that matches counts.
 _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"couldn't find remote ref|[Rr]emote branch \S+ not found|not our ref", Phrase.GIT_REF_NOT_FOUND),
     (r"unadvertised object|unknown revision|pathspec .* did not match|bad object", Phrase.GIT_REF_NOT_FOUND),
@@ -31,7 +31,7 @@ _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"unable to look up", Phrase.DNS_FAILED),
     (r"certificate|SSL|TLS|gnutls_handshake", Phrase.TLS_VERIFY_FAILED),
     (r"could not read (?:Username|Password)|terminal prompts disabled", Phrase.CREDENTIALS_MISSING),
-    # A git daemon knows no credentials. It prints this both for a missing and for an unexported repository.
+    # A git daemon has no credentials. It prints this message both for missing and for unexported repositories.
     (r"access denied or repository not exported", Phrase.DOWNLOAD_NOT_FOUND),
     (r"Authentication failed|Permission denied \(|returned error: 40[137]", Phrase.DOWNLOAD_REFUSED),
     (r"access denied|HTTP Basic|Host key verification failed", Phrase.DOWNLOAD_REFUSED),

@@ -153,7 +153,7 @@ class TargetPlace:
             replace_file(self._state, encode(PartialFetch(key=self.key, mark=mark, bytes=size)), READABLE)
 
     def forget(self) -> None:
-        """Delete the partial data, because they are useless."""
+        """Delete the partial data, because they can no longer be continued."""
         with writing(self.part):
             shutil.rmtree(self.part, ignore_errors=True)
             self.part.mkdir(mode=0o755, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Prepares a job's directory before the start, or refuses the job with a message that gives the reason."""
+"""Prepares a job's directory before the job starts, or refuses the job with a message that gives the reason."""
 
 from __future__ import annotations
 

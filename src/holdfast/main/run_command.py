@@ -311,7 +311,7 @@ def _tried(notices: NoticePlan, environment: Mapping[str, str], *, refuse: bool)
         if notices.summary != os.environ.get("GITHUB_STEP_SUMMARY"):
             raise
         notes.append(f"warning: $GITHUB_STEP_SUMMARY: {error.message}")
-    from holdfast.launch.notice_check import notice_problems  # few jobs have notices
+    from holdfast.launch.notice_check import notice_problems  # only a few jobs need this import
 
     for problem in notice_problems(notices, environment):
         if problem.certain and refuse:

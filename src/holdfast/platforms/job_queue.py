@@ -1,4 +1,4 @@
-"""The interface to a platform's queue: jobs that have not started, or that will start again."""
+"""The interface to a platform's queue of jobs that have not started, or that the platform will restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.model.noun_base import Noun
 
 
 class QueueEntry(Noun, frozen=True, kw_only=True):
-    """A job as its platform's queue shows it."""
+    """One job in its platform's queue."""
 
     #: The job's state as the platform writes it, such as `PENDING`.
     state: str
@@ -61,7 +61,10 @@ class JobQueue(Protocol):
         ...
 
     def cluster(self) -> str:
-        """Return the cluster's name; empty: unknown. Several clusters may share a home directory."""
+        """Return the cluster's name; empty if unknown.
+
+        It tells jobs apart if several clusters share a home directory.
+        """
         ...
 
     def may_begin(self, entry: QueueEntry) -> bool:
@@ -69,11 +72,11 @@ class JobQueue(Protocol):
         ...
 
     def cancel(self, number: str, *, waiting: bool) -> QueueAnswer:
-        """Cancel a job. `waiting`: cancel only the part that has not started."""
+        """Cancel a job. `waiting`: cancel only tasks of the job that have not started."""
         ...
 
     def begins(self, number: str) -> bool:
-        """Read the queue again. Return whether a waiting job now has its nodes."""
+        """Read the queue again. Return whether the waiting job `number` has been given its nodes."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -81,17 +84,17 @@ class JobQueue(Protocol):
         ...
 
     def beside(self, number: str, node: str, words: Sequence[str]) -> QueueAnswer:
-        """Run a holdfast command on a node of a running job, inside that job's allocation."""
+        """Run the holdfast command `words` on a node of a running job, inside the job's allocation."""
         ...
 
     def look_command(self, number: str) -> str:
-        """Return the platform's command that shows a job, for messages."""
+        """Return the platform's shell command that shows a job in its queue, for messages."""
         ...
 
     def end_command(self, number: str) -> str:
-        """Return the platform's command that ends a job, for messages."""
+        """Return the platform's shell command that ends a job, for messages."""
         ...
 
     def past_command(self, number: str) -> str:
-        """Return the platform's command that shows a job which has left the queue, for messages."""
+        """Return the platform's shell command that shows a job which has left the queue, for messages."""
         ...

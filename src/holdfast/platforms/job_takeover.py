@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 
 def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]:
-    """Find the earlier run's place in the state directory. Without one, return None and the reason, or an empty string.
+    """Find the earlier run of this job in the state directory, and take over its directory.
 
-    A batch script may run several jobs, one after the other or in parallel. An ended job is never taken over; each of
-    the others is taken over by the run with its name and command.
+    Return None and the reason if this is impossible; the reason may be empty. A batch script may run several jobs, one
+    after the other or in parallel. An ended job is never taken over. Each other job is taken over by the run that has
+    its name and command.
     """
     spec = launch.spec
     assert spec.platform is not None, "only a platform starts a job again"
@@ -64,7 +65,7 @@ def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]
 
 
 def _goes_on(history: History, launch: LaunchSpec) -> bool:
-    """Whether this history belongs to a job with the same command that has not ended."""
+    """Whether this history is that of a job with the same command that has not ended."""
     first = history[0][1] if history else None
     if not isinstance(first, ev.JobSubmitted):
         return False

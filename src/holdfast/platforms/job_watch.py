@@ -108,7 +108,9 @@ class JobWatch:
     def requeue(self, reason: str, without: Sequence[str], done: Callable[[str, float], News]) -> None:
         """Ask the platform to restart the job without these nodes.
 
-        `done` is called once, with the reason for a refusal, or an empty string.
+        `reason`: why the job is restarted.
+        `without`: names of the nodes to exclude.
+        `done`: called once, with the reason for a refusal, or "".
         """
         self._reactor.at(self._reactor.now(), lambda now: done("nothing here starts a job again", now))
 
@@ -132,4 +134,4 @@ class JobWatch:
         return False
 
     def close(self) -> None:
-        """Stop watching: the job is over."""
+        """Stop watching, because the job has ended."""

@@ -69,11 +69,11 @@ class OneMachineJob(msgspec.Struct, frozen=True):
 
 
 class EndOfRun(msgspec.Struct, frozen=True):
-    """How the previous run of a restarted job ended."""
+    """The end of a restarted job's previous run."""
 
     #: The reason for the end, as a clause.
     reason: str
-    #: The phrase for the cause that ended the last attempt.
+    #: Failure class of the attempt that the end of the run cut short.
     phrase: str
     said: tuple[PlatformSaid, ...] = ()
 

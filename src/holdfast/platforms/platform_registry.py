@@ -36,7 +36,7 @@ _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 
 
 class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about a built-in platform that are needed before it is imported."""
+    """Facts about a built-in platform that are needed before its modules are imported."""
 
     name: str
     #: Import target of the class derived from `Platform`, as in an entry point: `package.module:Class`.
@@ -45,7 +45,7 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
     access: str
     #: Variables of the platform. It sets at least one of them in the processes of its jobs.
     variables: tuple[str, ...] = ()
-    #: Settings by which the user chooses the platform.
+    #: Names of settings with which a user chooses this platform.
     settings: tuple[str, ...] = ()
     #: A variable that is set in agents if they get their settings from the environment instead of standard input.
     agent: str = ""

@@ -1,7 +1,7 @@
-"""The persistent standings of devices, which outlive jobs: a log of fault events and user actions, with snapshots.
+"""The persistent states of devices (standings), which outlive jobs: a log of fault events and user actions.
 
 The log has tables of its own in `holdfast.db`. It is append-only. All readers read the entries in the same order, so
-all compute the same state. A snapshot contains the state after an entry, so older entries need not be read and can be
+all compute the same states. A snapshot contains the states after an entry, so older entries need not be read and can be
 removed. This module does not interpret the entries.
 """
 
@@ -46,7 +46,7 @@ class RowKind(enum.StrEnum):
 
 
 class StandingRow(NamedTuple):
-    """One entry of the log: sequence number, time of receipt in seconds, kind, and JSON body."""
+    """One entry of the fault log: sequence number, time of receipt in seconds, kind, and JSON body."""
 
     seq: int
     now: float
@@ -55,7 +55,7 @@ class StandingRow(NamedTuple):
 
 
 class StandingsUnusable(HoldfastError):
-    """The standings cannot be read or written. The message explains why and names a command to try."""
+    """The devices' standings cannot be read or written. The message explains why and names a command to try."""
 
     exit_status = 2
 

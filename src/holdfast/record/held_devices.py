@@ -36,7 +36,7 @@ class HeldNote(Noun, frozen=True, kw_only=True):
 
 
 def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding, ...]:
-    """Return the standings on this node that a person must look at: held devices, except those that a check holds."""
+    """Return the devices on this node that a person must look at: held devices, except those that a check holds."""
     return tuple(
         each
         for each in standings

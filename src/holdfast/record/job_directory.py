@@ -49,7 +49,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     tree: str = ""
     #: How many times the platform had started the job before this run.
     run: int = 0
-    #: Whether an earlier run of the job created the directory. If so, this run continues the journal.
+    #: Whether an earlier run of the job created the directory. If so, this run continues the job's journal.
     resumed: bool = False
 
 

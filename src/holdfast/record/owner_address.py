@@ -19,7 +19,7 @@ _MOST_BYTES = 64 * 1024
 
 
 class OwnerAddress(Noun, frozen=True, kw_only=True):
-    """The address at which one node reaches the owner."""
+    """How one node reaches the owner of its job."""
 
     job_id: str
     #: Name of the job.

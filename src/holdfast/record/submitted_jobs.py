@@ -52,7 +52,7 @@ def job_file_place(home: Path, name: str, text: bytes) -> Path:
 
 
 def write_submission(home: Path, said: SubmissionRecord) -> None:
-    """Record a submission. Raises OSError."""
+    """Write the record of a submission. Raises OSError."""
     make_private_dir(home / FOLDER)
     replace_file(_place(home, said.platform), encode(said) + b"\n")
 

@@ -99,7 +99,7 @@ OPTIONS: dict[str, OtherOption] = {
 }
 #: torchrun's options that take no value.
 FLAGS = frozenset({"--standalone", "--no-python", "-m", "--module", "--run-path", "--virtual-local-rank"})
-#: Options that join several launchers, one on each machine, to one job.
+#: Options by which several launchers, one on each machine, form one job.
 _OVER_MACHINES = ("--nnodes", "--num-machines", "--num-nodes", "--hostfile", "-H", "--config-file", "--master-addr")
 PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
 
@@ -110,7 +110,7 @@ class OtherCommand(NamedTuple):
     launcher: str
     #: The words that replace the command after `holdfast run`.
     words: tuple[str, ...]
-    #: Whether this launcher joins launchers on other machines to one job.
+    #: Whether several such commands, started on several machines, form one job.
     joins: bool
 
 

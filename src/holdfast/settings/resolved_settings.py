@@ -67,7 +67,7 @@ class Settings:
         return value
 
     def number(self, name: str) -> float | None:
-        """Return the value of a setting in seconds."""
+        """Return the value of a setting that is a duration, in seconds."""
         value = self.value(name)
         assert value is None or isinstance(value, float)
         return value

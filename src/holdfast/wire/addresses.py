@@ -34,7 +34,7 @@ class Interface(Noun, frozen=True, kw_only=True):
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """Return every address of this machine, in the kernel's order. Raises OSError if netlink is not available."""
+    """Return all addresses of this machine, in the kernel's order. Raises OSError if netlink is not available."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(_WITHIN_S)
         size = _HEADER.size + _ADDRESS.size
@@ -90,7 +90,7 @@ def plain(address: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `host` means this machine: 127.0.0.0/8, ::1, or a host name that always resolves to one of them."""
+    """Whether `address` means this machine: 127.0.0.0/8, ::1, or a host name that always resolves to one of them."""
     text = plain(address)
     try:
         return ipaddress.ip_address(text).is_loopback

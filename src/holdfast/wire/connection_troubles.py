@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NoOwner(HoldfastError):
-    """No owner of this job answered at the endpoint."""
+    """The agent has reached no owner of this job at the endpoint."""
 
     exit_status = 251
 

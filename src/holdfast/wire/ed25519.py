@@ -37,7 +37,8 @@ class Ed25519:
         self.public: bytes
         self._sign: Callable[[bytes], bytes]
         try:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # a runtime's tree lacks it
+            # A runtime's tree lacks this package.
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         except ImportError:
             by_library = _Library(secret)
             self.public, self._sign = by_library.public(), by_library.sign
@@ -174,7 +175,7 @@ def openssh_public(key: Ed25519) -> str:
 
 def openssh_private(key: Ed25519) -> bytes:
     """Return the secret key in OpenSSH's file format, without a pass phrase."""
-    # Any value will do, because it only serves to detect a wrong pass phrase.
+    # Any check value will do, because OpenSSH uses it only to detect a wrong pass phrase.
     check = hashlib.sha256(key.public).digest()[:4]
     inner = check * 2 + _ssh(_SSH) + _ssh(key.public) + _ssh(key.secret + key.public) + _ssh(b"")
     inner += bytes(range(1, 1 + -len(inner) % _SSH_BLOCK))

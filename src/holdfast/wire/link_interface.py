@@ -24,7 +24,7 @@ from holdfast.model.gang_protocol import (
 )
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
-#: Messages from the owner to a node.
+#: All messages from the owner to a node.
 Request = (
     Command
     | RunChecks
@@ -41,12 +41,12 @@ Request = (
 )
 #: A node's answer to a query that `owner/node_queries.py` has sent to all nodes. A lost answer is not sent again.
 Seen = RanksSeen | PortOpen | PeerMeasured
-#: Messages from a node to the owner.
+#: All messages from a node to the owner.
 Word = Report | Event | Seen
 
 
 class NodesLink(Protocol):
-    """The owner's end of the link."""
+    """The owner's end of the link to its nodes."""
 
     def send(self, node: str, request: Request) -> None:
         """Send a request to a node. The request may be lost, so important requests are repeated."""
@@ -58,7 +58,7 @@ class NodesLink(Protocol):
 
 
 class OwnerLink(Protocol):
-    """A node's end of the link."""
+    """A node's end of the link to the owner."""
 
     def report(self, word: Word) -> None:
         """Send a message to the owner. The message may be lost, so important messages are repeated."""

@@ -63,7 +63,7 @@ class Hello(Message, frozen=True, kw_only=True):
     job: str
     #: Random id of the agent. It stays the same as long as the node's guard runs.
     agent: str
-    #: How many times the guard had started the agent so far. Each restart increases the number.
+    #: Number of this start of the agent. The guard gives each restarted agent a higher number.
     boot: int
     user: str
     #: Facts about the node. `name` is the machine's host name; the owner may choose another name for the node.

@@ -224,7 +224,7 @@ class Dialler:
         return self._failed(end, now)
 
     def _failed(self, end: ChannelEnd, now: float) -> News:
-        """Try the host's next address at once, or start a new round after a delay."""
+        """Try the host's next address, or start a new round of tries after a delay."""
         self._wait(None)
         if self._addresses and end.why is ChannelEndKind.UNREACHED:
             return self._next(now)

@@ -15,7 +15,7 @@ _WORDS, _NODES = 1000, 64
 
 
 class StarterReport(Noun, frozen=True, kw_only=True):
-    """One report of a starter."""
+    """One event that a starter reports."""
 
     #: The event as a clause, for the user.
     words: str

@@ -52,7 +52,7 @@ class ChannelEndKind(enum.StrEnum):
     CROWDED = "crowded"
     #: The connection could not be made.
     UNREACHED = "unreached"
-    #: The host's name has no address.
+    #: The host's name could not be resolved.
     UNRESOLVED = "unresolved"
 
 

@@ -32,7 +32,7 @@ SUBMIT_OPTIONS = (
 
 
 class KubernetesAccess(PlatformAccess):
-    """Reaches the jobs of a Kubernetes cluster from any process that may use its API."""
+    """Gives commands access to the jobs of a Kubernetes cluster."""
 
     name = object_names.PLATFORM
     title = "Kubernetes"

@@ -32,7 +32,8 @@ class KubernetesPlatform(KubernetesAccess, Platform):
 
     explains_signals = True
     key_from = "the job's Secret"
-    #: Kubernetes takes 5 minutes or more to replace the owner's pod on a lost node.
+    #: How long an agent waits for a lost owner, in seconds. Kubernetes takes at least 5 minutes to replace the owner's
+    #: pod on a lost node.
     owner_wait_s = 600.0
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:

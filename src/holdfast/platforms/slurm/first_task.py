@@ -30,7 +30,7 @@ class FirstTaskAddress(Noun, frozen=True, kw_only=True):
 
 
 def notice_path(home: Path, job: str, step: int, env: Mapping[str, str]) -> Path:
-    """Return the path of this step's address file."""
+    """Return the path of the file to which the first task of this step writes its address."""
     launcher = env.get("SLURM_LAUNCH_NODE_IPADDR", ""), env.get("SLURM_STEP_LAUNCHER_PORT", "")
     of_srun = "-".join(part for part in launcher if part.replace(".", "").replace(":", "").isalnum())
     return home / "slurm" / f"{job}.{step}{'-' if of_srun else ''}{of_srun}.json"

@@ -301,7 +301,7 @@ def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Al
 
 
 def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
-    """Return the plan. In it every node of the allocation either takes part or is a spare."""
+    """Plan the nodes: every node of the allocation either takes part or is a spare."""
     plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
     return plan if settings.source("replace-wait") is not SettingSource.DEFAULT else replace(plan, replace_s=REPLACE_S)
 

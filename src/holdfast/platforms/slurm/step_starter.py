@@ -25,8 +25,7 @@ from holdfast.wire.starter_reports import FirstToken, StarterPipe, StarterReport
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: How long to retry while slurmctld does not answer, in seconds. A backup controller takes minutes to take over.
 AWAY_S = 600.0
-#: If agents lived this many seconds, they count as good, and the count of retries restarts. For failed steps `AWAY_S`
-#: counts.
+#: Agents that live this many seconds reset the count of retries. For failed steps the limit is `AWAY_S`.
 WELL_S = 60.0
 #: How long the agents may take to send their workers' last output after the job's end, in seconds.
 LAST_S = 5.0
@@ -47,8 +46,7 @@ class SrunStarter:
         Return 0 when the job or the last step has ended.
         """
         if not self._once.first():
-            # This is a second starter process. The agents of the first one still run, and new agents wait until these
-            # exit.
+            # The first starter process has died. Its agents still run, and new agents wait until these exit.
             words = "what the workers print is not shown any more: the process that started the agents was killed"
             self._news.say(StarterReport(words=words, hint="holdfast logs JOB --rank 0 -f"))
         return _Keeper(self._steps, self._steps.order(address, port), self._news).keep(guard_fd)

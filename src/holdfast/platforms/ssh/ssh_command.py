@@ -83,7 +83,7 @@ def _lines(script: str) -> list[str]:
 
 
 def environment_for(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to send to the other hosts, without those of this machine and this login session."""
+    """Return the environment variables to send to other hosts, without those of this machine or login session."""
     return {name: value for name, value in env.items() if name not in _OF_LOGIN and not name.startswith(_MACHINES)}
 
 

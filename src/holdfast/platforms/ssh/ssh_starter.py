@@ -28,7 +28,7 @@ LOOK_S = 60.0
 AT_ONCE = 64
 #: Pauses before the successive retries of a host, in seconds. After the last retry the host gets no agent.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: If a connection lasted this many seconds, it counts as good, and the count of retries restarts.
+#: A connection that lasts this many seconds resets the count of retries.
 WELL_S = 60.0
 #: How long the hosts may take to send their workers' last output after the job's end, in seconds.
 LAST_S = 5.0
@@ -106,7 +106,7 @@ class _Looks:
         self._found: dict[str, HostLook] = {}
 
     def all(self, guard_fd: int | None) -> list[HostLook]:
-        """Return one result per host, in the order of the list."""
+        """Check all hosts. Return one result per host, in the order of the list."""
         if guard_fd is not None:
             self._reactor.watch(guard_fd, _interrupted)
         order = [listed.host for listed in self._waiting]
@@ -226,7 +226,7 @@ class SshStarter:
         Return 0 when the job or the last host's agent has ended.
         """
         if not self._once.first():
-            # This is a second starter process. The agents of the first one still run, so this one must not start more.
+            # The first starter process has died. Its agents still run, so this one must not start more.
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0

@@ -49,7 +49,8 @@ def configuration() -> SingleConfig:
 def client(config: SingleConfig) -> Any:
     """Return an HTTP client with the server's certificate and the user's credentials. Raises `NoClient`.
 
-    When the server rejects a service account's token, the client reads it again: the kubelet renews it each hour.
+    If the server rejects a service account's token, the client reads the token's file again, because the kubelet renews
+    the file every hour.
     """
     import httpx2
     from lightkube.config.client_adapter import AsyncClient, ConnectionParams

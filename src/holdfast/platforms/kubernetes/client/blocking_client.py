@@ -17,7 +17,7 @@ from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiT
 from holdfast.platforms.kubernetes.objects.discovery import ServerCapabilities, resources_of, version_of, versions_of
 from holdfast.untrusted import Malformed, json_value
 
-#: Time limit of a request, in seconds. Kubernetes gives a webhook ten seconds.
+#: Time limit of a request, in seconds. It exceeds the ten seconds that Kubernetes gives a webhook.
 LIMIT_S = 20.0
 CONNECT_S = 5.0
 MOST_LINE_BYTES = 4 << 20
@@ -44,7 +44,7 @@ class BlockingClient:
     @classmethod
     @contextmanager
     def here(cls) -> Iterator[BlockingClient]:
-        """Connect to the server of KUBECONFIG, of a pod's service account, or of `~/.kube/config`.
+        """Connect to the API server that KUBECONFIG, a pod's service account or `~/.kube/config` names.
 
         Raises `NoClient`.
         """

@@ -60,7 +60,7 @@ class ObjectWatch:
 
     async def run(self) -> None:
         """Follow the objects until the task is cancelled."""
-        import httpx2  # an optional package
+        import httpx2  # this package is optional
 
         while True:
             try:
@@ -154,7 +154,7 @@ class ObjectWatch:
 
 
 async def pause(seconds: float) -> None:
-    """Let other tasks run for this many seconds."""
+    """Sleep for this many seconds, while other tasks run."""
     try:
         await asyncio.wait_for(asyncio.Event().wait(), seconds)
     except TimeoutError:

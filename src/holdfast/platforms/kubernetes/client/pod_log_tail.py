@@ -60,10 +60,12 @@ class Tail:
         wanted: Callable[[Pod], bool],
         start: LogStart,
     ) -> None:
-        """Prepare to follow the logs of job `name`; `run` follows them.
+        """Prepare to follow the logs of job `name`. `run` follows them.
 
-        `take(pod, at, line)`: called for each line; `at` is in nanoseconds since the epoch, or None if unknown. `say`:
-        called with a sentence about trouble. `wanted(pod)`: whether to follow the pod. `start`: where each log begins.
+        `take(pod, at, line)`: called for each line; `at` is in nanoseconds since the epoch, or None if unknown.
+        `say`: called with a sentence about trouble.
+        `wanted(pod)`: returns whether to follow the pod.
+        `start`: where reading begins in each log.
         """
         self._namespace = namespace
         self._name = name
@@ -71,7 +73,7 @@ class Tail:
         self._say = say
         self._wanted = wanted
         self._start = start
-        #: Reading tasks by the pod's uid.
+        #: Maps a pod's uid to the task that reads its log.
         self._read: dict[str, asyncio.Task[None]] = {}
         #: Uids of pods whose containers have not started yet, as far as their kubelets have reported.
         self._awaited: set[str] = set()
@@ -157,7 +159,7 @@ class Tail:
         self._read[found.uid] = asyncio.create_task(self._follow(found, container))
 
     async def _follow(self, found: Pod, container: str) -> None:
-        import httpx2  # an optional package
+        import httpx2  # this package is optional
 
         path = f"/api/v1/namespaces/{self._namespace}/pods/{found.name}/log"
         last: int | None = None

@@ -197,7 +197,10 @@ def _environment(plan: PodPlan, shape: PodShape, index: int) -> list[dict[str, A
 
 
 def _resources(asked: Mapping[str, str]) -> dict[str, Any]:
-    """Return requests equal to limits, so that workers use what their node has reserved for them."""
+    """Return the resources of a container.
+
+    Requests equal limits, so that workers use what the node reserves for them.
+    """
     return {"resources": {"requests": dict(asked), "limits": dict(asked)}} if asked else {}
 
 

@@ -17,7 +17,7 @@ from holdfast.safe_text import one_line
 
 #: Length limit of one text, in characters.
 WORDS = 1000
-#: Length limit of a termination message, which may be JSON. The kubelet keeps no more.
+#: Length limit of a termination message, which may be JSON. The kubelet cuts longer messages.
 MOST_MESSAGE = 4096
 
 
@@ -53,7 +53,7 @@ class ContainerEnd(Noun, frozen=True, kw_only=True):
     signal: int = 0
     #: Reason: `OOMKilled`, `Error`, `Completed`, `ContainerCannotRun`.
     reason: str = ""
-    #: The contents of the container's termination log, unchanged.
+    #: The contents of the container's termination message, unchanged.
     message: str = ""
 
 
@@ -71,12 +71,12 @@ class Container(Noun, frozen=True, kw_only=True):
     message: str = ""
     running: bool = False
     end: ContainerEnd | None = None
-    #: How the container's previous run ended.
+    #: How the container's previous run ended; None if it is the first run.
     last: ContainerEnd | None = None
 
 
 class Pod(Noun, frozen=True, kw_only=True):
-    """One pod."""
+    """One pod of the cluster."""
 
     name: str
     uid: str = ""

@@ -29,7 +29,7 @@ SCHEDULE_S = 600
 
 
 class ServerCapabilities(Noun, frozen=True, kw_only=True):
-    """The features of a server."""
+    """The features of one API server."""
 
     #: Major and minor version of the server. Zeros mean unknown; such a server is treated as a recent one.
     version: tuple[int, int] = (0, 0)
@@ -70,7 +70,7 @@ def version_of(document: Any) -> tuple[int, int]:
 
 
 def versions_of(document: Any) -> tuple[str, ...]:
-    """Return the versions of the gang schedulers' groups, from the list at `/apis`."""
+    """Return the API versions of all gang schedulers that the server has, from the list at `/apis`."""
     groups = document.get("groups") if isinstance(document, Mapping) else None
     return tuple(
         str(version.get("groupVersion"))

@@ -72,7 +72,7 @@ def manifests(owner: OwnerPodSpec) -> list[dict[str, Any]]:
 
 
 def owned(manifest: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object with an owner reference, so that Kubernetes deletes it with the Job."""
+    """Return the object with an owner reference to the Job, so that Kubernetes deletes both together."""
     return merged(manifest, {"metadata": {"ownerReferences": [dict(reference)]}})
 
 

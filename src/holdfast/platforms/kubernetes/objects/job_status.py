@@ -1,4 +1,4 @@
-"""A job's status from its objects in a cluster, for `jobs`, `show`, `logs` and `stop`."""
+"""Determine a job's status from its objects in a cluster, for `jobs`, `show`, `logs` and `stop`."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _end(status: Mapping[str, Any]) -> tuple[float | None, ClusterJobState | Non
 
 
 def verdict(owner: Pod | None) -> tuple[int | None, str, str]:
-    """Return code, phrase and reason from the termination message of the owner's container."""
+    """Return code, failure class and reason from the termination message of the owner's container."""
     container = owner.container("owner") if owner is not None else None
     end = (container.end or container.last) if container is not None else None
     if end is None:
@@ -232,7 +232,7 @@ def pod_in_words(found: Pod) -> str:
 
 
 def newest(pods: Sequence[Pod]) -> list[Pod]:
-    """Return the last pod of each node."""
+    """Return the newest pod of each node."""
     return list({each.labels.get(object_names.NODE, each.name): each for each in pods}.values())
 
 

@@ -18,7 +18,7 @@ NODE = "holdfast/node"
 GENERATION = "holdfast/generation"
 OWNER, AGENT = "owner", "agent"
 
-#: The variable with the job's name; it is set in all processes of a job on Kubernetes.
+#: The environment variable with the job's name. All processes of a job on Kubernetes have it.
 JOB_NAME = "HOLDFAST_KUBERNETES_JOB"
 POD = "HOLDFAST_POD"
 POD_UID = "HOLDFAST_POD_UID"
@@ -29,7 +29,7 @@ OWNER_ADDRESS = "HOLDFAST_OWNER"
 KEY_FILE = "HOLDFAST_JOB_KEY"
 #: The variable with an agent's index among the job's nodes, from 0. The index determines the ranks.
 NODE_INDEX = "HOLDFAST_NODE_INDEX"
-#: The variable with the number of workers of an agent.
+#: The environment variable with the number of workers on an agent's node.
 SLOTS = "HOLDFAST_SLOTS"
 
 CONFIG_DIR = "/etc/holdfast"

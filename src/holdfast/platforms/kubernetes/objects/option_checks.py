@@ -15,7 +15,7 @@ _LONGEST = 4000
 
 
 class BadOption(Exception):
-    """A value is invalid. The message is one sentence."""
+    """The value of an option is invalid. The message is one sentence."""
 
 
 def _refuse(expected: str, value: Any) -> BadOption:

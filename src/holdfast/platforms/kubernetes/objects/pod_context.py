@@ -1,4 +1,4 @@
-"""Read what a job's pod provides: variables and mounted files."""
+"""Read the environment variables and mounted files in a job's pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Determine why a pod has ended or does not start. The result is Kubernetes' own message and a holdfast phrase.
+"""Determine why a pod has ended or does not start, as a failure class with Kubernetes' own message.
 
 The condition DisruptionTarget (since Kubernetes 1.26) is the first source. Older versions only have events.
 """
@@ -56,7 +56,7 @@ def describe(pod: Pod) -> str:
 
 # ---------------------------------------------------------------------------------------------- pods that have gone
 
-#: Maps reasons of the condition DisruptionTarget to phrases and words.
+#: Maps reasons of the condition DisruptionTarget to the failure class and a clause.
 _DISRUPTIONS = {
     "PreemptionByScheduler": (Phrase.PREEMPTED, "the scheduler preempted it"),
     "PreemptionByKubeScheduler": (Phrase.PREEMPTED, "the scheduler preempted it"),
@@ -65,7 +65,7 @@ _DISRUPTIONS = {
     "DeletionByPodGC": (Phrase.NODE_FAILED, "its node is gone"),
     "TerminationByKubelet": (Phrase.EVICTED, "its node ended it"),
 }
-#: Maps reasons in a pod's status to phrases and words.
+#: Maps reasons in a pod's status to the failure class and a clause.
 _REASONS = {
     "Evicted": (Phrase.EVICTED, "its node evicted it"),
     "Preempting": (Phrase.PREEMPTED, "its node ended it for a critical pod"),
@@ -80,7 +80,7 @@ _REASONS = {
     "OutOfmemory": (Phrase.SCHEDULER_ERROR, "its node has no room for it"),
     "OutOfpods": (Phrase.SCHEDULER_ERROR, "its node has no room for it"),
 }
-#: Maps reasons of events to phrases and words, the most informative first.
+#: Maps reasons of events to the failure class and a clause, the most informative reason first.
 _EVENTS = {
     "Preempted": (Phrase.PREEMPTED, "the scheduler preempted it"),
     "Evicted": (Phrase.EVICTED, "its node evicted it"),
@@ -148,7 +148,7 @@ def _node_silent(pod: Pod) -> bool:
 
 
 def _ended(pod: Pod) -> PodEndReason:
-    """Return the reason for a pod whose containers ended by themselves."""
+    """Return the reason for the end of a pod whose containers have exited."""
     for container in pod.containers:
         if (end := container.end) is None:
             continue
@@ -171,7 +171,7 @@ def _ended(pod: Pod) -> PodEndReason:
 
 
 def failed_prepare(pod: Pod) -> PodEndReason | None:
-    """Return why an init container failed. Its termination message has phrase and words as JSON."""
+    """Return why an init container failed. Its termination message has failure class and clause as JSON."""
     for container in pod.prepares:
         end = container.end
         if end is None or end.code == 0:
@@ -188,7 +188,7 @@ def failed_prepare(pod: Pod) -> PodEndReason | None:
 
 
 def _prepared(message: str) -> tuple[str, str]:
-    """Parse phrase and words from an init container's termination message. Both are empty if the message has none."""
+    """Parse failure class and clause from an init container's termination message. Both are empty if it has none."""
     try:
         found = json_value(message.strip() or "null")
     except Malformed:
@@ -215,7 +215,7 @@ _HOPELESS_IMAGE = (
     "authentication required",
     "invalid reference",
 )
-#: Reasons for which a container waits, with their phrases.
+#: Maps reasons for which a container waits to the failure class, a clause, and whether the pod may still start.
 _WAITING = {
     "InvalidImageName": (Phrase.IMAGE_PULL_FAILED, "the name of its image is none", StartOutlook.NONE),
     "ErrImageNeverPull": (
@@ -281,7 +281,7 @@ def _container_waits(
 
 
 def _said(words: str, reason: str, message: str) -> str:
-    """Return the words, followed by Kubernetes' own message, which is cut to a limit."""
+    """Return the clause `words`, followed by Kubernetes' own message, which is cut to a limit."""
     own = ": ".join(part for part in (reason, message[:_QUOTED]) if part)
     return f"{words} ({own})" if own else words
 

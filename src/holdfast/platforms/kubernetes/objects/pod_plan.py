@@ -16,7 +16,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_template import merged
 
-#: Memory for a pod's agent, in addition to its workers' memory.
+#: Memory for a pod's agent in bytes, in addition to its workers' memory.
 FOR_HOLDFAST_BYTES = 256 << 20
 
 
@@ -41,7 +41,7 @@ class GangPlacement(Noun, frozen=True, kw_only=True):
     kind: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    #: Fields that are added to each pod's spec.
+    #: Fields that the gang scheduler needs in each pod's spec.
     spec: dict[str, Any] = {}
 
 
@@ -148,7 +148,7 @@ def _one_for_all(spec: JobSpec, asked: PodSizes, nodes: int) -> tuple[PodShape, 
 
 
 def _by_role(spec: JobSpec, asked: PodSizes) -> tuple[PodShape, ...]:
-    """Give each role its own pods."""
+    """Plan separate pods for each role."""
     found = []
     for role in spec.roles:
         each = min(asked.roles.get(role.name) or asked.per_pod or _by_gpus(role, asked), role.count)

@@ -88,7 +88,7 @@ def template_refusal(template: Any, exchange: str = object_names.EXCHANGE) -> st
 
 
 def _problems(template: Any, exchange: str) -> list[tuple[str, str]]:
-    """Return each mistake in a template, as (path of the field, explanation)."""
+    """Return all mistakes in a template, as (path of the field, explanation)."""
     if not isinstance(template, Mapping):
         return [("", "expected a mapping with `metadata` and `spec`, as the template of a pod has them")]
     if strange := [key for key in template if key not in ("metadata", "spec")]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 #: Pauses before the successive replacements of a node's failed pods, in seconds. After the last pause the node gets no
 #: more pods.
 PAUSES_S = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
-#: After this many seconds a pod whose agent was admitted counts as good, and the node's count of failures restarts.
+#: A pod whose agent was admitted and that lives this many seconds resets the node's count of failures.
 WELL_S = 60.0
 #: How long a failing start step that the kubelet retries (a pull, a missing ConfigMap) is tolerated, in seconds.
 SOME_S = 150.0
@@ -60,7 +60,7 @@ MOST_EVENTS = 16
 
 
 class JobPods:
-    """The pods of one owner's job."""
+    """Creates, watches and replaces the pods of one job."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class JobPods:
         self._asking.ask(Method.GET, path, self._job_is, patience_s=PATIENCE_S)
 
     def _job_is(self, answer: Answered, now: float) -> News:
-        """Store the Job's uid, then follow its pods and their events."""
+        """Store the Job's uid, then start to follow the job's pods and events."""
         body = answer.body if isinstance(answer.body, dict) else {}
         uid = str((body.get("metadata") or {}).get("uid") or "")
         if uid:
@@ -235,7 +235,7 @@ class JobPods:
         return news
 
     def _look(self, found: api_records.Pod, now: float) -> News:
-        """React to a pod's current state."""
+        """Handle the current state of a pod."""
         seat = self._seat(found)
         if seat is None or self.over:
             return None
@@ -267,7 +267,7 @@ class JobPods:
     def _ends(
         self, seat: NodePlace, found: api_records.Pod, why: PodEndReason, now: float, *, removed: bool = False
     ) -> News:
-        """Report the end of a pod, and replace it."""
+        """Report that a pod has ended or is ending, and replace it."""
         over = found.over or removed
         before = self._told_of.get(found.name)
         if before is None or (over and not before):

@@ -59,12 +59,12 @@ EVERY_BOOT = 1 << 52
 def watch(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
 ) -> KubernetesWatch:
-    """Return the watch of the owner in this pod."""
+    """Return the watch for the owner in this pod."""
     return KubernetesWatch(spec, ApiHelper(reactor, environment), say, environment)
 
 
 class KubernetesWatch(JobWatch):
-    """Watches one Kubernetes job."""
+    """Watches the pods of one job for its owner."""
 
     def __init__(
         self, spec: JobSpec, asking: ApiHelper, say: Callable[[str], None], environment: Mapping[str, str]

@@ -34,8 +34,10 @@ class PodsImpossible:
     """Report that a pod cannot be created. `index`: index of its node; negative if no pod of the job can be created."""
 
     def __init__(self, phrase: str, words: str, command: str, index: int = -1) -> None:
-        """`phrase`: the phrase for the failure. `words`: a sentence. `command`: a shell command for the user. `index`:
-        see the class.
+        """`phrase`: the failure class.
+        `words`: a sentence for the user.
+        `command`: a shell command for the user to try.
+        `index`: index of the pod's node, or negative.
         """
         self.phrase, self.words, self.command, self.index = phrase, words, command, index
 
@@ -76,7 +78,7 @@ class NodePlace:
         #: Whether a request to create a pod is pending.
         self.asked = False
         self.began_at = 0.0
-        #: When the last pod, or its creation, began to wait, in seconds on the owner's clock.
+        #: When the node began to wait for its current pod, in seconds on the owner's clock; None: it does not wait.
         self.waiting_since: float | None = None
         #: The last message about the wait; `said_at` is its time.
         self.said = ""

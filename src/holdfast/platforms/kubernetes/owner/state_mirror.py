@@ -65,7 +65,7 @@ class StateMirror:
         self._wanted = False
         #: Whether writing has ended for good: the API server refuses it, or another owner has taken over the job.
         self._lost = False
-        #: Whether the user has been told that writing fails, and that the history is cut.
+        #: Whether messages were printed that writing fails, and that the history is cut.
         self._told = self._told_cut = False
         self._again: DueCall | None = None
         self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []
@@ -104,7 +104,7 @@ class StateMirror:
 
     @property
     def writing(self) -> bool:
-        """Whether some events are not written yet."""
+        """Whether some events are not in the ConfigMap yet."""
         return not self._lost and (self._wanted or self._busy)
 
     # ------------------------------------------------------------------------------------------ reading and writing
@@ -125,7 +125,7 @@ class StateMirror:
         return None
 
     def _write(self) -> None:
-        """Write the state, unless a write is pending or there is nothing new."""
+        """Write the state to the ConfigMap, unless a write is pending or nothing has changed."""
         if self._busy or self._lost or not self._wanted or not self._version or self._again is not None:
             return
         self._busy, self._wanted = True, False

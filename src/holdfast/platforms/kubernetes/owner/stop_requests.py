@@ -112,7 +112,7 @@ class StopRequests:
 
 
 def _chosen(wish: StopAnnotation) -> tuple[str, int | None]:
-    """Return phrase and code of a stop request. Raises ValueError with a sentence if they are invalid."""
+    """Return failure class and code of a stop request. Raises ValueError with a sentence if they are invalid."""
     if not one_line(wish.reason).strip():
         raise ValueError("a reason is needed")
     if not wish.phrase and wish.code is None:

@@ -25,7 +25,7 @@ class CreateRefusal(Noun, frozen=True, kw_only=True):
 
 
 def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefusal:
-    """Explain the refusal of an object. `kind`: the object's kind, such as "Role"."""
+    """Explain why the server refuses to create an object. `kind`: the object's kind, such as "Role"."""
     words = answer.said
     plural = f"{kind.lower()}s"
     if answer.trouble is ApiTrouble.MISSING:
@@ -110,7 +110,7 @@ def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
 
 
 def _of_fields(words: str, kind: str, namespace: str, answer: Answered) -> CreateRefusal:
-    """Explain a refusal of the object's contents."""
+    """Explain why the server rejects the contents of an object."""
     if answer.trouble is ApiTrouble.INVALID:
         key = "template" if kind == "Pod" else ""
         for part, name in (

@@ -234,7 +234,7 @@ def as_yaml(owner: OwnerPodSpec) -> str:
 
 
 class ClusterSubmission(Noun, frozen=True, kw_only=True):
-    """A submitted job."""
+    """A job that was submitted to a cluster."""
 
     plan: PodPlan
     uid: str

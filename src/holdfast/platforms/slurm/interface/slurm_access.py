@@ -45,7 +45,7 @@ SUBMIT_OPTIONS = (
 
 
 class SlurmAccess(PlatformAccess):
-    """Reaches the jobs and nodes of a Slurm cluster from any process."""
+    """Gives commands access to the jobs and nodes of a Slurm cluster."""
 
     name = job_identity.NAME
     title = "Slurm"

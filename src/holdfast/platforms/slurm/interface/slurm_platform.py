@@ -37,7 +37,7 @@ class SlurmPlatform(SlurmAccess, Platform):
 
     def described(self, spec: JobSpec, environment: Mapping[str, str], *, at_time_limit: bool) -> JobSpec:
         found = self.job(environment)
-        # Whether Slurm allows a requeue is asked only at the requeue, because it can change while the job runs.
+        # Slurm is queried only at a requeue whether it allows one, because the answer may change while the job runs.
         return replace(spec, platform=found, requeue=Requeuing(possible=found is not None, at_time_limit=at_time_limit))
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | None:

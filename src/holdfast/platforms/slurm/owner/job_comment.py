@@ -103,7 +103,7 @@ _OURS = Lazy(r"(?:^|.*; |.*\n)(?P<line>holdfast: [A-Z][A-Za-z]+\b.* \(\d{1,3}\))
 
 
 def line(report: ExitReport) -> str:
-    """Return the phrase, reason and final code as a line of limited length without control characters."""
+    """Return failure class, reason and final code as a line of limited length without control characters."""
     who = ""
     if report.first is not None and f"rank {report.first.rank}" not in report.reason:
         who = f"rank {report.first.rank}{f' on {report.first.node}' if report.first.node else ''}: "

@@ -7,8 +7,8 @@
     scontrol update jobid=J excnodelist=…      Exclude the nodes, in addition to those excluded before.
 
 Only a queued job can exclude nodes. Slurm begins to kill this run at the fourth command. The fifth is sent within
-milliseconds of the fourth's answer. Without accounting the third command is left out, because Slurm would then block
-all further changes of a job that has lost nodes: it waits for a number from the database.
+milliseconds of the fourth's answer. Without accounting the third command is left out. Slurm would then wait for a
+number from the database, and meanwhile block all further changes of a job that has lost nodes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RequeueRequests:
 
 
 class _Requeue:
-    """One requeue, from its first command to its last."""
+    """The commands for one requeue."""
 
     def __init__(self, requeues: RequeueRequests, without: tuple[str, ...], done: Done) -> None:
         self._requeues = requeues
@@ -122,7 +122,7 @@ class _Requeue:
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
         if record.restarts > self._requeues.ids.restarts:
-            # An operator, Slurm or an agent has already requeued the job. It may even run again.
+            # The job has already been requeued, by an operator, Slurm or an agent. It may even run again.
             return self._exclude(now) if record.state in WAITING else self._done("", now)
         if why := requeue_refusal(record, self._without):
             return self._done(why, now)
@@ -136,7 +136,8 @@ class _Requeue:
         assert self._record is not None, "it was shown before"
         record, found = self._record, partition(answer.out) if answer.ok else None
         if found is not None and (why := too_few(record, found, self._requeues.ids.nodes, self._without)):
-            # Then exclude none: a node that is down gets no job anyway, and the others may be healthy again by then.
+            # Exclude no nodes in this case. A node that is down gets no job anyway, and the others may be healthy again
+            # by then.
             self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {why}")
             self._without = ()
             return self._requeue(now)

@@ -32,7 +32,7 @@ from holdfast.settings.yaml_sections import defaults, section
 from holdfast.untrusted import Malformed, yaml_value
 from holdfast.version import __version__
 
-#: Time limit of sbatch, in seconds. It retries by itself while slurmctld is busy.
+#: Time limit of sbatch, in seconds. sbatch itself retries while slurmctld is busy.
 SBATCH_S = 60.0
 #: Time limit of optional queries after the submission, in seconds.
 LOOK_S = 2.0

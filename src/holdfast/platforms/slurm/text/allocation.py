@@ -60,7 +60,7 @@ class Allocation(Noun, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The job's number as squeue shows it."""
+        """The job's id as squeue shows it."""
         return self.array or self.job
 
     @property

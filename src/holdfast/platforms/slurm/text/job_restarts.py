@@ -95,7 +95,7 @@ class SacctRun(Noun, frozen=True, kw_only=True):
 
 
 class RunEnd(Noun, frozen=True, kw_only=True):
-    """How a run ended. `reason`: a clause. `phrase`: the phrase for the cause that ended the attempt."""
+    """How a run ended. `reason`: a clause. `phrase`: the failure class of the attempt that was cut short."""
 
     reason: str
     phrase: Phrase = Phrase.PREEMPTED

@@ -25,7 +25,7 @@ class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
     name: str
     wanted: SlurmOptions
     spares: int
-    #: The state directory.
+    #: Path of holdfast's state directory.
     home: str
     #: Path of the job file's copy, from which the job runs.
     job_file: str

@@ -62,7 +62,7 @@ class JobRecord(Noun, frozen=True, kw_only=True):
     nodes: str = ""
     batch_host: str = ""
     excluded: str = ""
-    #: Nodes that the job requests by name (--nodelist).
+    #: Names of nodes that the job must get (--nodelist).
     required: str = ""
     started_at: float | None = None
     #: End of the time limit. After a preemption it is the end of the grace period. After the job's end it is the end

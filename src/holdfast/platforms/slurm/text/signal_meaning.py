@@ -75,11 +75,11 @@ class WarningSignal(Noun, frozen=True, kw_only=True):
 class SignalFacts(Noun, frozen=True, kw_only=True):
     """The facts from which a signal is explained. Times are in seconds since the epoch."""
 
-    #: The job's number as squeue shows it: `42`, `42_3`.
+    #: The job's id as squeue shows it: `42`, `42_3`.
     job: str
     #: The signal's number.
     number: int
-    #: When the signal came.
+    #: Time of the signal.
     at: float
     #: The job's record after the signal; None: Slurm did not answer.
     now: JobRecord | None
@@ -103,7 +103,7 @@ class SignalFacts(Noun, frozen=True, kw_only=True):
 
 
 class SignalMeaning(Noun, frozen=True, kw_only=True):
-    """The reason for a signal, and its consequences."""
+    """The reason for a signal, and what Slurm will do next."""
 
     meaning: Meaning
     phrase: Phrase

@@ -198,7 +198,7 @@ def _key(name: str, given: SlurmValue) -> str:
 
 
 def _text(own: SlurmKey, given: SlurmValue) -> str:
-    """Return the validated text of a key's value. Raises `BadUsage`."""
+    """Validate the value of a key and return it as text. Raises `BadUsage`."""
     value = given.value
     if isinstance(value, tuple):
         value = ",".join(value)
