@@ -1,1 +1,1 @@
-"""Data tables with the meanings of exit codes, log lines and fault codes. Each is loaded and checked once."""
+"""Tables with the meanings of exit codes, log lines and fault codes. Each table is loaded and checked once."""

@@ -67,7 +67,7 @@ def _tar(archive: Path, shown: str) -> Iterator[tarfile.TarFile]:
         stream: Any = file
         if head == _ZSTD:
             try:
-                import zstandard  # this package comes with the extra `data`
+                import zstandard  # imported late: the extra `data` installs it
             except ImportError:
                 raise FetchError(
                     Phrase.DATA_CORRUPT,

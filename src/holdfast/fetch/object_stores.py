@@ -124,7 +124,7 @@ def _bundle() -> str:
 
 def _s3(uri: Uri, stall_s: float) -> tuple[Any, str]:
     try:
-        from s3fs import S3FileSystem  # this package comes with the extra `data`
+        from s3fs import S3FileSystem  # imported late: the extra `data` installs it
     except ImportError as error:
         raise _missing("s3://", error) from error
     options: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def _s3(uri: Uri, stall_s: float) -> tuple[Any, str]:
 
 def _hdfs(uri: Uri, stall_s: float) -> tuple[Any, str]:
     try:
-        from fsspec.implementations.webhdfs import WebHDFS  # this package comes with the extra `data`
+        from fsspec.implementations.webhdfs import WebHDFS  # imported late: the extra `data` installs it
     except ImportError as error:
         raise _missing("hdfs://", error) from error
 

@@ -60,7 +60,7 @@ class Uri(Noun, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Path in a local URI."""
+        """The path, if the URI is one of a local file or directory."""
         return unquote(urlsplit(self.url).path) if self.url.startswith("file:") else self.url
 
     @property

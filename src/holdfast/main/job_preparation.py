@@ -28,7 +28,8 @@ def job_directory_for(launch: LaunchSpec, now: float) -> JobPlace:
     if spec.platform is not None and (platform := platform_here(os.environ)) is not None:
         run = platform.restarts(os.environ)
         if run:
-            from holdfast.platforms.job_takeover import place_of_before  # few jobs are restarted by their platform
+            # Imported late: few jobs are restarted by their platform.
+            from holdfast.platforms.job_takeover import place_of_before
 
             before, why = place_of_before(launch, run)
             if before is not None:

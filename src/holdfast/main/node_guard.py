@@ -134,7 +134,7 @@ class _Node:
         return kill_words(kills[0]) if kills else ""
 
     def _owner(self, birth: ChildContext) -> int:
-        from holdfast.owner.nodes.owner_process import run_owner  # only one node has an owner
+        from holdfast.owner.nodes.owner_process import run_owner  # imported late: only one node has an owner
 
         assert self._listener is not None and self._place is not None, "this is the owner's node"
         return run_owner(

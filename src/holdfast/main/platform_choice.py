@@ -69,7 +69,7 @@ def over_machines(
     staying = alone(options, nodes, spares)
     if nodes[1] + spares == 1 or staying:
         return job_of(False), None, staying
-    from holdfast.launch import multi_node  # few jobs have several nodes
+    from holdfast.launch import multi_node  # imported late: few jobs have several nodes
 
     multi_node.readable_again(options)
     many = multi_node.over_nodes(options, settings, job_of(True), home, nodes)

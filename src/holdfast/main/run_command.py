@@ -107,7 +107,7 @@ def _with_accelerate(options: RunOptions, settings: Settings) -> tuple[RunOption
             f"--accelerate-config {file} with --{'job' if options.job else 'command-from'}: expected a script",
             hint=f"holdfast run --accelerate-config {file} train.py",
         )
-    from holdfast.launch.accelerate_config import accelerate_config  # few runs have such a config file
+    from holdfast.launch.accelerate_config import accelerate_config  # imported late: few runs have such a config file
 
     config = accelerate_config(Path(file), settings.origin("accelerate-config"))
     os.environ.update(config.environment)
@@ -148,7 +148,7 @@ def _launch(
     gloo_note = _gloo_interface(environment, many) if many is not None else ()
     words_before_image: tuple[str, ...] = ()
     if options.job and (runtime := settings.text("image-runtime") or "none") != "none":
-        from holdfast.launch.image_runtime import image_words  # few jobs have an image
+        from holdfast.launch.image_runtime import image_words  # imported late: few jobs have an image
 
         origin = settings.origin("image-runtime")
         words_before_image = image_words(runtime, origin, spec, environment, Path.cwd(), where)
@@ -311,7 +311,7 @@ def _tried(notices: NoticePlan, environment: Mapping[str, str], *, refuse: bool)
         if notices.summary != os.environ.get("GITHUB_STEP_SUMMARY"):
             raise
         notes.append(f"warning: $GITHUB_STEP_SUMMARY: {error.message}")
-    from holdfast.launch.notice_check import notice_problems  # only a few jobs need this import
+    from holdfast.launch.notice_check import notice_problems  # imported late: few jobs have notices
 
     for problem in notice_problems(notices, environment):
         if problem.certain and refuse:
@@ -325,7 +325,7 @@ def _reset_command(settings: Settings) -> str | None:
     text = settings.text("reset-command")
     if text is None:
         return None
-    import shlex  # importing shlex compiles a pattern
+    import shlex  # imported late: the import compiles a pattern
 
     try:
         empty = not shlex.split(text)
@@ -349,7 +349,7 @@ def _behind_the_script(options: RunOptions) -> tuple[str, ...]:
     words = options.words
     if options.module or options.no_python or not any(word.startswith("--") for word in words[1:]):
         return ()
-    from holdfast.launch.nested_launchers import behind_the_script  # few scripts have options
+    from holdfast.launch.nested_launchers import behind_the_script  # imported late: few scripts have options
 
     return tuple(filter(None, (behind_the_script(words, Path(words[0])),)))
 
@@ -360,7 +360,7 @@ def _nested_launcher(spec: JobSpec) -> tuple[str, ...]:
     commands = [role.command for role in spec.roles if role.count * spec.nodes.most > 1]
     if not any(_may_launch(command) for command in commands):
         return ()
-    from holdfast.launch.nested_launchers import nested_warning  # most commands are just a Python script
+    from holdfast.launch.nested_launchers import nested_warning  # imported late: most commands are just a Python script
 
     return tuple(filter(None, (nested_warning(command, workers, Path.cwd()) for command in commands)))[:1]
 
@@ -375,14 +375,15 @@ def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
     commands = [role.command for role in spec.roles if not role.command[0].rpartition("/")[2].startswith("python")]
     if not commands:
         return ()
-    from holdfast.launch.pipeline_status import pipe_warning  # most commands are just a Python script
+    from holdfast.launch.pipeline_status import pipe_warning  # imported late: most commands are just a Python script
 
     return tuple(filter(None, (pipe_warning(command, Path.cwd()) for command in commands)))[:1]
 
 
 def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[str, ...]:
     """Set the interface for gloo if this machine's own name resolves only to a loopback address, and return a note."""
-    from holdfast.wire.addresses import interface_towards, own_name_is_loopback  # only jobs on several nodes need this
+    # Imported late: only jobs on several nodes need it.
+    from holdfast.wire.addresses import interface_towards, own_name_is_loopback
 
     if environment.get("GLOO_SOCKET_IFNAME") or not (name := interface_towards(many.order.host)):
         return ()

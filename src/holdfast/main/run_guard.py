@@ -95,6 +95,6 @@ def lost(pid: int, number: int, counted: int | None = None) -> int | None:
 
 
 def _lost_jobs() -> LostJobs:
-    from holdfast.main.lost_jobs import LostJobs  # a guard should stay small, and few jobs are lost
+    from holdfast.main.lost_jobs import LostJobs  # imported late: a guard should stay small, and few jobs are lost
 
     return LostJobs()

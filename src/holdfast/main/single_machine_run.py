@@ -114,6 +114,6 @@ class _SingleMachineJob:
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:
-        from holdfast.node.report_writer import ReportWriter  # a start does not need this import
+        from holdfast.node.report_writer import ReportWriter  # imported late: a start does not need it
 
         return ReportWriter(self._launch, self._place, self._reactor.now, self._stdout, self._stderr, self._say)

@@ -21,7 +21,7 @@ MODE = 0o644
 
 def main(words: list[str]) -> int:
     home, path = Path(words[0]), Path(words[1])
-    os.nice(10)  # the job's workers have priority
+    os.nice(10)  # leave the CPUs to the job's workers
     try:
         if kind := not_a_file(path):
             raise OSError(0, f"it is {kind}, and a file was expected")

@@ -27,7 +27,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class Kept(Noun, frozen=True, kw_only=True):
-    """The totals in the file."""
+    """The saved totals, as stored in the file."""
 
     #: Ids of jobs whose totals are saved and which the journal still had at the last save.
     jobs: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ class MessageGroup(Noun, frozen=True, kw_only=True):
 
 
 class GroupBook(Noun, frozen=True, kw_only=True):
-    """The contents of the file."""
+    """All groups of messages, as stored in the file."""
 
     told: tuple[MessageGroup, ...] = ()
 

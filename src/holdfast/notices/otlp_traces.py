@@ -31,7 +31,8 @@ def main() -> int:
     if (protocol := _variable("PROTOCOL")) not in ("", "http/protobuf"):
         return _failed(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken")
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # this package is an extra
+        # Imported late: the package is optional.
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import SpanExportResult
     except ImportError:
         return _failed(_MISSING)

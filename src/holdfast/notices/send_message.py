@@ -17,7 +17,7 @@ from holdfast.untrusted import json_as
 
 
 class OutgoingMessage(Noun, frozen=True, kw_only=True):
-    """The contents of standard input."""
+    """The message to send, as JSON on standard input."""
 
     urls: tuple[str, ...]
     title: str
@@ -32,7 +32,7 @@ def main() -> int:
     """Send the message. Return the exit status: 0 if every address accepted it."""
     message = json_as(sys.stdin.buffer.read(), OutgoingMessage)
     try:
-        import apprise  # this package is an extra
+        import apprise  # imported late: the package is optional
     except ImportError:
         return _failed("apprise is not installed: pip install 'holdfast-run[notify]'")
     logging.disable(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""One way of sending: a bounded queue that runs one process at a time, each with a time limit."""
+"""A bounded queue for one way of sending notices. It runs one process at a time, each with a time limit."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from holdfast.model.noun_base import Noun
 
 
 class QueueEntry(Noun, frozen=True, kw_only=True):
-    """One job in its platform's queue."""
+    """One job, as its platform's queue lists it."""
 
     #: The job's state as the platform writes it, such as `PENDING`.
     state: str

@@ -100,7 +100,7 @@ class JobWatch:
         return None
 
     def broken_off(self, attempt: int) -> None:
-        """Find out whether the platform stopped the whole job, because the attempt has lost nodes or agents.
+        """After the loss of nodes or agents, find out whether the platform has stopped the whole job.
 
         If so, `PlatformSaid` follows. Until the platform answers, `asking` is true.
         """

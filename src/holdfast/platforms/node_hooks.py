@@ -17,7 +17,7 @@ class NodeTreatment(Noun, frozen=True, kw_only=True):
     """The action that follows a node's check, done or only proposed."""
 
     node: str
-    #: The action: `nothing`, `drain` or `resume`.
+    #: Name of the action: `nothing`, `drain` or `resume`.
     doing: str = "nothing"
     #: Whether the platform has carried out the action.
     done: bool = False

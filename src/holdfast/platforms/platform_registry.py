@@ -95,7 +95,9 @@ def _loaded(target: str) -> Any:
 @functools.cache
 def _packaged_target(name: str) -> str | None:
     """Return the import target of a package's platform. Return None if no installed package has this platform."""
-    from importlib.metadata import entry_points  # this reads the metadata of every installed package
+    from importlib.metadata import (
+        entry_points,
+    )  # imported late: the function reads the metadata of every installed package
 
     return next((point.value for point in entry_points(group=GROUP, name=name)), None)
 

@@ -35,7 +35,7 @@ def must_be_a_job_file(path: Path) -> None:
         )
     if path.exists():
         return
-    import difflib  # the import is needed only after a mistake
+    import difflib  # imported late: only a mistake needs it
 
     try:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
@@ -89,7 +89,7 @@ def _name_meant(request: SubmitRequest, text: bytes) -> str:
             hint=f"holdfast submit --platform slurm {request.path}",
         )
     if asked not in PLATFORMS and not _takes_jobs(asked):
-        import difflib  # the import is needed only after a mistake
+        import difflib  # imported late: only a mistake needs it
 
         near = difflib.get_close_matches(asked.lower(), PLATFORMS, n=1)
         meant = f"; did you mean `{near[0]}`?" if near else ""

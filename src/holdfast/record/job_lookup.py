@@ -105,8 +105,8 @@ def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
 def runs_of(home: Path, job: PlatformJob) -> list[OwnerInfo]:
     """Return the owners of the jobs under `home` that have this id on the platform, the newest first.
 
-    They are read from the jobs' directories. By this function a job that the platform has restarted finds its earlier
-    runs.
+    The owners are read from the jobs' directories. A job that the platform has restarted finds its earlier runs in this
+    way.
     """
     try:
         directories = list((home / "jobs").iterdir())

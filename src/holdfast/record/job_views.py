@@ -411,4 +411,4 @@ def _open_quietly(home: Path) -> sqlite3.Connection | None:
     try:
         return open_for_reading(home)
     except Unusable:
-        return None  # the failure has already been reported
+        return None  # the failure of the journal has already been reported

@@ -27,7 +27,7 @@ def last_round(home: Path, job_id: str) -> ChecksTaken | None:
     try:
         db = open_for_reading(home)
     except Unusable:
-        return None  # the failure has already been reported
+        return None  # the failure of the journal has already been reported
     if db is None:
         return None
     try:

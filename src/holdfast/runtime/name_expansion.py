@@ -265,7 +265,7 @@ def _is_word(letter: str) -> bool:
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
-    import difflib  # only an error needs this import
+    import difflib  # imported late: only an error needs it
 
     found = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return found[0] if found else ""

@@ -33,7 +33,7 @@ class Setting(Noun, frozen=True):
     scope: Scope
     default: Value = None
     metavar: str = ""
-    #: Smallest valid number.
+    #: Smallest valid value, if the value is a number.
     least: float = 0.0
     #: Whether the value is secret, so that it is never shown.
     secret: bool = False

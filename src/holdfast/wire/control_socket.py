@@ -98,7 +98,7 @@ class Control:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
                 self._make_room()
-            return False  # the next turn accepts the client
+            return False  # the client is accepted in the next turn
         client = _socket.socket(fileno=accepted)
         credentials = client.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)

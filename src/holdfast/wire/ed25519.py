@@ -50,7 +50,7 @@ class Ed25519:
         return self._sign(message)
 
     def __repr__(self) -> str:
-        return "Ed25519(…)"  # show no secret
+        return "Ed25519(…)"  # leave the secret out
 
 
 class _Library:

@@ -79,9 +79,9 @@ def parse_key(data: bytes) -> bytes | None:
 def copy_command(host: str, path: Path | None) -> str:
     """Return a command that copies the owner's key from `host` to the node on which the user types the command.
 
-    Most containers have no scp. Without it, the command instead names a key file that is the same on all nodes.
+    Without scp, as in most containers, the command sets HOLDFAST_JOB_KEY to a file that is the same on all nodes.
     """
-    import shutil  # the import loads three compression modules
+    import shutil  # imported late: the import loads three compression modules
 
     if shutil.which("scp") is None:
         return "export HOLDFAST_JOB_KEY=/path/of/one/key  (a mounted secret or a shared file, the same on every node)"

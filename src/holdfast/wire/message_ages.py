@@ -23,7 +23,7 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.gang_protocol import Report
 from holdfast.model.noun_base import MONOTONIC
 
-#: Types whose times are not converted.
+#: Types of messages whose times are not converted.
 AS_TOLD: frozenset[type] = frozenset({Report, AttemptRecord, JobReport})
 #: Limit of an age, in seconds: about a hundred years. A greater age, or one that is not a number, counts as 0.
 LONGEST_S = 3.2e9

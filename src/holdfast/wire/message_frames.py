@@ -34,11 +34,11 @@ from holdfast.wire.node_messages import (
     Welcome,
 )
 
-#: Messages from an agent. The gang protocol's `Report` is sent inside a `Told`. The reader unpacks it.
+#: Types of messages from an agent. The gang protocol's `Report` is sent inside a `Told`, and the reader unpacks it.
 FromAgent = Hello | Told | Bye | NodeAnswer | Event | Seen
-#: Messages from an operator's command.
+#: Types of messages from an operator's command.
 FromOperator = Asked
-#: Messages from the owner.
+#: Types of messages from the owner, to agents and operators.
 FromOwner = Welcome | Refused | Finished | Requeued | Answered | Question | Request
 Sent = FromAgent | FromOperator | FromOwner | Word
 

@@ -111,7 +111,7 @@ class Refused(Message, frozen=True, kw_only=True):
     reason: str
     #: A command for the user to try.
     hint: str
-    #: Exit status for the agent's run.
+    #: Exit status with which the agent's run ends.
     code: int
 
 
@@ -208,7 +208,7 @@ class Answered(Message, frozen=True, kw_only=True):
     ended: bool = False
     #: The `tag` of the command that is answered; 0 if the command had no tag.
     tag: int = 0
-    #: The attempt to which `ranks` belong.
+    #: Number of the attempt whose nodes `ranks` gives.
     attempt: int = 0
     ranks: tuple[RankAt, ...] = ()
     ranks_in_all: int = 0

@@ -45,7 +45,7 @@ Strange = Callable[[str, ChannelEnd], None]
 
 
 class Stranger(msgspec.Struct):
-    """Refused connections from one address."""
+    """Counts the refused connections from one address."""
 
     #: Why the last of these connections was refused.
     end: ChannelEnd

@@ -57,7 +57,7 @@ class KubernetesPlatform(KubernetesAccess, Platform):
     def watch(
         self, spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> JobWatch | None:
-        from holdfast.platforms.kubernetes.owner.kubernetes_watch import watch  # agents need no watch
+        from holdfast.platforms.kubernetes.owner.kubernetes_watch import watch  # imported late: agents need no watch
 
         return watch(spec, reactor, say, environment)
 

@@ -67,7 +67,7 @@ class CommandTrouble(enum.StrEnum):
     """Why a Slurm command failed."""
 
     NONE = "none"
-    #: The command is not installed.
+    #: The Slurm command is not installed.
     MISSING = "missing"
     #: slurmctld does not answer.
     AWAY = "away"
@@ -81,7 +81,7 @@ class CommandTrouble(enum.StrEnum):
     UNKNOWN = "unknown"
     #: The job's state no longer allows the command.
     LATE = "late"
-    #: Any other failure.
+    #: Any other failure of a command.
     FAILED = "failed"
 
 
@@ -198,7 +198,7 @@ _SAID = {
 
 
 class _OpenCommand:
-    """One command with its retries."""
+    """One Slurm command, with its retries."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class _OpenCommand:
         self._moment: DueCall | None = None
 
     def begin(self, now: float) -> News:
-        """Start a try."""
+        """Start a try of the command."""
         self._moment = None
         try:
             self._try = _Try(self._asking, self._words, self._ended)

@@ -135,7 +135,7 @@ def _over_step(
     options: RunOptions, settings: Settings, job: JobFile, found: Allocation, nodes: tuple[int, int]
 ) -> MultiNodeJob:
     """Return the job whose owner runs in this process and whose agents are started by one Slurm step."""
-    import shutil  # the import loads three compression modules, which agents do not need
+    import shutil  # imported late: the import loads three compression modules, which agents do not need
 
     readable_again(options)
     if shutil.which("srun") is None:

@@ -230,7 +230,7 @@ class SshStarter:
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0
-        import tempfile  # the import loads three compression modules, which agents do not need
+        import tempfile  # imported late: the import loads three compression modules, which agents do not need
 
         with tempfile.TemporaryDirectory(prefix="holdfast-ssh-", ignore_cleanup_errors=True) as place:
             return _Hosts(self._sent, address, port, Path(place)).keep(guard_fd)

@@ -49,7 +49,7 @@ class BlockingClient:
         Raises `NoClient`.
         """
         config = configuration()
-        import httpx2  # the import takes a quarter of a second
+        import httpx2  # imported late: the import takes a quarter of a second
         from lightkube.config.client_adapter import Client, ConnectionParams
         from lightkube.core.exceptions import ConfigError
 

@@ -60,7 +60,7 @@ class ObjectWatch:
 
     async def run(self) -> None:
         """Follow the objects until the task is cancelled."""
-        import httpx2  # this package is optional
+        import httpx2  # imported late: the package is optional
 
         while True:
             try:
@@ -158,7 +158,7 @@ async def pause(seconds: float) -> None:
     try:
         await asyncio.wait_for(asyncio.Event().wait(), seconds)
     except TimeoutError:
-        pass  # the pause is over
+        pass  # the time has passed
 
 
 def without_managers(item: Any) -> Any:

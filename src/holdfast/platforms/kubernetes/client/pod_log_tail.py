@@ -37,7 +37,7 @@ MOST_TRIES = 5
 
 
 class LogStart(msgspec.Struct, frozen=True, kw_only=True):
-    """The position in each pod's log from which the log is read."""
+    """The position in each pod's log at which reading starts."""
 
     #: Time of the first line to read, in seconds since the epoch, rounded down; None: read from the log's start.
     since: float | None = None
@@ -81,7 +81,7 @@ class Tail:
         self._listed = False
         #: Set while every known pod's container has started.
         self._settled = asyncio.Event()
-        #: Set after the job's end.
+        #: Set when the job has ended.
         self._over = asyncio.Event()
         #: Whether the message about more than `MOST_PODS` pods has been printed.
         self._many = False
@@ -159,7 +159,7 @@ class Tail:
         self._read[found.uid] = asyncio.create_task(self._follow(found, container))
 
     async def _follow(self, found: Pod, container: str) -> None:
-        import httpx2  # this package is optional
+        import httpx2  # imported late: the package is optional
 
         path = f"/api/v1/namespaces/{self._namespace}/pods/{found.name}/log"
         last: int | None = None

@@ -36,7 +36,7 @@ class Condition(Noun, frozen=True, kw_only=True):
 
     #: Type of the condition: `PodScheduled`, `DisruptionTarget`, `Ready`.
     kind: str
-    #: Status: `True`, `False` or `Unknown`.
+    #: Status of the condition: `True`, `False` or `Unknown`.
     status: str
     reason: str = ""
     message: str = ""
@@ -51,7 +51,7 @@ class ContainerEnd(Noun, frozen=True, kw_only=True):
 
     code: int
     signal: int = 0
-    #: Reason: `OOMKilled`, `Error`, `Completed`, `ContainerCannotRun`.
+    #: Why the container ended: `OOMKilled`, `Error`, `Completed`, `ContainerCannotRun`.
     reason: str = ""
     #: The contents of the container's termination message, unchanged.
     message: str = ""
@@ -116,7 +116,7 @@ class ClusterNode(Noun, frozen=True, kw_only=True):
 
     name: str
     labels: Mapping[str, str] = {}
-    #: Keys of the node's taints.
+    #: Keys of the node's taints, without values and effects.
     taints: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
@@ -129,7 +129,7 @@ class Event(Noun, frozen=True, kw_only=True):
     """A Kubernetes event, which reports something about one object."""
 
     uid: str = ""
-    #: Reason: `FailedScheduling`, `Preempted`, `TaintManagerEviction`.
+    #: Reason of the event: `FailedScheduling`, `Preempted`, `TaintManagerEviction`.
     reason: str = ""
     message: str = ""
     #: Kind of the object that the event is about.

@@ -24,7 +24,7 @@ class ApiTrouble(enum.StrEnum):
     REFUSED = "refused"
     #: A quota of the namespace is used up (403, with a message about the quota).
     QUOTA = "quota"
-    #: There is no such object (404).
+    #: The object of the request does not exist (404).
     GONE = "gone"
     #: The object exists already, or has changed since it was read (409).
     CONFLICT = "conflict"
@@ -32,7 +32,7 @@ class ApiTrouble(enum.StrEnum):
     INVALID = "invalid"
     #: The client cannot run: lightkube is not installed, or no cluster is configured.
     MISSING = "missing"
-    #: Any other failure.
+    #: Any other failure of a request.
     FAILED = "failed"
 
 
@@ -64,7 +64,7 @@ class Call(Message, frozen=True, kw_only=True):
     #: Number of the request; the answer repeats it.
     number: int
     method: Method
-    #: URL path: `/api/v1/namespaces/NS/pods`.
+    #: Path in the URL, such as `/api/v1/namespaces/NS/pods`.
     path: str
     query: Mapping[str, str] = {}
     body: Any = None
@@ -92,7 +92,7 @@ class Answered(Message, frozen=True, kw_only=True):
     number: int
     #: HTTP status; 0 if no answer came.
     status: int = 0
-    #: The object, if the request succeeded.
+    #: The object that the API server returned, if the request succeeded.
     body: Any = None
     #: Kubernetes' reason for a failure, such as `AlreadyExists`.
     reason: str = ""

@@ -29,7 +29,7 @@ SCHEDULE_S = 600
 
 
 class ServerCapabilities(Noun, frozen=True, kw_only=True):
-    """The features of one API server."""
+    """The API groups and the version of one API server."""
 
     #: Major and minor version of the server. Zeros mean unknown; such a server is treated as a recent one.
     version: tuple[int, int] = (0, 0)

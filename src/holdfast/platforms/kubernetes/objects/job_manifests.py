@@ -33,7 +33,7 @@ class OwnerPodSpec(Noun, frozen=True, kw_only=True):
     """The settings for the owner's pod and its related objects."""
 
     plan: PodPlan
-    #: The contents of the job file.
+    #: The contents of the job file, as text.
     job_file: str
     #: The job's key: 64 hexadecimal digits.
     key: str

@@ -147,7 +147,7 @@ def _own(name: str, given: KubernetesValue) -> KubernetesKey:
     key = name.strip().lstrip("-").replace("-", "_")
     if key in BY_KEY:
         return BY_KEY[key]
-    import difflib  # the import is needed only after a mistake
+    import difflib  # imported late: only a mistake needs it
 
     near = difflib.get_close_matches(key.lower(), BY_KEY, n=1, cutoff=0.6)
     meant = f"; did you mean `{near[0]}`?" if near else ""

@@ -42,7 +42,7 @@ class PodEndReason(Noun, frozen=True, kw_only=True):
 
 
 class PodWaitReason(Noun, frozen=True, kw_only=True):
-    """Why a pod does not start."""
+    """Why a pod does not start, and whether it still may."""
 
     phrase: str
     words: str

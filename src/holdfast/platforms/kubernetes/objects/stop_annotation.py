@@ -22,7 +22,7 @@ MOST_BYTES = 32 << 10
 
 
 class StopAnnotation(Noun, frozen=True, kw_only=True):
-    """A stop request."""
+    """The stop request in the Job's annotation."""
 
     id: str
     reason: str

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Done = Callable[[Answered, float], News]
     Heard = Callable[[Listed | Changed | Unseen, float], News]
 
-#: Time limit of one try, in seconds.
+#: Time limit of one try of a request, in seconds.
 LIMIT_S = 5.0
 #: How long to wait for the client process's answer after `LIMIT_S`, in seconds.
 GRACE_S = 3.0
@@ -181,7 +181,7 @@ class ApiHelper:
 
 
 class _Question:
-    """One request with its retries."""
+    """One request to the API server, with its retries."""
 
     def __init__(self, asking: ApiHelper, call: Call, done: Done, until: float) -> None:
         """`call`: the request.
@@ -197,7 +197,7 @@ class _Question:
         self._moment: DueCall | None = None
 
     def begin(self, now: float) -> News:
-        """Try to send the request."""
+        """Start a try of the request."""
         self.asked = self._asking.send(self.call)
         if self.asked:
             self._moment = self._asking.reactor.at(now + self.call.limit_s + GRACE_S, self._slow)

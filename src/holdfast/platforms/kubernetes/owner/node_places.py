@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PodLost:
-    """Report that a pod of the job has ended or is ending."""
+    """The report that a pod of the job has ended or is ending."""
 
     def __init__(self, pod: api_records.Pod, why: PodEndReason, *, over: bool) -> None:
         """`pod`: the pod. `why`: why it ends. `over`: whether all its processes have ended."""
@@ -31,7 +31,9 @@ class PodLost:
 
 
 class PodsImpossible:
-    """Report that a pod cannot be created. `index`: index of its node; negative if no pod of the job can be created."""
+    """The report that a pod cannot be created. `index`: index of its node; negative: no pod of the job
+    can be created.
+    """
 
     def __init__(self, phrase: str, words: str, command: str, index: int = -1) -> None:
         """`phrase`: the failure class.
@@ -43,7 +45,7 @@ class PodsImpossible:
 
 
 class PodPending:
-    """Report that a pod has not started yet."""
+    """The report that a pod has not started yet."""
 
     def __init__(self, pod: api_records.Pod, words: str) -> None:
         #: `words` is the reason, from the scheduler or the node.

@@ -23,7 +23,9 @@ from holdfast.platforms.kubernetes.objects.job_status import (
     plan_of,
     pod_in_words,
 )
-from holdfast.platforms.kubernetes.objects.job_status import ClusterJob as ClusterJob  # re-exported for callers
+
+# Re-exported, because callers import the class from this module.
+from holdfast.platforms.kubernetes.objects.job_status import ClusterJob as ClusterJob
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.objects.saved_state import header_of
 from holdfast.untrusted import Malformed, json_as
@@ -122,7 +124,7 @@ def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
     answer = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{called}")
     labels = ((answer.body or {}).get("metadata") or {}).get("labels") or {} if answer.ok else {}
     if answer.status == 404 or (answer.ok and labels.get(object_names.MANAGED_BY) != "holdfast"):
-        import difflib  # the import is needed only after a mistake
+        import difflib  # imported late: only a mistake needs it
 
         there = [each.name for each in jobs(api, namespace)]
         near = difflib.get_close_matches(called, there, n=1)

@@ -36,7 +36,9 @@ class KubernetesJobs:
         say: Callable[[str], None],
         following: bool,
     ) -> None:
-        from holdfast.platforms.kubernetes.remote.cluster_logs import logs  # the module imports an HTTP client
+        from holdfast.platforms.kubernetes.remote.cluster_logs import (
+            logs,
+        )  # imported late: the module imports an HTTP client
 
         with_server(lambda api: logs(api, namespace, name, wanted, out=out, say=say, following=following))
 

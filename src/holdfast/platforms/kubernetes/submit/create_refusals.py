@@ -13,7 +13,7 @@ _OURS = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW, ApiTrouble.MISSING, ApiTrou
 
 
 class CreateRefusal(Noun, frozen=True, kw_only=True):
-    """The explanation of one refusal."""
+    """Why the API server refused to create one object."""
 
     #: The reason as a clause, with Kubernetes' own message.
     said: str

@@ -55,7 +55,8 @@ class SlurmAccess(PlatformAccess):
         return SUBMIT_OPTIONS
 
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
-        from holdfast.platforms.slurm.submit.slurm_submit import SlurmSubmission  # only `submit` needs this module
+        # Imported late: only `submit` needs it.
+        from holdfast.platforms.slurm.submit.slurm_submit import SlurmSubmission
 
         return SlurmSubmission(request, settings, text)
 

@@ -99,7 +99,7 @@ class RequeueRequests:
 
 
 class _Requeue:
-    """The commands for one requeue."""
+    """Runs the Slurm commands for one requeue, one after another."""
 
     def __init__(self, requeues: RequeueRequests, without: tuple[str, ...], done: Done) -> None:
         self._requeues = requeues

@@ -103,7 +103,7 @@ class NodeDrain:
 
     @property
     def busy(self) -> bool:
-        """Whether a command still runs."""
+        """Whether a Slurm command for a drain still runs."""
         return self._open > 0
 
     def hold(self, node: str, reason: str, attempt: int) -> None:

@@ -183,7 +183,7 @@ class SlurmJobIds(Noun, frozen=True, kw_only=True):
     node: str = ""
     #: How often Slurm had restarted the job before this run.
     restarts: int = 0
-    #: Number of nodes in the job.
+    #: Number of the job's nodes.
     nodes: int = 1
     #: Index of this node in the step; 0 outside a step.
     node_index: int = 0

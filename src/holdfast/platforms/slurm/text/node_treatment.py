@@ -22,7 +22,7 @@ NODE_CHECKS = ("disk", "mounts", "clock", "standing", "driver", "processes:failu
 
 
 class SlurmNodeAction(enum.StrEnum):
-    """An action for a node."""
+    """What holdfast does with a node after its checks."""
 
     NOTHING = "nothing"
     DRAIN = "drain"

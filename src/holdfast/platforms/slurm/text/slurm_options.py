@@ -175,7 +175,7 @@ def nearest(word: str) -> str:
 
     Return "" if it is valid or nothing is near.
     """
-    import difflib  # the import is needed only after a mistake
+    import difflib  # imported late: only a mistake needs it
 
     names = [*BY_KEY, *REFUSED, *_OF_SBATCH.split()]
     found = [] if word in names else difflib.get_close_matches(word, names, n=1, cutoff=0.75)
