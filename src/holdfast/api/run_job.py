@@ -201,7 +201,7 @@ class _Streams:
         self._child.wait()
 
     def mute(self) -> None:
-        """Stop printing. The output is still read."""
+        """Stop printing the child's output, but continue to read it."""
         self._show = False
 
     def _read(self, fd: int, out: bool, decoder: codecs.IncrementalDecoder) -> bool:

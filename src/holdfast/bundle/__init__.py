@@ -1,1 +1,1 @@
-"""Builds the runtime as a directory, called a tree, which runs in any Linux image. Copies it for `holdfast prepare`."""
+"""Builds the runtime tree, a directory that runs in any Linux image, and copies it for `holdfast prepare`."""

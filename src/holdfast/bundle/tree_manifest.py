@@ -94,9 +94,7 @@ def sha256(path: Path) -> str:
 def differs(place: Path, tree: Tree) -> str:
     """Return the first file of the tree at `place` that is missing or has another size or mode.
 
-    Return "" if there is none.
-
-    The contents are not read.
+    Return "" if there is none. The files' contents are not read.
     """
     for at, file in tree.files.items():
         try:

@@ -97,7 +97,10 @@ class Where(enum.StrEnum):
 
 
 class Wording(Noun, frozen=True, kw_only=True):
-    """One pattern by which a phrase is recognised in text. The module's docstring explains each field."""
+    """One pattern of log text by which a failure class (phrase) is recognised.
+
+    The module's docstring explains each field.
+    """
 
     id: str
     pattern: str
@@ -118,7 +121,9 @@ class Wording(Noun, frozen=True, kw_only=True):
 
 
 class ExitRow(Noun, frozen=True, kw_only=True):
-    """One phrase: its meaning, its blame, whether to run again, and the wordings by which it is recognised."""
+    """One failure class (phrase): its meaning, its blame, whether to run again, and the wordings by which it is
+    recognised.
+    """
 
     phrase: str
     code: int
@@ -157,7 +162,7 @@ class Catalogue:
         self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)
 
     def row(self, phrase: str) -> ExitRow:
-        """Return the row of a phrase. If this catalogue lacks it, return the built-in row."""
+        """Return the row of a failure class. If this catalogue lacks it, return the built-in row."""
         if row := self.by_phrase.get(phrase) or load().by_phrase.get(phrase):
             return row
         return ExitRow(
@@ -172,8 +177,8 @@ class Catalogue:
     def merged(self, others: Sequence[ExitRow], source: str, further: Any = ()) -> Catalogue:
         """Return a catalogue with the rows `others` added in front.
 
-        If `others` has a row for a known phrase, its wordings come before the known wordings, and its other fields
-        replace the known ones.
+        If `others` has a row for a known failure class, its wordings come before the known wordings, and its other
+        fields replace the known ones.
         """
         first = frozenset(wording.id for row in others for wording in row.wordings)
         mine = dict(self.by_phrase)

@@ -1,4 +1,4 @@
-"""Validates the phrase and the code in a component's stop request."""
+"""Validates the failure class (phrase) and the code in a component's stop request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def misshapen(phrase: str, code: int | None, who: str) -> str:
 
 
 def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tuple[str, int | None]:
-    """Return the phrase of a stop, and its code if no row has the phrase.
+    """Return the failure class of a stop, and its code if no row has the class.
 
     Raises ValueError with a message for the user.
 
@@ -81,9 +81,9 @@ def known(catalogue: Catalogue) -> dict[str, ExitRow]:
 
 
 def own_row(phrase: str, code: int, solution: str = "") -> ExitRow:
-    """Make a row for a phrase that a component has invented.
+    """Make a row for a failure class that a component has invented.
 
-    Its blame is unknown, because the code tells nothing about it.
+    The blame is unknown, because the code does not tell it.
     """
     return ExitRow(
         phrase=phrase,

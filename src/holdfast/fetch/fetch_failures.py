@@ -119,7 +119,7 @@ def reaching(shown: str, *, store: bool = False) -> Iterator[None]:
         yield
     except FetchError:
         raise
-    except Exception as error:  # catch everything, because libraries wrap system errors in exceptions of their own
+    except Exception as error:  # libraries wrap system errors in exceptions of their own
         raise _remote(error, shown, store) from error
 
 

@@ -32,7 +32,7 @@ READABLE = 0o644
 
 
 class Record(Noun, frozen=True, kw_only=True):
-    """The contents of a complete place, as stored beside it."""
+    """The record of what a complete place contains. It is stored beside the place."""
 
     key: str
     shown: str
@@ -72,7 +72,7 @@ class TargetPlace:
         self.record = self._beside / f".{into.name}.holdfast.json"
         self._lock = self._beside / f".{into.name}.holdfast-lock"
         self._state = self.part / "state.json"
-        #: The incomplete file or directory, inside the directory for partial data.
+        #: Path of the incomplete file or directory, inside the directory for partial data.
         self.data = self.part / "data"
 
     # ------------------------------------------------------------------------------------------ what is there

@@ -49,7 +49,7 @@ def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
 
 
 def _enter(directory: str) -> None:
-    """Change to the job's directory. If it is missing, some platforms have started this task in another directory."""
+    """Change to the job's directory, because some platforms start a task elsewhere if that directory is missing."""
     try:
         os.chdir(directory)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Implements `holdfast prepare`: a container that has holdfast writes all files that a task's container needs.
+"""Implements `holdfast prepare`, which writes all files that a task's container needs.
 
-It writes the runtime first and the job file after it. A container that starts before `prepare` has ended may find no
-job.
+It runs in a container in which holdfast is installed. It writes the runtime first and the job file after it. A
+container that starts before `prepare` has ended may find no job.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def count_faults(home: Path, after: int, before: float | None, into: Samples, no
     levels: dict[str, Remedy] = {}
     store = Standings.for_reading(home)
     try:
-        # Start at entry 0, because the policy in force may be older than the counted entries.
+        # Read from entry 0, because the policy that applies may be older than the entries to count.
         for row in store.after(0):
             if before is not None and row.now >= before:
                 break

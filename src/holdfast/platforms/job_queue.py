@@ -63,7 +63,7 @@ class JobQueue(Protocol):
     def cluster(self) -> str:
         """Return the cluster's name; empty if unknown.
 
-        It tells jobs apart if several clusters share a home directory.
+        The name is needed because several clusters may share a home directory.
         """
         ...
 

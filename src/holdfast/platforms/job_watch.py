@@ -31,10 +31,7 @@ class JobWatch:
 
     @property
     def asking(self) -> bool:
-        """Whether a signal still waits for the platform's explanation.
-
-        Workers that have died may have died of this signal.
-        """
+        """Whether a signal still waits for the platform's explanation. The signal may have killed workers."""
         return False
 
     @property
@@ -77,7 +74,7 @@ class JobWatch:
         """Take note of the nodes on which this attempt's workers run."""
 
     def avoid(self, names: Sequence[str]) -> None:
-        """Take note of nodes that the gang will no longer use, whole or with some of their devices."""
+        """Take note that the gang will no longer use these nodes or devices. A device's name is NODE/DEVICE."""
 
     def signalled(self, number: int, node: str, now: float) -> News:
         """Find out why a signal has reached a node's guard. The reason follows as `StopRequested`.

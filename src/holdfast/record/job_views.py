@@ -385,7 +385,7 @@ def _close(
     try:
         report_file.write(home, report)
     except OSError:
-        pass  # the journal has the report; if it has not, the next call closes the job again
+        pass  # the report is in the journal; if that failed too, the next call closes the job again
     return report, ended, True
 
 

@@ -192,7 +192,7 @@ class Journal:
         self._unsaved.at_once()
         self._flush(everything=True)
         if not self.saved:
-            # Leave the consequence out, because it concerns only this machine.
+            # Leave out the clause about the consequence, because it concerns only this machine.
             return self.trouble.partition("; ")[0] or f"the journal {self.path} is not complete"
         try:
             log = self.path.with_name(self.path.name + "-wal")

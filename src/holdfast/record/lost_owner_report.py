@@ -33,7 +33,7 @@ _SHOWN_EVENTS = 5
 
 
 class OwnerEnd(Noun, frozen=True, kw_only=True):
-    """How an owner ended, as the process that reaped it knows."""
+    """How an owner ended, from the process that reaped it."""
 
     pid: int
     signal: int

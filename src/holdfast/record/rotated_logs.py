@@ -1,6 +1,6 @@
 """Reads rotated logs: `stderr.log` is the current file, `stderr.log.1` the one before it, and so on.
 
-Readers open all files at first, because a rotation renames files, but does not affect open files.
+Readers open all files before they read, because a rotation renames files, but does not affect open files.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def has_times(path: str | Path) -> bool:
 
 
 def since_mark(path: str | Path, moment: float) -> Mark:
-    """Return the position of the first line that was read at `moment` or later. Without one, return the log's end."""
+    """Return the position of the first line that was read at `moment` or later, or else the log's end."""
     with timed_pieces(path) as found:
         for inode, file, times in found:
             byte = times.byte_at(moment)

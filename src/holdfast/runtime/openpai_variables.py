@@ -54,7 +54,10 @@ def peer_names(peers: Peers) -> PeerNames:
 
 
 def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
-    """Return the variables about peers that occur in these texts, as far as `names.brief` may lack them."""
+    """Return the variables about peers that occur in these texts.
+
+    Return {} if each worker's environment has all of them.
+    """
     if not names.cut:
         return {}
     found: dict[str, str] = {}
@@ -140,7 +143,7 @@ def _of_seat(spec: JobSpec, seat: Seat, names: PeerNames) -> dict[str, str]:
 
 
 def _of_task(task: Task) -> dict[str, str]:
-    """Return the variables that tell a task's peers about it: its address, and its ports by label."""
+    """Return the variables that describe a task to its peers: its address, and its ports by label."""
     found = {f"PAI_HOST_IP_{task.role}_{task.index}": task.host}
     for label, ports in task.ports.items():
         found[f"PAI_PORT_LIST_{task.role}_{task.index}_{label}"] = _joined(ports)
@@ -149,7 +152,7 @@ def _of_task(task: Task) -> dict[str, str]:
 
 
 def _own(task: Task) -> dict[str, str]:
-    """Return the variables that tell a worker about itself."""
+    """Return the variables that describe the worker's own task."""
     found = {
         "PAI_CURRENT_CONTAINER_IP": task.host,
         "PAI_CONTAINER_HOST_IP": task.host,

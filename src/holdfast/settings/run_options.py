@@ -10,7 +10,7 @@ from holdfast.settings.settings_table import SETTINGS
 IGNORED = ("monitor_interval", "start_method")
 #: torchrun's options that have no effect in a job on one machine.
 OF_MANY = ("rdzv_backend", "rdzv_conf", "standalone")
-#: torchrun's options of which holdfast accepts only the value that it implements.
+#: torchrun's options that holdfast accepts only with the value that it implements.
 JUDGED = (
     "logs_specs",
     "event_log_handler",

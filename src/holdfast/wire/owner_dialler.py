@@ -31,7 +31,7 @@ CONNECT_S = 3.0
 SHAKE_S = 10.0
 FIRST_S = 0.1
 LONGEST_S = 5.0
-#: The lease while the job is not known yet, in seconds.
+#: Lease that is assumed while the job is not known yet, in seconds.
 LEASE_S = 6.0
 
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)

@@ -30,7 +30,7 @@ UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
 
 
 class ChannelEndKind(enum.StrEnum):
-    """The kind of reason for which a connection ended."""
+    """The ways in which a connection can end."""
 
     #: The peer closed the connection.
     LEFT = "left"

@@ -173,7 +173,7 @@ def _out_of_time(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _own_folder() -> Path:
-    """Return this user's folder on this node, in which only this user can create files. Raises OSError."""
+    """Return the path of this user's folder on this node. Only this user can create files in it. Raises OSError."""
     place = Path("/run/holdfast") if os.geteuid() == 0 else Path(f"/tmp/holdfast-{os.geteuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
     found = place.lstat()

@@ -157,7 +157,7 @@ class _Keeper:
     def _ended_alone(self, nodes: list[str], how: str, now: float) -> None:
         """Report that these agents have exited by themselves. They are not restarted, because they would exit again.
 
-        The report is delayed, so that the agents or Slurm can print the reason before.
+        The report is delayed, so that the agents or Slurm can print the reason first.
         """
         self._telling -= 1
         if self._over:

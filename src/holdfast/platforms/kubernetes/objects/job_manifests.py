@@ -41,7 +41,7 @@ class OwnerPodSpec(Noun, frozen=True, kw_only=True):
     secrets: dict[str, str] = {}
     #: Further command-line options for `holdfast run`.
     words: tuple[str, ...] = ()
-    #: Name of an existing service account that has the owner's rights. If empty, the job creates one.
+    #: Name of an existing service account that has the owner's rights. If empty, an account is created for the job.
     service_account: str = ""
     #: How many of the owner's pods may be lost before the job fails.
     retries: int = 6

@@ -15,7 +15,7 @@ from holdfast.version import __version__
 
 #: The variable in an agent's pod that has the agent's settings, without the key.
 ORDER = "HOLDFAST_ORDER"
-#: The variable with a random token. By it a restarted owner process in the same pod knows that the job's state is its
+#: The variable with a random token. With it a restarted owner process in the same pod recognises the saved state as its
 #: own.
 OWNER_TOKEN = "HOLDFAST_OWNER_TOKEN"
 #: The variable that overrides the path at which the job's ConfigMap is mounted.

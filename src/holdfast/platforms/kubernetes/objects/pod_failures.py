@@ -252,7 +252,7 @@ def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | N
             words=_said("it has no node", scheduled.reason, scheduled.message),
             hope=StartOutlook.YES,
         )
-    # Take the first event: the kubelet's later event only says that the mount timed out, not why.
+    # Prefer an event with the cause. The kubelet's later event only says that the mount timed out.
     mounts = [event for event in events if event.reason in _MOUNTS]
     mount = min(mounts, key=lambda event: (_sums_up(event), -event.at), default=None)
     if mount is not None and pod.phase is PodPhase.PENDING and not any(each.running for each in pod.prepares):

@@ -72,7 +72,7 @@ class JobPods:
         placed: Callable[[api_records.Pod], None],
         patience: GangPatience,
     ) -> None:
-        """Prepare one pod place for each node of the plan. `begin` creates the pods.
+        """Prepare an entry for each node of the plan. `begin` creates the pods.
 
         `order`: the agents' settings, for a variable in each pod.
         `told`: called with pods that are lost, pending or impossible.
@@ -325,7 +325,7 @@ class JobPods:
         self._make(seat, now)
 
     def _make(self, seat: NodePlace, now: float) -> None:
-        """Create a node's next pod."""
+        """Create the next pod of a node."""
         if self.over:
             return
         seat.asked, seat.waiting_since, seat.said = True, None, ""

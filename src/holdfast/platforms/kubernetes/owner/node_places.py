@@ -31,8 +31,9 @@ class PodLost:
 
 
 class PodsImpossible:
-    """The report that a pod cannot be created. `index`: index of its node; negative: no pod of the job
-    can be created.
+    """The report that a pod cannot be created.
+
+    `index`: index of its node; negative: no pod of the job can be created.
     """
 
     def __init__(self, phrase: str, words: str, command: str, index: int = -1) -> None:

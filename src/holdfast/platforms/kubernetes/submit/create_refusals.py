@@ -20,7 +20,7 @@ class CreateRefusal(Noun, frozen=True, kw_only=True):
     hint: str
     #: The key of the `kubernetes:` section that caused the refusal, if known.
     key: str = ""
-    #: Whether the request itself failed. Then the job may be correct.
+    #: Whether the failure has nothing to do with the job, so that the job may be correct.
     ours: bool = False
 
 

@@ -386,7 +386,7 @@ class _OpenSignal:
         self._asked: set[str] = set()
 
     def first(self, what: str) -> bool:
-        """Note that the query `what` is sent. Return whether this query was not sent before."""
+        """Return whether the query `what` was not sent before, and note that it is sent now."""
         asked_before = what in self._asked
         self._asked.add(what)
         return not asked_before
