@@ -1,8 +1,8 @@
-"""Builds a tree: a Python, what it imports, its shared libraries with their loader, and the static launcher.
+"""Builds a tree: a Python, the modules that it imports, its shared libraries with their loader, the static launcher.
 
 TREE/run, TREE/bin/holdfast, TREE/bin/python3   the launcher, three times
 TREE/bin/busybox, TREE/bin/sh                   the shell for images without one
-TREE/bin/py-spy                                 where it is installed
+TREE/bin/py-spy                                 if it is installed on this machine
 TREE/lib/                                       the loader, the C library, all other shared libraries
 TREE/lib/pythonX.Y/                             the standard library and packages, as bytecode
 TREE/libexec/python3                            the Python that the loader maps, or a link to it

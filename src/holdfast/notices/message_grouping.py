@@ -57,8 +57,10 @@ class GroupBook(Noun, frozen=True, kw_only=True):
 def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -> str:
     """Return the key of a notice's cause. Of several notices with the same key a receiver needs only one.
 
-    urls: addresses of the receivers. kind: kind of the notice. fingerprint: fingerprint of the failure. name: the job's
-        name.
+    urls: addresses of the receivers.
+    kind: kind of the notice.
+    fingerprint: fingerprint of the failure.
+    name: the job's name.
     A failure without exception, place and text may have any cause, so jobs with different names get different keys. The
     same applies to hangs.
     """

@@ -3,7 +3,7 @@
 A frame has at most 1 MiB. A longer message is split into several frames, for example the evidence of a node with very
 many workers, or the report of a large job. The highest bit of the length means that another frame of the message
 follows. A message that is too long, or of an unexpected type, ends the connection. Messages to a node do not grow with
-the gang, because a node gets only its own seats. This module does no input or output.
+the gang, because a node gets only the seats of its own workers. This module does no input or output.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Mutual TLS between owner, agents and operators. All their keys are derived from the job's key.
 
 Each identity has an Ed25519 key and a self-signed certificate. Both follow from the job's key alone, byte for byte. So
-each end computes the other's certificates and trusts only these. The handshake includes the check. A peer without the
-job's key sees only the certificate, which reveals neither the job nor the version.
+each end computes the other's certificates and trusts only these. The handshake checks the certificates. A peer without
+the job's key sees only the certificate, which reveals neither the job nor the version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Run Slurm commands as child processes, so that the owner never blocks on slurmctld.
 
-    SlurmCommands(reactor).ask(["scontrol", "show", "job", "42"], done)     calls done(answer, now), which returns
-    events
+    SlurmCommands(reactor).ask(["scontrol", "show", "job", "42"], done)     calls done(answer, now) → events
 
 A command is killed at its time limit. While slurmctld does not answer, the command is retried with a doubling pause
 until `patience_s` has passed. Output beyond `OUTPUT_BYTES` is dropped.

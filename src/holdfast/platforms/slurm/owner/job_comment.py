@@ -1,7 +1,7 @@
 """Write the cause of a failed attempt into the Slurm job's comment. `sacct` shows it if the cluster keeps comments.
 
-`holdfast: CudaOutOfMemory: rank 3 on gpu-7: … (205)` follows the user's own comment after `; `. A new line replaces the
-    earlier one of holdfast. The user's text is never cut or changed.
+`holdfast: CudaOutOfMemory: rank 3 on gpu-7: … (205)` follows the user's own comment after `; `. A new line replaces
+holdfast's earlier line. The user's text is never cut or changed.
 
 The comment is written while the job runs, because after the job's end Slurm accepts no comment from ordinary users. A
 job that succeeds in its first attempt sends no command.

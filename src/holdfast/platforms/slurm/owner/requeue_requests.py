@@ -7,8 +7,8 @@
     scontrol update jobid=J excnodelist=…      Exclude the nodes, in addition to those excluded before.
 
 Only a queued job can exclude nodes. Slurm begins to kill this run at the fourth command. The fifth is sent within
-milliseconds of the fourth's answer. Without accounting the third command is left out. Slurm would then wait for a
-number from the database, and meanwhile block all further changes of a job that has lost nodes.
+milliseconds of the fourth's answer. Without accounting the third command is left out. If it were sent, Slurm would
+wait for a number from the database, and block all further changes of a job that has lost nodes.
 """
 
 from __future__ import annotations
