@@ -46,8 +46,8 @@ def closure(elves: Iterable[Path], shipped: Iterable[Path]) -> dict[str, Path]:
 def copy_libraries(libraries: Mapping[str, Path], loader: str, to: Path) -> None:
     """Copy the libraries into one folder. Patch the loader so that it ignores the image's `/etc/ld.so.preload`.
 
-    That file lists libraries for the loader to load first. They need the image's C library, and the loader has no
-    option against them.
+    That file lists libraries for the loader to load first. They need the image's C library, and no option of the loader
+    ignores the file.
     """
     if loader not in libraries:
         raise NotBuilt(f"this Python does not use {loader}: its C library is not GNU's, version 2.33 or newer")

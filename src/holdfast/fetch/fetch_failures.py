@@ -59,7 +59,7 @@ class FetchError(Exception):
 
 @contextmanager
 def writing(path: object) -> Iterator[None]:
-    """Raise FetchError for an OSError of the block, which uses this node's disk at `path`."""
+    """Turn an OSError in the `with` block into a FetchError. The block uses this node's disk at `path`."""
     try:
         yield
     except OSError as error:
@@ -111,9 +111,9 @@ def refused(
 
 @contextmanager
 def reaching(shown: str, *, store: bool = False) -> Iterator[None]:
-    """Raise FetchError for an exception of the block, which sends a request to a server.
+    """Turn an exception in the `with` block into a FetchError. The block sends a request to a server.
 
-    `shown`: the URI for messages.
+    `shown`: the URI for messages. `store`: whether the server is an object store or a file system.
     """
     try:
         yield

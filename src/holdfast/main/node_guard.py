@@ -74,7 +74,7 @@ class _Node:
             if (over := self._taken_over()) is not None:
                 return over
             self._place = self._place or job_directory_for(self._launch, self._clock.now())
-        # Children are forked. Import the owner's modules before, so that a restarted owner has them in memory.
+        # Children are forked, so import the owner's modules before. Then a restarted owner has them in memory at once.
         if self._listener:
             for name in ("holdfast.owner.nodes.owner_process", "sqlite3"):
                 importlib.import_module(name)
