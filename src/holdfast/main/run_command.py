@@ -134,7 +134,7 @@ def _launch(
         must_fit(spec, options.job or "")
     environment = dict(os.environ)
     if options.job or options.command_from:
-        # A script's command needs no such import, because it contains no secrets and no names.
+        # Imported late: a script's command contains no secrets and no names to check.
         from holdfast.launch.name_validation import checked_environment
 
         where_from = f"job file {options.job}" if options.job else options.command_from or ""

@@ -54,8 +54,10 @@ class Key:
 def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
     """Read the key file that `--job-key` or HOLDFAST_JOB_KEY names, or else the one in the state directory.
 
-    option: value of `--job-key`. env: environment variables. home: path of the state directory, where the key is
-        created at its first use. Raises BadUsage if the key is missing, unreadable or open to other users.
+    option: value of `--job-key`.
+    env: environment variables.
+    home: path of the state directory. The key in it is created at its first use.
+    Raises BadUsage if the key is missing, unreadable or open to other users.
     """
     named = option or env.get(VARIABLE)
     if named:
