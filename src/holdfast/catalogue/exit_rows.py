@@ -149,8 +149,9 @@ class Catalogue:
     ) -> None:
         """Create a catalogue of these rows.
 
-        source: origin of the rows, for messages. first: ids of wordings that take precedence. further: rows in other
-            schemas.
+        source: origin of the rows, for messages.
+        first: ids of wordings that take precedence.
+        further: rows in other schemas.
         """
         self.rows = tuple(rows)
         #: Ids of the user's own wordings. They take precedence over others that match the same line.

@@ -1,8 +1,7 @@
-"""Build the variables of OpenPAI's runtime.
+"""Build the environment variables that OpenPAI's runtime sets.
 
-A job written for it reads its role, its index, and its peers' addresses there.
-
-Names of roles and labels become parts of the variables' names, unchanged. This module does no input or output.
+Jobs that were written for OpenPAI read their role, their index, and their peers' addresses from these variables. Names
+of roles and labels become parts of the variables' names, unchanged. This module does no input or output.
 """
 
 from __future__ import annotations

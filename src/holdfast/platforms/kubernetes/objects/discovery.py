@@ -54,7 +54,7 @@ class GangScheduler(Noun, frozen=True, kw_only=True):
 
     together: GangPlacement = GangPlacement()
     objects: tuple[dict[str, Any], ...] = ()
-    #: Name of the scheduler in the pods' specs. Empty means the default scheduler, or the one that the user sets.
+    #: Name of the scheduler in the pods' specs. Empty means the default scheduler, or the scheduler that the user sets.
     scheduler: str = ""
     #: A line for the user that explains the choice.
     note: str = ""

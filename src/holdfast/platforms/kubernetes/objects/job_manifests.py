@@ -105,7 +105,7 @@ def _job_config(owner: OwnerPodSpec) -> dict[str, Any]:
 
 
 def _state_config(plan: PodPlan) -> dict[str, Any]:
-    """Return an empty ConfigMap for the job's state. With it the owner needs no right to create ConfigMaps."""
+    """Return an empty ConfigMap for the job's state, so that the owner needs no right to create ConfigMaps."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -54,7 +54,7 @@ _WAYS = {"linuxproc", "pgid"}
 class SlurmSignals:
     """Explains the signals that one job receives.
 
-    `grace_s`: the job's grace period in seconds, for ends without a limit from Slurm.
+    `grace_s`: the job's grace period in seconds, if Slurm sets no limit for the job's end.
     `leaving()`: returns whether holdfast itself has requested the requeue.
     `at_limit`: whether the job should be requeued at its time limit.
     """

@@ -1,9 +1,9 @@
 """Parse the output of `scontrol show job`, `show node`, `show partition` and `show config`, from 22.05 to 25.x.
 
-The parser reads the format with several lines per record, not `-o`. In it a free text (a job's name, a comment) ends
-with its line, so a text that contains ` JobState=…` cannot be mistaken for a field. Times are in seconds since the
-epoch, because `slurm_commands.py` sets SLURM_TIME_FORMAT=%s. A field that is missing, `(null)`, `N/A`, `None` or
-`Unknown` becomes None or empty. `fields` contains all fields.
+The parser reads the format with several lines per record, not `-o`. In this format a free text (a job's name, a
+comment) ends with its line, so a text that contains ` JobState=…` cannot be mistaken for a field. Times are in seconds
+since the epoch, because `slurm_commands.py` sets SLURM_TIME_FORMAT=%s. A field that is missing, `(null)`, `N/A`, `None`
+or `Unknown` becomes None or empty. `fields` contains all fields.
 """
 
 from __future__ import annotations
