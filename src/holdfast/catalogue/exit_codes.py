@@ -34,7 +34,7 @@ def in_words(blocks: tuple[range, ...]) -> str:
 def misfits(row: ExitRow, known: ExitRow | None = None) -> list[tuple[str, str]]:
     """Return the name of each rule that a row breaks, with a message. Return [] if the row is valid.
 
-    known: the built-in row of the same phrase, or None. The row may use this row's code.
+    known: the built-in row of the same phrase, or None. `row` may have the same code.
     """
     found = []
     if (known is None or row.code != known.code) and (why := _misplaced(row)):

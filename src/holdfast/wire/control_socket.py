@@ -126,7 +126,7 @@ class Control:
             self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        # Put this client last in the order of silence.
+        # This client has just been active, so it goes to the end of the order.
         client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 
-#: Fraction of the lease after which an unresponsive connection is closed. It is below 1, so that this happens before
-#: the lease ends.
+#: Fraction of the lease after which an unresponsive connection is closed, so that this happens before the lease ends.
 SILENCE = 0.75
 
 

@@ -131,8 +131,8 @@ def _variable(words: Sequence[str]) -> str:
 def alone(node: str, *, waits: bool) -> Iterator[None]:
     """Prevent other checks of this node while the context is open.
 
-    `waits`: wait for a running check to end, for up to TURN_S. Otherwise raise `CheckBusy`. If the lock file cannot be
-        opened, or if the other check takes longer than TURN_S, this check runs nevertheless.
+    `waits`: wait for a running check to end, for up to TURN_S. Otherwise raise `CheckBusy`.
+    If the lock file cannot be opened, or if the other check takes longer than TURN_S, this check runs nevertheless.
     """
     try:
         fd = open_file(_own_folder() / f"check-{node.replace('/', '_')[:64]}.lock", os.O_RDWR | os.O_CREAT)

@@ -44,7 +44,8 @@ LOOK_S = 600.0
 ANSWER_S = 2.0
 #: Fraction of the remaining time that workers get to save. Then they get SIGTERM, and SIGKILL at the end of the time.
 SAVE = 0.75
-#: Maximum age of slurmstepd's log line about the signal, in seconds. Slurm restarts no job within 5 s.
+#: Maximum age of slurmstepd's log line about the signal, in seconds. An older line comes from an earlier run, because
+#: Slurm restarts no job within 5 s.
 SAID_S = 4.0
 _END_BYTES = 1 << 16
 #: Slurm's process tracking types (ProctrackType) under which Slurm itself signals the workers.
