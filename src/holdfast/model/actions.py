@@ -1,4 +1,6 @@
-"""Actions: the gang's instructions to the loop. Performing an action twice has the effect of performing it once."""
+"""Actions: the gang's instructions to the loop. An action that is performed twice has the same effect as one performed
+once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from holdfast.model.sidecar_ends import AttemptEnd
 class Act(Message, frozen=True, kw_only=True):
     """The base of all actions."""
 
-    #: The event that caused the action, `agent-reported:17`: its kind, and its number in the job's journal.
+    #: The event that caused the action, such as `agent-reported:17`: the event's kind and its number in the job's
+    #: journal.
     cause: str = ""
 
 
@@ -23,15 +26,16 @@ class RunChecks(Act, frozen=True, kw_only=True):
     attempt: int
     round: int
     nodes: tuple[str, ...]
-    #: The checks; None: the default set; (): none.
+    #: The checks to run; None: the default checks; (): no checks.
     checks: tuple[CheckChoice, ...] | None
     deadline_s: float
     #: Seconds that the job's prerequisites may take after the checks; 0: the job has none.
     fetch_s: float = 0.0
-    #: The node that will have rank 0. It holds a port for this attempt's workers and answers with it. Empty: no node
-    #: holds a port.
+    #: The node that will have rank 0. It reserves a port for this attempt's workers and returns the port in its answer.
+    #: Empty: no node reserves one.
     meet_on: str = ""
-    #: Node → the number of ports that it reserves for this attempt's workers; its answer has them.
+    #: Node → the number of ports to reserve for this attempt's workers. The node returns the port numbers in its
+    #: answer.
     ports: dict[str, int] = {}
 
 
@@ -43,7 +47,9 @@ class Send(Act, frozen=True, kw_only=True):
 
 
 class Secure(Act, frozen=True, kw_only=True):
-    """Make everything recorded so far safe from a power cut; answer with `JournalSecured` of the same attempt."""
+    """Flush the journal to disk, so that no recorded event is lost in a power cut; answer with `JournalSecured` of the
+    same attempt.
+    """
 
     attempt: int
 
@@ -66,14 +72,14 @@ class RunHooks(Act, frozen=True, kw_only=True):
     end: AttemptEnd
     #: Seconds that all hooks of a node may take together.
     limit_s: float
-    #: Seconds after which running hooks are killed, even within their own limit; None: no such limit.
+    #: Seconds from now until every hook is killed, whatever its own limit is; None: only each hook's limit applies.
     within_s: float | None = None
-    #: Whether a stop was requested. Then running hooks are asked to exit, and no further hook starts.
+    #: Whether a stop was requested. If so, running hooks get a signal to exit, and no further hook starts.
     stop: bool = False
 
 
 class RecordAttempt(Act, frozen=True, kw_only=True):
-    """Write the record of an explained and decided attempt, before any consequence follows."""
+    """Write the record of an explained and decided attempt, before anything follows from the decision."""
 
     record: AttemptRecord
 
@@ -93,12 +99,15 @@ class Requeue(Act, frozen=True, kw_only=True):
     #: The number of the present run.
     run: int
     reason: str
-    #: Nodes that the job must not get again.
+    #: The platform must not give the job these nodes again.
     without: tuple[str, ...] = ()
 
 
 class Say(Act, frozen=True, kw_only=True):
-    """Print one line for the user: the event and its reason. Only the loop prints it."""
+    """Print one line for the user: the event and its reason.
+
+    The gang prints nothing itself; the loop performs this action.
+    """
 
     text: str
 

@@ -20,7 +20,7 @@ class Mount(Noun, frozen=True, kw_only=True):
 
     #: The version of the hierarchy, 1 or 2.
     version: int
-    #: The group that is mounted at `point`: `/`, or a container's own group if the mount is a bind mount.
+    #: The group that is mounted at `point`: `/`, or the container's group if the mount is a bind mount.
     root: str
     point: str
     #: The controllers of a v1 hierarchy. A v2 directory lists them in `cgroup.controllers`.
@@ -33,16 +33,17 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
     directory: str
     #: The version: 1 has `memory.oom_control` and `memory.limit_in_bytes`, 2 has `memory.events` and `memory.max`.
     version: int
-    #: The rank of the worker in the group; None: the group is holdfast's own, or one above it.
+    #: The rank of the worker in the group; None: holdfast itself is in the group, or in a group below it.
     rank: int | None = None
-    #: Whether it is the highest visible group: a container's own, or the machine's root.
+    #: Whether this is the highest group that the process can see: the container's group, or the machine's root group.
     is_top: bool = False
 
 
 def limit_in_words(directory: str) -> str:
     """Return who set a group's memory limit, and by which option: `Slurm's step 12.0 (sbatch --mem)`.
 
-    It recognises the names that Slurm, Kubernetes, container engines and systemd give their groups, in v1 and v2.
+    The function recognises the names that Slurm, Kubernetes, container engines and systemd give their groups, in v1 and
+    v2.
     """
     if found := _SLURM.search(directory):
         if found["step"]:
@@ -96,9 +97,9 @@ def parse_membership(cgroup: str) -> dict[str, str]:
 
 
 def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controller: str) -> tuple[Mount, str] | None:
-    """Return the mount and the directory of a process's group. `controller`: its name; empty for v2.
+    """Return the mount and the directory of the process's group. `controller`: a v1 controller's name; empty for v2.
 
-    None: the hierarchy is not mounted, or the process's group is outside the mounted part.
+    Return None if the hierarchy is not mounted, or if the process's group is outside the mounted part.
     """
     path = membership.get(controller)
     if path is None:
@@ -109,7 +110,7 @@ def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controlle
         try:
             inside = PurePosixPath(path).relative_to(mount.root)
         except ValueError:
-            # In a container with its own cgroup namespace, mount and membership are relative to different roots.
+            # If a container has a cgroup namespace, its mounts and memberships are relative to different roots.
             if path != "/":
                 continue
             inside = PurePosixPath()

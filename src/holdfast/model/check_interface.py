@@ -18,7 +18,7 @@ _KINDS_OF_NODE = frozenset({"worker", "chief", "ps", "master", "evaluator", "nod
 class Node:
     """A machine of the job: `Node("node-3")`, `Node(name="node-3")`, or DLRover's `Node("worker", 3)`.
 
-    Further keywords become attributes, for the check's own use.
+    Each further keyword becomes an attribute, which the check may read.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Node:
 
 
 class DiagnosisAction:
-    """The action for which a failed check asks. `nodes`: the nodes to act on; empty: the result's abnormal nodes."""
+    """The action that a failed check requests. `nodes`: the nodes to act on; empty: the result's abnormal nodes."""
 
-    #: The kind of the action; None: it has no effect, and the check counts as failed.
+    #: The kind of the action; None: the action has no effect, and the check counts as failed.
     kind: ActionKind | None = None
 
     def __init__(self, reason: str = "", nodes: Sequence[Node | str] = (), **more: Any) -> None:
@@ -75,7 +75,9 @@ class Note(DiagnosisAction):
 
 
 class Retry(DiagnosisAction):
-    """Try again after the retry interval, at most `times` more times; `times` 0: the check's own limit holds."""
+    """Try again after the retry interval, at most `times` more times. `times` 0: as often as the check's own limit
+    allows.
+    """
 
     kind = ActionKind.RETRY
 
@@ -96,17 +98,17 @@ class ReplaceNode(DiagnosisAction):
 
 
 class StopJob(DiagnosisAction):
-    """Stop the job: it must not start anywhere until a person has examined the problem."""
+    """Stop the job, and start it on no other node either, until a person has examined the problem."""
 
     kind = ActionKind.STOP
 
 
 class NoAction(DiagnosisAction):
-    """DLRover's name for no action: the failure stays."""
+    """DLRover's name for "no action": the check's failure still counts."""
 
 
 class EventAction(DiagnosisAction):
-    """DLRover's event, a message to users; the failure stays."""
+    """DLRover's message to users. The check's failure still counts."""
 
     def __init__(
         self,
@@ -157,7 +159,7 @@ class JobAbortionAction(StopJob):
 
 @dataclass
 class PreCheckResult:
-    """The result of a check. 0 is good; other numbers are the check's own. Override `is_success` for other rules."""
+    """The result of a check. 0 is good; each check defines its other numbers. Override `is_success` for other rules."""
 
     result: int = 0
     result_msg: str = ""
@@ -180,16 +182,17 @@ class Verdict(PreCheckResult):
     blame: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
-    #: Whether the check could not decide, so that the result is neither good nor bad.
+    #: Whether the check could not decide between good and bad.
     inconclusive: bool = False
 
 
 class PreCheckOperator(ABC):
     """One check. It runs in a separate process with a time limit, and is killed with its children when the limit ends.
 
-    `check` and `failed_actions` get the context as keywords: `job` (a `JobSpec`, or None for `holdfast check`), `nodes`
-    (a list of `Node`), `attempt` (from 1) and `now` (seconds since the epoch); a signature that names fewer gets fewer.
-    Class attributes that may be set: `blame`, `solution`, `question`, `cost`, `independent` (may run beside others).
+    `check` and `failed_actions` are called with these keywords: `job` (a `JobSpec`, or None for `holdfast check`),
+    `nodes` (a list of `Node`), `attempt` (from 1) and `now` (seconds since the epoch); a method that declares only some
+    of them gets only those. Class attributes that may be set: `blame`, `solution`, `question`, `cost`, `independent`
+    (may run beside others).
     """
 
     question = ""
@@ -226,7 +229,7 @@ class PreCheckOperator(ABC):
 
     @abstractmethod
     def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
-        """Return the actions after a failure, from mild to hard; none: the job does not start.
+        """Return the actions after a failure, from mild to hard; an empty list: the job does not start.
 
-        It also gets `result=`.
+        The method also gets the keyword `result`.
         """

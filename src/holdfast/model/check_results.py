@@ -1,4 +1,4 @@
-"""Pre-checks as data: the chosen checks, their results, and the actions that they ask for.
+"""Pre-checks as data: the chosen checks, their results, and the actions that they request.
 
 The interface for authors of checks (`PreCheckOperator`, `PreCheckResult`) is in `model/check_interface.py`. This module
 has the data that is sent between processes, written to the journal, or judged by the gate.
@@ -21,7 +21,7 @@ class CheckChoice(Noun, frozen=True, kw_only=True):
 
 
 class CheckState(enum.StrEnum):
-    """The state of a round of checks (with DLRover's names). Workers start only on DISABLED or PASS."""
+    """The state of a round of checks (DLRover's names). Workers start only if the state is DISABLED or PASS."""
 
     DISABLED = "DISABLED"
     CHECKING = "CHECKING"
@@ -30,7 +30,7 @@ class CheckState(enum.StrEnum):
 
 
 class ActionKind(enum.IntEnum):
-    """The actions for which a failed check can ask, from mild to hard; code compares them with `<`."""
+    """The actions that a failed check can request, from mild to hard; code compares them with `<`."""
 
     #: Print the failure, and start the job with a warning.
     NOTE = 0
@@ -50,7 +50,7 @@ class FailedAction(Noun, frozen=True, kw_only=True):
     reason: str = ""
     #: The nodes to act on; empty: the result's abnormal nodes.
     nodes: tuple[str, ...] = ()
-    #: For RETRY, the number of further tries; 0: the check's own limit holds.
+    #: For RETRY: the number of further tries; 0: as many as the check's own limit allows.
     times: int = 0
 
 
@@ -59,12 +59,16 @@ class CheckOutcome(enum.StrEnum):
 
     GOOD = "good"
     BAD = "bad"
-    #: The check crashed, passed its time limit, or reported that it cannot decide. This is never a silent pass.
+    #: The check crashed, exceeded its time limit, or reported that it cannot decide. Such a check never counts as
+    #: passed.
     INCONCLUSIVE = "inconclusive"
 
 
 class InconclusivePolicy(enum.StrEnum):
-    """The consequence of an inconclusive check: the job starts with a warning, or the check counts as failed."""
+    """What follows from an inconclusive check.
+
+    `warn`: the job starts with a warning. `fail`: the check counts as failed.
+    """
 
     WARN = "warn"
     FAIL = "fail"
@@ -77,7 +81,7 @@ class Finding(Noun, frozen=True, kw_only=True):
     answer: CheckOutcome
     #: The node on which the check ran.
     node: str = ""
-    #: The check's own result code; 0 is good.
+    #: The result code that the check returned; 0 is good.
     result: int = 0
     #: One line with node, number and unit: `node-3: 11.2 of 900 GB free on /data, 50 GB asked`.
     message: str = ""
@@ -106,7 +110,7 @@ class CheckLine(Noun, frozen=True, kw_only=True):
     took_s: float = 0.0
 
 
-#: The maximum number of nodes whose lines a round keeps separately.
+#: The maximum number of nodes for which a round keeps the lines of each node.
 MOST_NODES = 64
 
 
@@ -114,10 +118,10 @@ class ChecksTaken(Noun, frozen=True, kw_only=True):
     """An attempt's last round of pre-checks: its state, and each check in the order of the job."""
 
     state: CheckState
-    #: Whether no check ran, because the checks passed a moment ago and nothing has blamed the machine since.
+    #: Whether no check ran, because the checks had just passed and nothing has cast doubt on the machine since.
     reused: bool = False
     checks: tuple[CheckLine, ...] = ()
-    #: In a round over several nodes, the lines of each node, for at most `MOST_NODES` nodes, the failed ones first.
+    #: For a round over several nodes: node → its lines, for at most `MOST_NODES` nodes, those with failures first.
     by_node: dict[str, tuple[CheckLine, ...]] = {}
 
     def where(self, host: str) -> dict[str, tuple[CheckLine, ...]]:
@@ -145,7 +149,7 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
     #: The source of the check: built-in, entry point, plugin file or executable, with its place.
     source: str = "built-in"
     by_default: bool = False
-    #: Whether it loads the machine or the network, so that it runs alone, after the cheap checks.
+    #: Whether the check loads the machine or the network. Such a check runs alone, after the cheap checks.
     needs_gang: bool = False
     during_job: bool = False
     #: Seconds between two runs during a job, if the check may run during a job.
@@ -153,7 +157,7 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
     #: The default time limit of the check with all its retries, in seconds.
     limit_s: float = 0.0
     params: tuple[ParamInfo, ...] = ()
-    #: Whether it accepts any parameter (a check with `**kwargs`, an executable).
+    #: Whether the check accepts any parameter, as an executable or a check with `**kwargs` does.
     open_params: bool = False
 
 
@@ -165,16 +169,13 @@ class Site(Noun, frozen=True, kw_only=True):
     cwd: str = "."
     #: The path of holdfast's state directory.
     home: str = ""
-    #: The number of the job's workers on this node.
+    #: The number of workers of the job on this node.
     workers: int = 1
-    #: The port at which the first attempt's workers will meet, if the user chose one. Later attempts take any free
-    #: port.
+    #: The port at which the first attempt's workers meet, if the user chose it. Later attempts use any free port.
     port: int | None = None
-    #: Whether the job runs, so that this is a periodic run, away from the workers' cores.
+    #: Whether the job is running. The check is then a periodic run, on other cores than the workers'.
     running: bool = False
-    #: Devices of this node that holdfast remembers as faulty; None: not read yet, and the check that needs them reads
-    #: them.
-    #:
-    #: A process that has the journal open must read them itself: SQLite in a fork of it would wait for locks that the
-    #: fork believes it holds.
+    #: Devices of this node that holdfast has recorded as faulty. None: not read yet; the check that needs them reads
+    #: them. A process that has the journal open must read them itself: in a fork of that process, SQLite would wait for
+    #: locks that the fork believes it holds.
     kept_out: tuple[DeviceStanding, ...] | None = None

@@ -1,4 +1,4 @@
-"""The only codec between structs and JSON bytes, for the journal, the wire and the output."""
+"""The only codec between structs and JSON bytes. The journal, the connections and the output use it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
-    """Return a noun or message as JSON bytes. Lone surrogates become U+FFFD, so that any text can be written."""
+    """Return a struct as JSON bytes. Lone surrogates become U+FFFD, so that any text can be encoded."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:

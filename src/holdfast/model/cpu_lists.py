@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def cpus_of(text: str) -> set[int]:
-    """Return the CPUs of a list in the kernel's form. Raises ValueError."""
+    """Return the CPUs of a list in the kernel's form. Raise ValueError if the text is no such list."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -26,7 +26,10 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 
 def cores_of(domain: str) -> list[tuple[int, ...]]:
-    """Return the cores of a memory domain, each as its CPUs (hardware threads). Raises ValueError."""
+    """Return the cores of a memory domain.
+
+    Each core is a tuple of its CPUs (hardware threads). Raise ValueError for another text.
+    """
     return [tuple(int(cpu) for cpu in core.split("+")) for core in domain.split(",") if core]
 
 

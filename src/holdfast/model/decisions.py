@@ -14,7 +14,7 @@ from holdfast.model.progress_facts import Count, Sign
 class DecisionKind(enum.StrEnum):
     RESTART = "restart"
     REPLACE = "replace"
-    #: The platform is asked to start the whole job again, and the attempts continue in that run.
+    #: Ask the platform to start the whole job again. The attempts continue in the new run.
     REQUEUE = "requeue"
     FAIL = "fail"
     SUCCEED = "succeed"
@@ -26,8 +26,8 @@ class Decision(Noun, frozen=True, kw_only=True):
 
     kind: DecisionKind
     reason: str
-    #: Whether the restart is charged to the user's budget (`--max-restarts`). Other failures are charged to the wider
-    #: platform budget.
+    #: Whether the restart counts against the user's budget (`--max-restarts`). If not, it counts against the platform's
+    #: larger budget.
     charged: bool = False
     delay_s: float = 0.0
     #: The devices or nodes that the next attempt must not use.
@@ -46,18 +46,19 @@ class Bound(Noun, frozen=True, kw_only=True):
     devices: tuple[str, ...] | None = None
 
 
-#: Limit on the bound workers that the record of an attempt lists: the first ones.
+#: Maximum number of bound workers in an attempt's record, which lists the first of them.
 MOST_BOUND = 1024
 
 
 class Tally(Noun, frozen=True, kw_only=True):
-    """The counts of an attempt in addition to its report. Records of holdfast 0.1 have none."""
+    """Counts of an attempt that its report does not have. Records of holdfast 0.1 have none."""
 
-    #: The lowest first step of all ranks that reported one: the attempt continued from this step.
+    #: The lowest first step among the ranks that reported a step. The attempt continued from this step.
     first_step: int | None = None
-    #: The lowest saved step of all ranks that reported one: the next attempt would continue from it.
+    #: The lowest saved step among the ranks that reported one. The next attempt would continue from this step.
     saved_step: int | None = None
-    #: Whether all workers were forked with their imports done; None: the attempt had no workers.
+    #: Whether all workers were forked from processes that had already imported their modules; None: the attempt had no
+    #: workers.
     warm: bool | None = None
     #: Whether a worker had asked to be notified when it must save and exit.
     listened: bool = False
@@ -65,10 +66,10 @@ class Tally(Noun, frozen=True, kw_only=True):
     peers: int = 0
     #: The number of workers that holdfast stopped.
     stopped: int = 0
-    #: The owner of the memory limit for which the kernel killed a process: `worker`, `container` or `host`; else empty.
+    #: Whose memory limit made the kernel kill a process: `worker`, `container` or `host`; empty: no memory kill.
     memory_scope: str = ""
-    #: Console's name → bytes that it left out because its reader had stopped reading; under `log`: bytes that no log
-    #: file took.
+    #: Console's name → bytes of output left out because the console's reader had stopped reading. The name `log` counts
+    #: bytes that no log file took.
     dropped_bytes: dict[str, int] = {}
 
 
@@ -80,18 +81,18 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     ended_at: float
     report: ExitReport
     decision: Decision
-    #: Seconds in each phase, by the phase's name in lower case: checking, preparing, starting, running, draining.
+    #: Phase (its name in lower case: checking, preparing, starting, running, draining) → the seconds in it.
     parts: dict[str, float] = {}
-    #: Whether the attempt went beyond the furthest step of all earlier attempts (by `holdfast.progress` or counts in
-    #: the output), or ran for at least `healthy_s`.
+    #: Whether the attempt passed the furthest step of all earlier attempts, or ran for at least `healthy_s`. Steps come
+    #: from `holdfast.progress` or from counts in the output.
     progressed: bool = False
-    #: The lowest last step of all ranks that reported one.
+    #: The lowest last step among the ranks that reported a step.
     step: int | None = None
-    #: The last counts in the workers' output: for each name the lowest of the ranks of a role that have it.
+    #: The last counts in the workers' output. For each name and role, the count is the lowest among the role's ranks.
     counts: tuple[Count, ...] = ()
     #: The pre-checks before this attempt; None: an earlier release wrote the record without them.
     checks: ChecksTaken | None = None
-    #: The signs of progress, those that restore the user's budget first.
+    #: The signs of progress. Signs that restore the user's budget come first.
     signs: tuple[Sign, ...] = ()
     #: The number of workers; 0: an earlier release wrote the record without it.
     workers: int = 0
@@ -101,8 +102,9 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
 
 
 class JobReport(Noun, frozen=True, kw_only=True):
-    """The job's one report. `holdfast.report.brief_report` renders it as text, `text_report` with all evidence, and
-    `holdfast.record.report_file` as `holdfast.report/1` JSON."""
+    """The job's only report. `holdfast.report.brief_report` renders it as short text, `text_report` as text with all
+    evidence, and `holdfast.record.report_file` as `holdfast.report/1` JSON.
+    """
 
     job_id: str
     name: str
@@ -112,10 +114,10 @@ class JobReport(Noun, frozen=True, kw_only=True):
 
 
 def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, int]]:
-    """Return the attempts whose last steps a later attempt repeated, with the number of these steps.
+    """Return the attempts whose last steps a later attempt repeated, each with the number of repeated steps.
 
-    Both attempts must call `holdfast.progress`. For the attempt after which a job failed finally: the steps after the
-    last saved one, if the program ever reported a saved step.
+    Both attempts must call `holdfast.progress`. For the last attempt of a failed job, count the steps after the last
+    saved step, if the program ever reported one.
     """
     found = []
     last: AttemptRecord | None = None

@@ -1,7 +1,7 @@
 """Saves a worker's environment without its secrets, and compares the environments of two attempts. Pure.
 
-An environment may have secrets of its user, and its file stays on the disk. So holdfast keeps only the name of a
-variable whose name or value looks like a secret.
+An environment may contain the user's secrets, and the saved file stays on the disk. If a variable's name or value looks
+like a secret, holdfast saves only the name.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.noun_base import Noun
 from holdfast.model.secret_hints import may_hold
 
-#: The name of the file in a worker's directory, beside its logs.
+#: The name of the file with the environment, in the worker's directory beside its logs.
 FILE = "environment.json"
-#: Maximum size of that file in bytes; a larger environment is not kept.
+#: Maximum size of `environment.json` in bytes. A larger environment is not saved.
 MOST_BYTES = 256 * 1024
 HIDDEN = "***"
 #: Variables whose names contain `PWD` but which are not passwords.
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
-#: The prefix of variables that carry a job file's secrets to the workers; its `env` may copy them to other variables.
+#: The prefix of the variables that carry a job file's secrets to the workers. The job's `env` may copy such a secret
+#: into another variable.
 _OF_THE_JOB = "HOLDFAST_SECRET_"
-#: Variables with a new value in each attempt.
+#: Variables that have a new value in each attempt.
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
 _ATTEMPT = Lazy(r"attempt-\d+")
 
@@ -45,7 +46,7 @@ def kept(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=4096)  # all workers and attempts on a machine have nearly the same environment
+@lru_cache(maxsize=4096)  # cached because all workers and attempts on a machine have nearly the same environment
 def _secret(name: str, value: str) -> bool:
     return (name not in _DIRECTORIES and may_hold(name)) or may_hold(value)
 

@@ -33,5 +33,5 @@ class EventLine(Noun, frozen=True, kw_only=True):
     at: float
     #: The event in one sentence.
     text: str
-    #: The event's own keys, which the line has beside the common ones.
+    #: The keys that only this kind of event has. The line has them in addition to the common keys.
     body: dict[str, Any]

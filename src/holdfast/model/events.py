@@ -18,9 +18,9 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
-    #: The devices and nodes that this machine's store of faults excludes from the start.
+    #: The devices and nodes that are excluded from the start, because this machine's store of faults lists them.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The seed for the jitter of back-off. It is recorded so that a replay waits equally long.
+    #: The seed for the jitter of back-off. It is recorded so that a replay computes the same waits.
     seed: int = 0
     #: Local time minus UTC in seconds where the job was submitted. It is recorded so that a replay prints the same
     #: times.
@@ -32,16 +32,16 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
 class JobResumed(Message, frozen=True, kw_only=True):
     """The platform has started the job again: all nodes and processes of the previous run are gone.
 
-    The journal of that run may end anywhere, even in the middle of an attempt.
+    The previous run's journal may end anywhere, even in the middle of an attempt.
     """
 
     #: The platform's name for the job: `Slurm job 1234`.
     platform: str
-    #: The number of the run, which rises with every start. An event with an already resumed number has no effect.
+    #: The number of the run; it rises with every start. The event has no effect if this run was already resumed.
     run: int
     #: Why the platform restarted the job, in the platform's own words.
     reason: str
-    #: The cause of an attempt that the end of the previous run interrupted.
+    #: The phrase that explains an attempt which the end of the previous run interrupted.
     phrase: str = Phrase.PREEMPTED
     #: The job's specification in this run; None: unchanged.
     spec: JobSpec | None = None
@@ -49,12 +49,12 @@ class JobResumed(Message, frozen=True, kw_only=True):
     nodes: tuple[NodeInfo, ...] = ()
     #: The devices and nodes that are excluded from the start, as in `JobSubmitted`.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The last sign of life of the previous run; None: none is later than its journal.
+    #: The last sign of life of the previous run; None: no sign is later than the end of that run's journal.
     seen_at: At | None = None
 
 
 class PlatformSaid(Message, frozen=True, kw_only=True):
-    """The platform's statement about a node or the job: evidence in addition to holdfast's own."""
+    """The platform's statement about a node or the job. It adds to the evidence that holdfast collected."""
 
     #: The attempt for which the owner asked the platform.
     attempt: int
@@ -70,13 +70,15 @@ class PlatformSaid(Message, frozen=True, kw_only=True):
 class RequeueRefused(Message, frozen=True, kw_only=True):
     """The platform refuses to start the job again, or did not answer in time."""
 
-    #: The number of the action that this answers.
+    #: The number of the present run, as in the refused `Requeue`.
     run: int
     reason: str
 
 
 class NodeJoined(Message, frozen=True, kw_only=True):
-    """An agent was admitted: its node becomes a node of the gang or a spare, or is an earlier node that is back."""
+    """An agent was admitted. Its node becomes a node of the gang, becomes a spare, or is an earlier node that has
+    reconnected.
+    """
 
     node: NodeInfo
     boot: int
@@ -94,7 +96,7 @@ class NodeLeft(Message, frozen=True, kw_only=True):
     node: str
     boot: int
     reason: str
-    #: Whether no process on it can be alive, as its agent or its platform has confirmed.
+    #: Whether the node's agent or its platform has confirmed that no process on the node is alive.
     fenced: bool = False
 
 
@@ -103,26 +105,28 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
 
     attempt: int
     round: int
-    #: The result of the round: PASS, FAIL or DISABLED.
+    #: The result of the round.
     state: CheckState
     failure: CheckFailure | None = None
     #: The nodes to leave out; the job may continue with the others.
     avoid: tuple[str, ...] = ()
-    #: Whether the failed check asks to stop the job.
+    #: Whether the failed check requests that the job stops.
     fatal: bool = False
     warnings: tuple[str, ...] = ()
     #: The round in detail: every check with its result.
     taken: ChecksTaken | None = None
-    #: The port that the node of rank 0 holds for this attempt's workers.
+    #: The port that rank 0's node has reserved for this attempt's workers.
     meeting: Meeting | None = None
-    #: Node → the ports that it has reserved for this attempt's workers.
+    #: Node → the ports that the node has reserved for this attempt's workers.
     ports: dict[str, tuple[int, ...]] = {}
-    #: The number of the action that this answers.
+    #: The `cause` of the action that this event answers.
     cause: str = ""
 
 
 class ChecksMoved(Message, frozen=True, kw_only=True):
-    """A round of pre-checks has made progress. The gang ignores it; `holdfast show` reads it while the round runs."""
+    """A round of pre-checks has made progress. The gang ignores this event; `holdfast show` reads it while the round
+    runs.
+    """
 
     attempt: int
     round: int
@@ -130,7 +134,7 @@ class ChecksMoved(Message, frozen=True, kw_only=True):
 
 
 class CheckFailedRunning(Message, frozen=True, kw_only=True):
-    """A check during the job has failed and asks for more than a warning: the attempt must stop."""
+    """A check has failed while the job runs and requests more than a warning, so the attempt must stop."""
 
     attempt: int
     failure: CheckFailure
@@ -151,12 +155,12 @@ class NodeSilent(Message, frozen=True, kw_only=True):
     node: str
     boot: int
     silent_s: float
-    #: The ages of the node's last messages in seconds, when the silence was noticed, the latest first.
+    #: The ages, in seconds, of the node's last messages when the silence was noticed; the latest message first.
     words_s: tuple[float, ...] = ()
 
 
 class NodeFenced(Message, frozen=True, kw_only=True):
-    """The lease of a silent agent has certainly ended: none of its processes can be alive."""
+    """The lease of a silent agent has certainly ended, so none of its processes can be alive."""
 
     node: str
     boot: int
@@ -175,35 +179,39 @@ class NodeSignalled(Message, frozen=True, kw_only=True):
 
 
 class StopRequested(Message, frozen=True, kw_only=True):
-    """A person or a component requested a stop of the job or this attempt, with a reason. No other event does so."""
+    """A person or a component requested a stop of the job or of this attempt.
+
+    No other kind of event requests a stop.
+    """
 
     request: StopRequest
 
 
 class FaultSeen(Message, frozen=True, kw_only=True):
-    """A fault of a device or node began, ended, or happened in one moment; with the consequence for this job.
+    """A fault of a device or node began, ended, or happened in one moment. The event includes the consequence for this
+    job.
 
-    The machine's store of faults, which outlives the job, judged the fault. The result is recorded in the event, so
-    that a replay does not need that store.
+    The machine's store of faults, which outlives the job, judged the fault. The event records the judgement, so that a
+    replay does not need the store.
     """
 
     fault: FaultEvent
     remedy: Remedy = Remedy.WATCH
-    #: Whether to stop the attempt if it uses the device.
+    #: Whether the attempt stops if it uses the device.
     stop: bool = False
     #: The devices or nodes on which no worker of this job is placed from now on.
     avoid: tuple[str, ...] = ()
-    #: Seconds before the stop during which workers that listen may save and exit.
+    #: Seconds before the stop during which workers that asked for a notice may save and exit.
     save_s: float = 0.0
-    #: Seconds that resets of the device may take before the next attempt, all tries together.
+    #: Seconds that the resets of the device before the next attempt may take, all tries together.
     reset_s: float = 0.0
-    #: The devices that can only be reset together with this one: an attempt that uses any of them is stopped too.
+    #: The devices that can only be reset together with this device. An attempt that uses any of them is stopped too.
     group: tuple[str, ...] = ()
     why: str = ""
 
 
 class HangFound(Message, frozen=True, kw_only=True):
-    """No rank has made progress during the hang time-out. The evidence was taken before any worker was stopped."""
+    """No rank has made progress within the hang time-out. The evidence was taken before any worker was stopped."""
 
     attempt: int
     evidence: HangEvidence
@@ -214,7 +222,7 @@ class EvidenceCollected(Message, frozen=True, kw_only=True):
 
     attempt: int
     evidence: AttemptEvidence
-    #: The number of the action that this answers.
+    #: The `cause` of the action that this event answers.
     cause: str = ""
 
 
@@ -222,11 +230,11 @@ class HooksFinished(Message, frozen=True, kw_only=True):
     """The hooks after an attempt have run on its nodes."""
 
     attempt: int
-    #: The failures of hooks that make the attempt fail.
+    #: The failures of hooks that count as failures of the attempt.
     failures: tuple[SideFailure, ...] = ()
     #: Nodes that did not answer in time.
     unanswered: tuple[str, ...] = ()
-    #: The number of the action that this answers.
+    #: The `cause` of the action that this event answers.
     cause: str = ""
 
 
@@ -235,7 +243,7 @@ class JournalSecured(Message, frozen=True, kw_only=True):
 
     attempt: int
     trouble: str = ""
-    #: The number of the action that this answers.
+    #: The `cause` of the action that this event answers.
     cause: str = ""
 
 
@@ -244,7 +252,7 @@ class OwnerRecovered(Message, frozen=True, kw_only=True):
 
 
 class Tick(Message, frozen=True, kw_only=True):
-    """The time that `next_wake` returned has come. There is no other timer."""
+    """The time that `next_wake` returned has come. The gang has no other timer."""
 
 
 Event = (

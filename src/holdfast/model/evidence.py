@@ -17,12 +17,12 @@ from holdfast.model.progress_facts import Count
 from holdfast.model.sidecar_ends import SideFailure
 from holdfast.model.worker_reading import WorkerReading
 
-#: Seconds. If a worker died of a signal and holdfast got the same signal within this time, both had the same sender.
+#: If a worker died of a signal, and holdfast got the same signal within this many seconds, one sender sent both.
 SAME_SIGNAL_S = 1.0
 
 
 class LogExcerpt(Noun, frozen=True, kw_only=True):
-    """The kept parts of one stream: its end, and cut-outs around the hits of a scan of the earlier part."""
+    """The kept parts of one stream: its end, and cut-outs of the earlier part around lines that the scan matched."""
 
     #: The source: `worker-1 stderr`, or a file's name.
     source: str
@@ -30,17 +30,19 @@ class LogExcerpt(Noun, frozen=True, kw_only=True):
     text: str = ""
     #: Bytes of the stream before `text`.
     skipped_bytes: int = 0
-    #: Cut-outs (a hit with the lines around it) of the skipped part, in the order of the stream.
+    #: Cut-outs of the skipped part, in the order of the stream. Each is a matched line with the lines around it.
     cuttings: tuple[str, ...] = ()
-    #: The number of cuttings, from the first, after which the log shows that the program went on with its work.
+    #: The number of cuttings, counted from the first, after which the log shows that the program continued its work.
     settled: int = 0
     #: The line number of `text`'s first line in the stream.
     first_line: int = 1
-    #: The line number of each cutting's first line, where known.
+    #: The line number of each cutting's first line; empty: not known.
     cutting_lines: tuple[int, ...] = ()
-    #: When the stream was last written, in seconds since the epoch. It supplies the year if the log's times have none.
+    #: When the stream was last written, in seconds since the epoch. It supplies the year for times in the log that have
+    #: none.
     written_at: float | None = None
-    #: Local time minus UTC at that moment, in seconds. Times in the log without a zone are local times.
+    #: Local time minus UTC when the stream was last written, in seconds. Times in the log without a zone are local
+    #: times.
     utc_offset_s: float = 0.0
 
 
@@ -50,7 +52,7 @@ class StopSource(enum.StrEnum):
     OPERATOR = "operator"
     SIGNAL = "signal"
     TIME_LIMIT = "time limit"
-    #: A worker whose file timer (of torch) expired.
+    #: A worker whose file timer (from torch) expired.
     TIMER = "timer"
     DISK_CLEANER = "disk cleaner"
     #: A component's file `<component>.pai.error` with ACTION KILL.
@@ -59,11 +61,11 @@ class StopSource(enum.StrEnum):
     HANG = "hang"
     SUPERVISOR = "supervisor"
     JOURNAL = "journal"
-    #: New nodes have joined, and the job wants them to take part at once.
+    #: New nodes have joined, and the job is set to use them at once.
     GROWTH = "growth"
     #: Slurm or Kubernetes: a preemption, a time limit, a cancelled job.
     PLATFORM = "platform"
-    #: A required daemon that has ended finally.
+    #: A required daemon that ended and will not be restarted.
     DAEMON = "daemon"
 
     @classmethod
@@ -83,7 +85,8 @@ class Deadline(enum.StrEnum):
 
 
 class StopRequest(Noun, frozen=True, kw_only=True):
-    """A request of a person or a component to stop the job or the attempt, with a reason. Nothing else requests a stop.
+    """A request of a person or a component to stop the job or the attempt, with a reason. No other struct requests a
+    stop.
 
     `phrase` is the catalogue's phrase for the report: StoppedByOperator, TimeLimitReached, KilledByDiskCleaner …
     """
@@ -94,38 +97,38 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     #: The name of the file with a component's request.
     component: str = ""
     phrase: str = Phrase.STOPPED_BY_OPERATOR
-    #: The exit code, if the requesting component chose its own; None: the phrase's row has it.
+    #: The exit code, if the requesting component chose one; None: the code of the phrase's row is used.
     code: int | None = None
     at: At | None = None
     #: The user and process that requested the stop; empty: not known.
     who: str = ""
-    #: The number of the signal to holdfast, if that was the request.
+    #: The number of the signal that holdfast received, if the signal was the request.
     signal: int | None = None
-    #: Seconds that workers have to exit; None: the job's own value. A second Ctrl-C asks for 0.
+    #: Seconds that workers have to exit; None: the job's own setting. A second Ctrl-C requests 0 seconds.
     grace_s: float | None = None
-    #: Whether every process of the job got the signal already, so that holdfast need not send it to the workers.
+    #: Whether every process of the job already got the signal, so that holdfast need not send it to the workers.
     everywhere: bool = False
-    #: Seconds to wait before the first signal, because holdfast may learn that every process of the job got it already.
+    #: Seconds to wait before the first signal, because holdfast may learn meanwhile that every process already got it.
     hold_s: float = 0.0
-    #: Seconds that workers that listen may take to save before any signal is sent.
+    #: Seconds that workers which asked for a notice may take to save before any signal is sent.
     save_s: float = 0.0
     #: Seconds until the platform kills all processes. Holdfast kills them by then, even if other fields allow more.
     #: None: no such time is known.
     within_s: float | None = None
     #: Whether the request ends the job; False: it ends only this attempt, and recovery decides what follows.
     final: bool = True
-    #: Whether only this run ends: if the platform starts the job again, it continues in that run.
+    #: Whether only this run ends. If the platform starts the job again, the job continues in the new run.
     requeue: bool = False
 
 
 class MemoryKill(Noun, frozen=True, kw_only=True):
-    """A kernel or cgroup memory kill, distinguished from any other SIGKILL."""
+    """A kill by the kernel or a cgroup because memory ran out. Other kills by SIGKILL have no such struct."""
 
     #: The source: `cgroup v2 memory.events`, `cgroup v1 memory.oom_control`, `kernel log`.
     source: str
     #: The line or counter that shows the kill.
     text: str
-    #: The node on which it happened, because pids of two nodes are often equal. Empty: the job has one node.
+    #: The node on which the kill happened; pids of two nodes may be equal. Empty: the job has one node.
     node: str = ""
     rank: int | None = None
     pid: int | None = None
@@ -136,9 +139,9 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     at: At | None = None
     #: The owner of the limit: `worker` (the worker's own group), `container` (holdfast's group), or `host`.
     scope: str = "host"
-    #: Who set the limit, if it is a limit of a group around holdfast: `Slurm's step 12.0 (sbatch --mem)`.
+    #: Who set the limit, if it limits a group around holdfast: `Slurm's step 12.0 (sbatch --mem)`.
     limited_by: str = ""
-    #: The number of kills by the counter of a group of several ranks; 0: the kill is of one process.
+    #: For a group with several ranks, the number of kills that its counter shows; 0: one process was killed.
     count: int = 0
 
 
@@ -157,11 +160,11 @@ class ThreadState(Noun, frozen=True, kw_only=True):
     pid: int = 0
     #: CPU seconds that this thread has used so far.
     cpu_s: float = 0.0
-    #: How often a thread that runs has given up its CPU by itself, and its page faults without input. A thread that
-    #: does nothing but compute in place has next to none of either.
+    #: Times that the running thread gave up its CPU by itself, plus its page faults that needed no input. Both stay
+    #: near zero in a thread that only computes in place.
     switches: int = 0
     faults: int = 0
-    #: The descriptor of its system call, with the file: `0 pipe:[8123]`, `7 /data/shard.bin`.
+    #: The file descriptor that the thread's system call uses, with the file: `0 pipe:[8123]`, `7 /data/shard.bin`.
     file: str = ""
 
 
@@ -177,7 +180,7 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
     #: Bytes that the process tree has read and written so far through files and pipes. A silent download increases it.
     io_bytes: int = 0
     last_output_at: At | None = None
-    #: Whether the rank has printed since, but only lines that repeat earlier ones.
+    #: Whether the rank has printed since then, but only repetitions of earlier lines.
     repeats: bool = False
     last_step: int | None = None
     last_step_at: At | None = None
@@ -187,13 +190,14 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
 
 
 class HangEvidence(Noun, frozen=True, kw_only=True):
-    """The evidence of a hang: two or more snapshots of every rank without progress, and the rank that differs."""
+    """The evidence of a hang: two or more snapshots of every rank without progress, and the rank whose state
+    differs."""
 
     attempt: int
     silent_s: float
     #: The samples in time order; each has one snapshot per rank.
     looks: tuple[tuple[RankSnapshot, ...], ...] = ()
-    #: The rank that differs from the others; several if the snapshots cannot decide between them.
+    #: The rank whose state differs from the others'. Several ranks: the snapshots cannot decide between them.
     culprits: tuple[int, ...] = ()
     #: The reason in one sentence: `rank 2 is stopped (state T) while ranks 0, 1, 3 wait in all_reduce`.
     why: str = ""
@@ -213,11 +217,11 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     running: bool = False
     #: The bad devices, if the check names any.
     devices: tuple[str, ...] = ()
-    #: Whether nodes or devices must be left out, so that the job may work on others.
+    #: Whether the job may work on other nodes or devices, so that these must be left out.
     elsewhere: bool = False
-    #: The check asks to stop the job: no other attempt may start, wherever it runs.
+    #: Whether the check requests that the job stops: no attempt may start on any node.
     ends_job: bool = False
-    #: The phrase of the exit, if it is a special one (a prerequisite that could not be fetched); empty: CheckFailed.
+    #: The phrase of the exit if it is not CheckFailed, as when a prerequisite could not be fetched; else empty.
     phrase: str = ""
 
 
@@ -232,7 +236,7 @@ class GangShortfall(Noun, frozen=True, kw_only=True):
     unfit: tuple[str, ...] = ()
     #: The missing `--node-rank` numbers, if nodes have such numbers.
     missing_ranks: tuple[int, ...] = ()
-    #: The names of the nodes that never joined, if the starter knows the nodes by name.
+    #: The names of the nodes that never joined. Known only if the starter knows the nodes by name.
     missing: tuple[str, ...] = ()
     waited_s: float = 0.0
     #: The address that nodes dial, HOST:PORT.
@@ -245,30 +249,30 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     node: str
     silent_s: float
     ranks: tuple[int, ...] = ()
-    #: Why the node, or its workers, are lost, if it was reported; empty: no reason was reported (but see `back` and
+    #: The reported reason why the node, or its workers, are lost. Empty: no reason was reported (see also `back` and
     #: `memory_kill`).
     why: str = ""
-    #: The ages of the node's last messages in seconds, when the silence was noticed, the latest first.
+    #: The ages, in seconds, of the node's last messages when the silence was noticed; the latest message first.
     words_s: tuple[float, ...] = ()
-    #: The node is reachable, but its workers have ended: its agent restarted, or stopped them.
+    #: Whether the node is reachable although its workers have ended: its agent restarted, or stopped them.
     back: bool = False
-    #: The node has left and will not come back: it cannot answer any request.
+    #: Whether the node has left for good, so that it cannot answer any request.
     gone: bool = False
     #: The memory kill that ended the agent, and its workers with it.
     memory_kill: MemoryKill | None = None
 
 
 class Leftover(Noun, frozen=True, kw_only=True):
-    """A process that an ended rank had left running, and that did not end in time."""
+    """A process that an ended rank had left running and that holdfast had to end."""
 
-    #: The rank that left it; None: it has not the rank's environment.
+    #: The rank that left the process running; None: the process does not have a rank's environment.
     rank: int | None = None
     node: str = ""
     pid: int
     command: str
     #: Seconds from the rank's end to the signal; None: not known.
     after_s: float | None = None
-    #: Whether it got SIGKILL; otherwise it ended after SIGTERM.
+    #: Whether the process needed SIGKILL; False: it ended after SIGTERM.
     killed: bool = False
 
 
@@ -277,11 +281,11 @@ class HostFacts(Noun, frozen=True, kw_only=True):
 
     #: The Python that ran the workers; empty if the command is not known to run Python.
     python: str = ""
-    #: The workers' command itself names the Python, so no option of holdfast changes it.
+    #: Whether the workers' command itself names the Python, so that no option of holdfast changes it.
     by_command: bool = False
     #: The module that a worker did not find.
     module: str = ""
-    #: Pythons that have the module: those of active environments, and holdfast's own.
+    #: Pythons that have the module. Active environments, and the Python of holdfast, are searched.
     found_in: tuple[str, ...] = ()
     #: The port that was already in use.
     port: int | None = None
@@ -305,7 +309,7 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     exit: WorkerExit | None = None
     stderr: LogExcerpt | None = None
     stdout: LogExcerpt | None = None
-    #: Both streams in one file, which `holdfast explain FILE` gets.
+    #: The worker's whole log, if stdout and stderr are in one file, as for `holdfast explain FILE`.
     log: LogExcerpt | None = None
     first_output_at: At | None = None
     last_output_at: At | None = None
@@ -314,7 +318,7 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     first_step: int | None = None
     #: The last step that the worker reported as saved in this attempt.
     saved_step: int | None = None
-    #: Whether the worker was forked from a process that had done its imports.
+    #: Whether the worker was forked from a process that had already imported its modules.
     warm: bool = False
     #: Whether the worker had asked to be notified when it must save and exit.
     listened: bool = False
@@ -322,7 +326,7 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     start_failed: str = ""
     #: The last counts in the worker's output, one for each name.
     counts: tuple[Count, ...] = ()
-    #: The reading of the worker's log, made on its node. Then the excerpts and the texts of `exit` are left out.
+    #: What the node read from the worker's log. If this is set, the excerpts and the texts of `exit` are left out.
     reading: WorkerReading | None = None
 
 
@@ -331,14 +335,16 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
 
     attempt: int = 1
     workers: tuple[WorkerEvidence, ...] = ()
-    #: The first stop request for this attempt, unless it only followed a failure of the gang itself.
+    #: The first stop request for this attempt; None: no request, or one that only followed a failure of the gang
+    #: itself.
     stop: StopRequest | None = None
     faults: tuple[ActiveFault, ...] = ()
     memory_kills: tuple[MemoryKill, ...] = ()
     #: Lines of the kernel log from the time of the attempt.
     kernel: tuple[Evidence, ...] = ()
     lost: tuple[LeftBehind, ...] = ()
-    #: The owner's own node, if all other nodes fell silent at once: the owner's link failed.
+    #: The name of the owner's own node, if all other nodes fell silent at once, so that the owner's link has failed;
+    #: else empty.
     cut_off: str = ""
     hang: HangEvidence | None = None
     check: CheckFailure | None = None
@@ -346,11 +352,11 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     phase: str = "RUNNING"
     #: The deadline that the attempt missed.
     deadline: Deadline = Deadline.NONE
-    #: The ranks that were not ready when that deadline passed.
+    #: The ranks that were not ready at the missed deadline.
     late: tuple[int, ...] = ()
     #: A clause for each of the first few late ranks: role, index, rank, node, and the last known state.
     late_words: tuple[str, ...] = ()
-    #: The nodes that had joined at the deadline for joining; None: no such deadline passed.
+    #: The nodes that had joined by the deadline for joining; None: this deadline was not missed.
     muster: GangShortfall | None = None
     #: A container engine's statement about the job's container.
     container: str = ""
@@ -358,21 +364,21 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     pai_errors: tuple[Evidence, ...] = ()
     #: The collectives of the ranks in this attempt, from PyTorch's flight recorder.
     flights: tuple[FlightDump, ...] = ()
-    #: How the workers' rendezvous store ended, if it ended before the attempt.
+    #: How the workers' rendezvous store ended, if it ended before the attempt; else empty.
     store: str = ""
     job: str = ""
     #: MASTER_ADDR:MASTER_PORT of the workers; empty if no worker was started.
     meeting: str = ""
-    #: When the gang was asked to stop; exits after that are collateral.
+    #: When the gang was requested to stop. Exits after this time are collateral.
     stop_asked_at: At | None = None
-    #: Seconds that the workers had between that stop's SIGTERM and SIGKILL.
+    #: Seconds between SIGTERM and SIGKILL in the stop of the gang at `stop_asked_at`.
     grace_s: float | None = None
     #: Local time minus UTC on the machine that started the job, in seconds; sentences show times in this zone.
     utc_offset_s: float = 0.0
-    #: Signals that holdfast received and forwarded to the workers during the attempt.
+    #: The signals that holdfast received during the attempt and forwarded to the workers.
     passed_on: tuple[int, ...] = ()
     progressed: bool = False
-    #: Console's name → bytes of output that it left out, because its reader had stopped reading.
+    #: Console's name → bytes of output left out because the console's reader had stopped reading.
     dropped_bytes: dict[str, int] = {}
     #: Files that workers opened for writing and completed in this attempt.
     checkpoints: tuple[str, ...] = ()
@@ -381,15 +387,17 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     addresses: dict[str, str] = {}
     #: The platform's statements about lost nodes and the job; `source` is the command that shows the statement.
     platform: tuple[Evidence, ...] = ()
-    #: The failures of hooks and required daemons that make the attempt fail.
+    #: The failures of hooks and required daemons that count as failures of the attempt.
     beside: tuple[SideFailure, ...] = ()
     #: Processes that ended ranks had left running, and that holdfast ended.
     leftovers: tuple[Leftover, ...] = ()
-    #: Nodes that sent no evidence within `silent_s`: only the exits of their ranks are known.
+    #: Nodes that sent no evidence within `silent_s`. Only the exits of their ranks are known.
     unanswered: tuple[LeftBehind, ...] = ()
 
     def zone(self, _: float) -> float:
-        """Return `utc_offset_s`, as a `Zone` for `human_format.clock`: the whole report uses one zone."""
+        """Return `utc_offset_s` for any time. `human_format.clock` gets this method as its `Zone`, so the report uses
+        one zone.
+        """
         return self.utc_offset_s
 
 
@@ -406,13 +414,13 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     job: str
     host: str
     pid: int
-    #: When the owner died, if the process that reaped it reported that; else its last sign of life.
+    #: When the owner died, if the process that reaped it reported the time; else the owner's last sign of life.
     died_at: float
     #: The number of the signal that ended the owner, if the process that reaped it reported it.
     signal: int | None = None
-    #: The memory kill that the control group has counted meanwhile: the cause of the signal.
+    #: The memory kill that the control group has counted since the owner was last alive. It explains the signal.
     memory_kill: MemoryKill | None = None
-    #: Whether the machine was rebooted since the owner recorded its process.
+    #: Whether the machine was rebooted after the owner recorded its process id.
     host_went_down: bool = False
     #: The number of the attempt; 0: none had begun.
     attempt: int = 0
@@ -422,11 +430,11 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     history: tuple[tuple[float, str], ...] = ()
     #: The path of the owner's lock file.
     lock: str = ""
-    #: Processes that outlived the owner in the job's control groups, and were killed since.
+    #: Processes in the job's control groups that outlived the owner and have been killed since.
     killed: tuple[LostProcess, ...] = ()
     #: Processes of the job that are still alive.
     left: tuple[LostProcess, ...] = ()
-    #: Why the platform was to start the job again, if the owner had ended for that; else empty.
+    #: Why the platform was to start the job again, if the owner ended for that reason; else empty.
     queued: str = ""
     #: The user who removed the job from the platform's queue, and the reason; empty if unknown.
     dropped: str = ""
@@ -434,5 +442,5 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     utc_offset_s: float = 0.0
 
     def zone(self, _: float) -> float:
-        """Return `utc_offset_s`, as a `Zone` for `human_format.clock`."""
+        """Return `utc_offset_s` for any time. `human_format.clock` gets this method as its `Zone`."""
         return self.utc_offset_s

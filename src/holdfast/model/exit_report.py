@@ -10,7 +10,7 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Blame(enum.StrEnum):
-    """The party that caused a failure, and has to act."""
+    """The party that caused a failure and must act on it."""
 
     WORKLOAD = "workload"
     HARDWARE = "hardware"
@@ -36,7 +36,7 @@ class Rerun(enum.StrEnum):
 
 
 class Outcome(enum.StrEnum):
-    """The outcome of a job."""
+    """How a job ended."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -44,7 +44,10 @@ class Outcome(enum.StrEnum):
 
 
 class Trigger(enum.StrEnum):
-    """The kind of evidence that decided a report. Values that OpenPAI's exit info also has are its field names."""
+    """The kind of evidence that decided a report.
+
+    If OpenPAI's exit info has the same kind, the value is OpenPAI's field name.
+    """
 
     EXIT_CODE = "originalUserExitCode"
     SIGNAL = "caughtSignal"
@@ -60,11 +63,11 @@ class Trigger(enum.StrEnum):
     HANG = "hangDetector"
 
 
-#: The final code of a stop that a user or a component without a code of its own asked for.
+#: The exit code of a stop that a user requested, or a component that chose no code.
 OPERATOR_CODE = 250
 
 
-@functools.cache  # the exits of thousands of workers have only a handful of numbers
+@functools.cache  # cached: the exits of thousands of workers have only a few different numbers
 def signal_name(number: int) -> str:
     """Return a signal's name: `9` → `SIGKILL`; a number without a name → `signal 42`."""
     try:
@@ -73,13 +76,13 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-#: Limit, in bytes, on a failed worker's last lines that its agent sends to the owner with the exit. If the node is
-#: lost, the owner has no more of the log.
+#: Maximum bytes of a failed worker's last lines that its agent sends to the owner with the exit. If the node is lost,
+#: these lines are all that the owner has of the log.
 TRAVELLING_BYTES = 2048
 
 
 class LimitKind(enum.StrEnum):
-    """What a resource limit of a process limits."""
+    """The resource that a limit of a process limits."""
 
     CPU = "cpu"
     FILE = "file"
@@ -88,22 +91,25 @@ class LimitKind(enum.StrEnum):
 
 
 class ProcessLimit(Noun, frozen=True, kw_only=True):
-    """A resource limit of one process (ulimit, setrlimit): CPU time in seconds, the others in bytes."""
+    """A resource limit of one process (ulimit, setrlimit). The limit on CPU time is in seconds, the others are in
+    bytes.
+    """
 
     kind: LimitKind
     soft: int
-    #: None: the process may raise it without end.
+    #: The hard limit; None: unlimited.
     hard: int | None = None
-    #: Whether holdfast has the same limit; otherwise the worker's program or command set it.
+    #: Whether holdfast's own process has the same limit. If not, the worker's program or command set the limit.
     inherited: bool = False
 
 
 class WorkerExit(Noun, frozen=True, kw_only=True):
     """The end of one process as the operating system reported it, without any judgement.
 
-    Exactly one of `exit_code` and `signal` is set, or neither if the process vanished (its status was not available).
-    Times are seconds since the epoch, on the clock of the process that holds this struct. `order` rises in the order in
-    which the node's kernel announced the deaths of an attempt, and decides between deaths with equal times.
+    Exactly one of `exit_code` and `signal` is set. Neither is set if the process vanished, so that its status was not
+    available. Times are seconds since the epoch, on the clock of the process that holds this struct. `order` numbers
+    the deaths of an attempt in the order in which the node's kernel announced them. It decides between deaths with
+    equal times.
     """
 
     role: str
@@ -118,24 +124,25 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     started_at: At | None = None
     ended_at: At | None = None
     order: int = 0
-    #: A stop had been requested when the worker died: it is collateral, even if its log accuses a peer.
+    #: Whether a stop had been requested when the worker died. Such an exit is collateral, even if the worker's log
+    #: blames a peer.
     after_stop: bool = False
-    #: The worker was dying before any stop was requested, though its exit was reported later: holdfast's stop is not
-    #: the cause.
+    #: Whether the worker was already dying before a stop was requested, and the exit was only reported later.
+    #: Holdfast's stop is then not the cause.
     was_dying: bool = False
-    #: The end of the worker's stderr (of stdout if stderr is empty), decoded: at most 8 KiB on its node.
-    #:
-    #: An agent's report and the journal keep `TRAVELLING_BYTES` of it, and nothing for exit status 0.
+    #: The end of the worker's stderr (of stdout if stderr is empty), decoded; at most 8 KiB on the worker's node. The
+    #: agent's report and the journal keep `TRAVELLING_BYTES` of it, and nothing if the exit status is 0.
     last_words: str = ""
     #: The stream of `last_words`: `stderr` or `stdout`; empty: not known.
     last_words_stream: str = ""
-    #: The content of the worker's TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node reads it, and never sends it.
+    #: The content of the worker's TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node reads it and does not send it to
+    #: the owner.
     error_file: str = ""
     #: The resource limits of a worker that failed.
     limits: tuple[ProcessLimit, ...] = ()
-    #: The CPU time of the worker and of the children that it had waited for.
+    #: The CPU seconds of the worker and of its reaped children.
     cpu_s: float | None = None
-    #: Seconds that its process lived on after its program had ended with an exception, until holdfast ended it.
+    #: Seconds from the end of the program by an exception until holdfast ended the process, which had stayed alive.
     unended_s: float | None = None
 
     @property
@@ -181,7 +188,7 @@ class EvidenceKind(enum.StrEnum):
         return cls.LOG
 
 
-#: The source of evidence about processes that ended ranks had left running.
+#: The `source` of evidence about processes that ended ranks had left running.
 LEFT_RUNNING = "left running"
 
 
@@ -193,12 +200,12 @@ class Evidence(Noun, frozen=True, kw_only=True):
     #: The source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name.
     source: str = ""
     at: At | None = None
-    #: The machine on which the evidence was seen; empty: it is about all machines.
+    #: The machine on which the evidence was seen; empty: the evidence is about all machines.
     node: str = ""
 
 
 class Original(Noun, frozen=True, kw_only=True):
-    """The culprit's own exit, kept beside the final code so that the two are never confused."""
+    """The culprit's exit as it was reported, kept beside the final code because the two may differ."""
 
     exit_code: int | None = None
     #: The signal's name: `SIGKILL`.
@@ -244,16 +251,16 @@ class DecidingLine(Noun, frozen=True, kw_only=True):
 
 
 class Because(Noun, frozen=True, kw_only=True):
-    """The decision behind a report: a rule, a catalogue row, and often a wording and a line."""
+    """Why a report came out as it did: the rule, the catalogue row, and, if a log decided, the wording and the line."""
 
     #: The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
     #: versions before 0.2.
     rule: str = ""
-    #: The phrase of the catalogue's row, or the phrase that a user or a component chose.
+    #: The phrase of the catalogue's row, or the phrase that a user or a component chose for its stop.
     row: str = ""
     #: The id of the row's wording that matches `line`; empty: no wording decided.
     wording: str = ""
-    #: The line that decided; None: a status, a check or a hang decided.
+    #: The line that decided; None: an exit status, a check or a hang decided.
     line: DecidingLine | None = None
 
 
@@ -267,16 +274,16 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     reason: str
     solution: str
     trigger: str | None = None
-    #: A command for the user to type next, or a note about a bug of holdfast.
+    #: A command that the user can type next, or a note about a bug of holdfast.
     hint: str | None = None
     original: Original = Original()
     first: Culprit | None = None
     evidence: tuple[Evidence, ...] = ()
-    #: The ranks that ended because of another rank's end or of holdfast's own stop.
+    #: The ranks that ended only because another rank ended or holdfast stopped them.
     collateral: tuple[int, ...] = ()
     attempt: int = 1
-    #: The phrase, exception type, innermost frame of the user's code, and device. Equal failures have equal
-    #: fingerprints.
+    #: The phrase, exception type, innermost frame of the user's code, and device, as one text. Equal failures have
+    #: equal fingerprints.
     fingerprint: str = ""
     #: The exception's type; empty if there was no exception.
     exception: str = ""
@@ -286,8 +293,7 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     confidence: float = 1.0
     #: The devices or nodes that the report blames; recovery avoids them.
     devices: tuple[str, ...] = ()
-    #: The decision behind the report. Only reports of earlier versions have the default; every new report names its
-    #: rule.
+    #: Why the report came out so. Only reports of earlier versions have the default; every new report names its rule.
     because: Because = Because()
 
     @property

@@ -1,7 +1,7 @@
 """Groups failures that a person would call the same, by their fingerprints without the parts that vary. Pure.
 
-Recovery needs fine fingerprints: "shard 17" after "shard 18" is progress. But over many jobs both failures are one
-problem. This module reads the fingerprints of all releases.
+Recovery needs exact fingerprints: a failure at "shard 18" after one at "shard 17" is progress. In statistics over many
+jobs, both failures are one problem. This module reads the fingerprints of all releases.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.lazy_pattern import Lazy
 if TYPE_CHECKING:
     import re
 
-#: Limit on the words of the text that count. A fingerprint's text is cut, and the place of the cut depends on the
+#: Number of words of the text that are compared. A fingerprint's text is cut, and the place of the cut depends on the
 #: lengths of paths and names.
 MOST_WORDS = 16
 
@@ -22,11 +22,11 @@ _PLACES = 4
 _COLLECTIVE, _TEXT, _PARTS = 4, 5, 7
 
 _LIKE = Lazy(
-    # Addresses of the web and of storage, and paths; a name with a slash is a path if it begins like one.
+    # URLs, and paths. A name with a slash is a path if it begins like a path.
     r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\",;)\]}>]+"
     r"|(?<![\w/.])(?:~|\.{1,2})?/[^\s'\",;:)\]}>]+(?::\d+)?"
     r"|(?<![\w/.])[\w.#-]+/(?:[\w.#-]+/)*[\w.#-]+"
-    # Names of machines: with a port, in a known domain, or after a word such as `host`.
+    # Names of machines. A name counts if it has a port, is in a known domain, or follows a word such as `host`.
     r"|\b(?=[\w.-]*[A-Za-z])[\w-]+(?:\.[\w-]+)*:\d+\b"
     r"|\b(?:[\w-]+\.)+(?:com|net|org|io|ai|cn|de|eu|uk|us|edu|gov|local|internal|lan|intern|corp|cluster|svc|cloud|test"
     r"|example|invalid)\b(?::\d+)?"
@@ -45,14 +45,14 @@ def group_of(fingerprint: str) -> str:
     """Return the group of a fingerprint; empty for an empty one.
 
     Fingerprints that only differ in numbers, addresses, paths, hashes, machines, ranks or devices have the same group.
-    Those with another class, signal, status, exception or place in the program have another group.
+    Fingerprints with another class, signal, status, exception or place in the program have another group.
     """
     parts = fingerprint.split("|")
     kept = parts[:_PLACES]
     if len(parts) == _PARTS:
-        # Keep the collective's name without its number. The report shows the devices beside the group.
+        # Keep the collective's name without its number. Omit the devices, which the report shows beside the group.
         kept += [parts[_COLLECTIVE].partition(" ")[0], alike(parts[_TEXT])]
-    else:  # another release made the fingerprint, or it has only a class
+    else:  # a fingerprint of another release, or one with only a class
         kept += [alike(part) for part in parts[_PLACES:]]
     return "|".join(kept)
 
@@ -63,7 +63,7 @@ def alike(text: str) -> str:
     text = _SIGNS.sub("#", _LISTED.sub("#", text))
     words = text.split()
     if words and words[-1].endswith("…"):
-        words.pop()  # the last word is cut
+        words.pop()  # the last word may be cut off
     return " ".join(words[:MOST_WORDS])
 
 

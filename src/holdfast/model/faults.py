@@ -8,7 +8,7 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Remedy(enum.IntEnum):
-    """The remedy for a fault, from mild to grave; code compares them with `<`. The journal stores the names."""
+    """The remedy for a fault, from mild to severe; code compares them with `<`. The journal stores the names."""
 
     NONE = 0
     WATCH = 1
@@ -35,7 +35,7 @@ class Standing(enum.StrEnum):
 
 
 class Assertion(enum.StrEnum):
-    """The content of a fault event: the fault began, it ended, or it happened in one moment."""
+    """What a fault event states: the fault began, it ended, or it happened in one moment."""
 
     OCCUR = "occur"
     RECOVER = "recover"
@@ -43,7 +43,7 @@ class Assertion(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """The severity that the source reported. It decides the remedy only of codes that no list names."""
+    """The severity that the source reported. It decides the remedy only if no list names the fault's code."""
 
     INFO = "info"
     MINOR = "minor"
@@ -52,10 +52,10 @@ class Severity(enum.StrEnum):
 
 
 class FaultEvent(Noun, frozen=True, kw_only=True):
-    """A coded condition of a device or node, raised, cleared or momentary.
+    """A condition of a device or node that has a code. It is raised, cleared, or momentary.
 
-    `at`: when it happened, by its source, in seconds since the epoch. `device`: `npu0`, `gpu3`, or the node's own name
-    for a fault of the node.
+    `at`: when it happened, by its source's clock, in seconds since the epoch. `device`: `npu0`, `gpu3`, or the node's
+    name for a fault of the node.
     """
 
     device: str
@@ -78,11 +78,11 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     event: FaultEvent
     remedy: Remedy
     ended_at: At | None = None
-    #: The ranks that used the device; empty if unknown, and then all ranks of the node count.
+    #: The ranks that used the device. Empty: unknown, and then every rank of the node is affected.
     ranks: tuple[int, ...] = ()
-    #: The attempt was stopped because of this fault, so it is the cause, however mild it is.
+    #: Whether the attempt was stopped because of this fault. The fault is then the cause, however mild it is.
     stopped: bool = False
-    #: The job continues without the device; False: the remedy decides.
+    #: Whether the job continues without the device; False: the remedy decides.
     avoid: bool = False
 
 
@@ -98,9 +98,9 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
 
 
 def is_verdict_of_a_check(codes: tuple[str, ...]) -> bool:
-    """Return whether all these codes come from pre-checks, which release 0.1.0 stored (`CHECK-DISK`).
+    """Return whether all these codes come from pre-checks, as release 0.1.0 stored them (`CHECK-DISK`).
 
-    That release excluded such a device from every later job. But a check's result only holds for its own job, because
+    That release excluded such a device from every later job. A check's result should only hold for its own job, because
     the next job checks again.
     """
     return bool(codes) and all(code.upper().startswith("CHECK-") for code in codes)

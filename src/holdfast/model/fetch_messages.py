@@ -9,16 +9,16 @@ from holdfast.model.runtime_plan import Prerequisite
 class FetchOrder(Noun, frozen=True, kw_only=True):
     """The request to one fetching process: JSON on its standard input."""
 
-    #: The prerequisites; variables are expanded and `into` is absolute.
+    #: The prerequisites to fetch. Their variables are expanded, and `into` is an absolute path.
     things: tuple[Prerequisite, ...]
-    #: The name of this fetch, which another waiting job prints: `job train on node gpu-1`.
+    #: The name of this fetch, such as `job train on node gpu-1`. Another job that waits for this fetch prints it.
     who: str = ""
     node: str = ""
     #: The seed for the jitter of pauses between tries, so that nodes that fail together do not retry together.
     seed: int = 0
-    #: Seconds after the start of the fetch from which no further try begins.
+    #: Seconds after the start of the fetch after which no further try begins.
     limit_s: float = 14_400.0
-    #: Seconds without a byte after which a server has failed.
+    #: Seconds without a byte after which a server counts as failed.
     stall_s: float = 60.0
 
 
@@ -27,13 +27,13 @@ class FetchTrouble(Noun, frozen=True, kw_only=True):
 
     #: The prerequisite's name.
     name: str
-    #: The phrase of a catalogue row, which has the blame and whether another try helps.
+    #: The phrase of a catalogue row. The row says who is to blame and whether another try helps.
     phrase: str
     #: The cause in one sentence, without secrets.
     words: str
-    #: The solution, if it is more precise than the row's; else empty.
+    #: The solution, if it is more precise than the catalogue row's; else empty.
     solution: str = ""
-    #: Whether the cause is this node itself (its disk, its file system), so that another node may succeed.
+    #: Whether the cause is on this node (its disk or file system), so that another node may succeed.
     here: bool = False
 
 
@@ -45,7 +45,7 @@ class NotPrepared(Noun, frozen=True, kw_only=True):
     solution: str = ""
     #: The exit status of `holdfast prepare`.
     code: int = 1
-    #: The prerequisite that could not be fetched; empty: another failure.
+    #: The prerequisite that could not be fetched; empty: the failure is another one.
     name: str = ""
 
 
@@ -73,7 +73,7 @@ class FetchMoved(Message, frozen=True, kw_only=True):
 
 
 class FetchWaits(Message, frozen=True, kw_only=True):
-    """Another process of this node fetches the same prerequisite; this process waits for its end."""
+    """Another process of this node is fetching the same prerequisite, so this process waits for that process to end."""
 
     name: str
     who: str
@@ -96,21 +96,21 @@ class FetchDone(Message, frozen=True, kw_only=True):
     into: str
     bytes: int
     took_s: float
-    #: Whether the prerequisite was complete before, so that nothing was fetched.
+    #: Whether the prerequisite was already complete, so that nothing was fetched.
     there: bool = False
-    #: Bytes that an earlier fetch had left.
+    #: Bytes of the prerequisite that an earlier fetch had already stored.
     resumed_bytes: int = 0
     tries: int = 1
-    #: The version of the prerequisite by its server: an ETag, a commit.
+    #: The version of the prerequisite, as its server names it: an ETag, a commit.
     mark: str = ""
 
 
 class FetchFailed(Message, frozen=True, kw_only=True):
-    """The fetch has failed finally; no part of the prerequisite is used."""
+    """The fetch has failed for good. The job uses no part of the prerequisite."""
 
     trouble: FetchTrouble
     tries: int = 1
 
 
-#: The fetching process writes one such message per line to its standard output.
+#: The messages of the fetching process, which writes one per line to its standard output.
 FetchWord = FetchBegan | FetchMoved | FetchWaits | FetchAgain | FetchDone | FetchFailed

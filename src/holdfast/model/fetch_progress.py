@@ -18,7 +18,7 @@ LEAST_BAR = 10
 
 
 def size(count: float) -> str:
-    """Return a number of bytes as `812 B` or `4.2 GB`, in powers of ten, as for disks and networks."""
+    """Return a number of bytes as `812 B` or `4.2 GB`, in powers of ten as is usual for disks and networks."""
     unit = 0
     while count >= 999.95 and unit < len(_UNITS) - 1:
         count /= 1000
@@ -51,7 +51,7 @@ def bar(word: FetchMoved, width: int) -> str:
 
 
 def fetch_sentence(word: FetchWord) -> str:
-    """Return one sentence about a message, without the name of holdfast before it."""
+    """Return one sentence about a message, without the prefix `holdfast:`."""
     match word:
         case FetchBegan():
             return f"prerequisite {word.name}: fetching {word.uri} to {word.into}"
@@ -71,7 +71,8 @@ def fetch_sentence(word: FetchWord) -> str:
 
 
 def done(word: FetchDone) -> str:
-    """Return the end as `4.0 GB in 33 s at /usr/local/pai/model, 1.0 GB of it from an earlier fetch, try 2`."""
+    """Return a sentence about the end: `4.0 GB in 33 s at /usr/local/pai/model, 1.0 GB of it from an earlier fetch,
+    try 2`."""
     if word.there:
         return f"{size(word.bytes)} at {word.into}, whole from an earlier fetch"
     text = f"{size(word.bytes)} in {duration(word.took_s)} at {word.into}"

@@ -1,4 +1,5 @@
-"""The records of PyTorch's flight recorder: for each group of a rank the last collective, and the waiting one."""
+"""The records of PyTorch's flight recorder: for each process group of a rank, its last collective and the first
+incomplete one."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from holdfast.model.noun_base import Noun
 class CollectiveRecord(Noun, frozen=True, kw_only=True):
     """One collective, as the rank recorded it."""
 
-    #: The number of the collective in its group, from 1; equal on all ranks for the same call.
+    #: The number of the collective in its group, from 1. The same call has the same number on all ranks.
     number: int
     #: The name: `nccl:all_reduce`.
     name: str
@@ -24,7 +25,7 @@ class CollectiveRecord(Noun, frozen=True, kw_only=True):
 class GroupFlight(Noun, frozen=True, kw_only=True):
     """The collectives of one process group of a rank."""
 
-    #: The group's description, else its name: `default_pg`.
+    #: The group's description, or its name if it has no description: `default_pg`.
     group: str
     #: The members of the group; empty: the dump does not list them.
     ranks: tuple[int, ...] = ()

@@ -1,8 +1,8 @@
 """The gang protocol: the messages between the owner and the agents.
 
-Every command has its attempt's number, and a message of an old attempt never changes a newer one. State is repeated,
-not only announced once, so a lost message does no harm. Times are sent as ages, or as the sender's own clock that the
-receiver echoes. The wall clocks of two machines are never compared.
+Every command has its attempt's number, and a message of an old attempt never changes a newer one. Every report repeats
+the whole state, so a lost message does no harm. A time is sent as an age, or as a reading of the sender's clock that
+the receiver echoes. The wall clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ class Meeting(Noun, frozen=True, kw_only=True):
 
     address: str
     port: int
-    #: Whether a store listens at this address already; otherwise rank 0 opens one.
+    #: Whether a store already listens at this address. If not, rank 0 opens one.
     served: bool = False
 
 
 class Peers(Noun, frozen=True, kw_only=True):
     """The addresses of all tasks of one attempt in a compact form, because every node of the gang gets them.
 
-    The order of the entries has most of the information. `holdfast.model.peer_addresses` makes and reads it.
+    The meaning of an entry follows from its position. `holdfast.model.peer_addresses` builds and reads this form.
     """
 
     #: The addresses of the attempt's nodes, in the order of their ranks.
     hosts: tuple[str, ...]
-    #: Role → its tasks in order, as runs: a node (its index in `hosts`), the number of its tasks in a row, the next
-    #: node, …
+    #: Role → its tasks in order, as pairs in one flat tuple: a node (its index in `hosts`), then how many tasks in a
+    #: row run on that node.
     tasks: dict[str, tuple[int, ...]]
     #: Role → label → the number of ports of each of its tasks.
     labels: dict[str, dict[str, int]] = {}
-    #: The ports of each node, in the order of its ranks and of their labels. Empty: no ports are reserved.
+    #: The ports of each node, ordered by the node's ranks and then by their labels. Empty: no ports are reserved.
     ports: tuple[tuple[int, ...], ...] = ()
     #: The port of each node's sshd. Empty: no sshd runs.
     ssh: tuple[int, ...] = ()
@@ -47,14 +47,15 @@ class Prepare(Message, frozen=True, kw_only=True):
     """Prepare these workers (process, environment, imports); they then wait for `Go`."""
 
     attempt: int
-    #: The workers of the receiving node only, because a command must not grow with the gang.
+    #: The workers of the receiving node only: a command's size must not grow with the gang.
     seats: tuple[Seat, ...]
     shape: GangShape = GangShape()
-    #: The address at which the workers meet; None: the only node chooses it itself.
+    #: The address at which the workers meet; None: the job has one node, which chooses the address.
     meeting: Meeting | None = None
-    #: The addresses of all tasks, for jobs that ask for them; equal for every node.
+    #: The addresses of all tasks, equal for every node; None: the job does not use them.
     peers: Peers | None = None
-    #: The owner's term, which rises with every restart of the owner: an agent obeys no earlier owner.
+    #: The owner's term, which rises with every restart of the owner. An agent ignores commands with a lower term than
+    #: the last.
     term: int = 0
 
 
@@ -71,30 +72,31 @@ class Stop(Message, frozen=True, kw_only=True):
     attempt: int
     reason: str
     grace_s: float
-    #: If positive, notify the workers first: those that listen have this many seconds to save and exit by themselves.
+    #: If positive, notify the workers first: those that asked for a notice then have this many seconds to save and
+    #: exit.
     save_s: float = 0.0
     term: int = 0
-    #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: none, because the workers have got
-    #: it from outside already.
-    #:
-    #: If it is another signal than SIGTERM, SIGTERM follows after half of the grace period.
+    #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: none, because the workers already
+    #: got one from outside holdfast.  If it is another signal than SIGTERM, SIGTERM follows after half of the grace
+    #: period.
     signal: int = 15
-    #: Seconds between the command and the first signal. During this time the owner may learn that the workers have got
-    #: the signal already.
+    #: Seconds from this command to the first signal. Meanwhile the owner may learn that the workers already got the
+    #: signal.
     hold_s: float = 0.0
     #: SIGKILL follows at most this many seconds after the command, even if `save_s` and `grace_s` are longer.
     within_s: float | None = None
-    #: Seconds that processes which an ended rank left running may take before they get SIGTERM. None: the job was asked
-    #: to stop, so they get it at once.
+    #: Seconds until SIGTERM for processes that an ended rank left running. None: they get SIGTERM at once, because a
+    #: stop of the job was requested.
     leftover_s: float | None = None
 
 
 class Ack(Message, frozen=True, kw_only=True):
     """The owner's answer to a report. It renews the lease, which counts from when that report was *sent*."""
 
-    #: The report's sending time by the agent's own clock, echoed.
+    #: When the report was sent, by the agent's clock; the owner copies it from the report.
     sent: float
-    #: The number of the last attempt that the owner has ended. The agent obeys no command for it, or for an older one.
+    #: The number of the last attempt that the owner has ended. The agent ignores commands for this attempt and for
+    #: older ones.
     floor: int = 0
     term: int = 0
 
@@ -130,23 +132,25 @@ class Member(Noun, frozen=True, kw_only=True):
     start_failed: str = ""
     #: When the worker ended, in seconds on the owner's clock. The owner adds this estimate to the agent's report.
     died_at: float | None = None
-    #: Whether the worker was forked from a process that had done its imports.
+    #: Whether the worker was forked from a process that had already imported its modules.
     warm: bool = False
     #: Whether the worker had asked to be notified when it must save and exit.
     listened: bool = False
 
 
 class Report(Noun, frozen=True, kw_only=True):
-    """The only message of an agent. It is sent on every change, and as the heartbeat."""
+    """The only message of an agent about its workers. The agent sends it on every change, and as the heartbeat."""
 
     node: str
-    #: The boot: a number that rises with each start of the agent. The workers of an earlier agent have ended.
+    #: A number that rises with each start of the agent. A higher number shows that the workers of the earlier agent
+    #: have ended.
     boot: int
     #: The attempt that the agent is working on.
     attempt: int
-    #: An attempt's number: all processes of this attempt and of older ones have ended on this node.
+    #: The number of the newest attempt of which no process is left on this node; no process of an older attempt is left
+    #: either.
     stopped: int
-    #: The sending time by the agent's own clock; the acknowledgement echoes it.
+    #: When the report was sent, by the agent's clock; the acknowledgement echoes it.
     sent: float
     members: tuple[Member, ...] = ()
     #: The highest term in a command that this agent received.
@@ -157,9 +161,9 @@ class Report(Noun, frozen=True, kw_only=True):
 
 
 class Closeness(enum.StrEnum):
-    """How closely a node looks at its ranks."""
+    """How much a node collects about its ranks in one sample."""
 
-    #: Only the time of each rank's last line or step, which costs nothing.
+    #: Only the time of each rank's last line or step. Reading it costs nothing.
     WORDS = "words"
     #: The facts in /proc.
     LIGHT = "light"
@@ -168,18 +172,18 @@ class Closeness(enum.StrEnum):
 
 
 class LookAtRanks(Message, frozen=True, kw_only=True):
-    """Look at the ranks of this node; answer with `RanksSeen` of the same attempt and number."""
+    """Take a sample of this node's ranks. Answer with `RanksSeen` of the same attempt and number."""
 
     attempt: int
-    #: The number of the sample, which rises; an answer to another sample is ignored.
+    #: The number of the sample; each sample has a higher one. An answer to another sample is ignored.
     number: int
     closeness: Closeness
-    #: Whether the stacks have native frames; the node halts a process for a moment to read them.
+    #: Whether the stacks include native frames. To read these, the node halts each process for a moment.
     native: bool = False
 
 
 class RankActivity(Noun, frozen=True, kw_only=True):
-    """The last activity of one live rank."""
+    """When one live rank was last active."""
 
     rank: int
     #: When the rank last printed a line or reported a step; None: never in this attempt.
@@ -187,18 +191,18 @@ class RankActivity(Noun, frozen=True, kw_only=True):
 
 
 class RanksSeen(Message, frozen=True, kw_only=True):
-    """The result of a look at one node's ranks."""
+    """A node's sample of its ranks."""
 
     attempt: int
     number: int
     #: The live ranks of the attempt on the node.
     heard: tuple[RankActivity, ...] = ()
-    #: A snapshot of each rank; empty if only the times of last lines were requested.
+    #: A snapshot of each rank; empty if the request had `Closeness.WORDS`.
     look: tuple[RankSnapshot, ...] = ()
 
 
 class WantLastWords(Message, frozen=True, kw_only=True):
-    """Let the workers write their stacks when they are stopped, because the gang hangs and no sample has a stack."""
+    """Let the workers write their stacks when they are stopped. Sent when the gang hangs and no sample has a stack."""
 
     attempt: int
 
@@ -209,7 +213,7 @@ TOKEN_BYTES = 16
 
 
 class OpenPort(Message, frozen=True, kw_only=True):
-    """Listen for peers that show this token, until `ClosePort`; answer with `PortOpen`."""
+    """Listen for peers that present this token, until `ClosePort`; answer with `PortOpen`."""
 
     attempt: int
     round: int

@@ -1,4 +1,4 @@
-"""Formats times with their zone, durations and ranks as words, equally in a stored report and on the screen."""
+"""Formats times with their zone, durations and ranks as words. A stored report and the screen get the same words."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ Zone = Callable[[float], float]
 
 #: The years 1 to 9999, in seconds since the epoch.
 _FIRST_S, _LAST_S = -62_135_596_800.0, 253_402_300_799.0
-#: (least seconds, larger unit in seconds, its name, smaller unit in seconds, its name).
+#: (from this many seconds, larger unit in seconds, its name, smaller unit in seconds, its name).
 _UNITS = ((172_800, 86_400, "d", 3_600, "h"), (3_600, 3_600, "h", 60, "min"), (60, 60, "min", 1, "s"))
 _MOST_RUNS = 12
 
 
 def utc(_: float) -> float:
-    """Return 0: the zone for times without a known place, such as those of the journal."""
+    """Return 0. This is the zone of times whose place is unknown, such as those in the journal."""
     return 0.0
 
 
 def clock(at: float, zone: Zone = utc) -> str:
-    """Return a time as `2026-11-22 14:20:01 +01:00` or `… UTC`; the bare number if no calendar has it."""
+    """Return a time as `2026-11-22 14:20:01 +01:00` or `… UTC`; the bare number if it is outside the years 1 to
+    9999."""
     if not _FIRST_S <= at <= _LAST_S:
         return f"{at:g} s"
     offset_s = round(zone(at))
@@ -53,7 +54,8 @@ def duration(seconds: float) -> str:
 
 
 def ranks(numbers: Sequence[int]) -> str:
-    """Return ranks as `ranks 0, 2 and 3` or `ranks 0 to 7 and 12`; many scattered ones as number, lowest, highest."""
+    """Return ranks as `ranks 0, 2 and 3` or `ranks 0 to 7 and 12`; for many scattered ranks, their number, the
+    lowest and the highest."""
     ordered = sorted(set(numbers))
     if not ordered:
         return "no rank"
@@ -74,7 +76,7 @@ def ranks(numbers: Sequence[int]) -> str:
 
 
 def with_address(node: str, address: str) -> str:
-    """Return a node as `gpu-07 (10.1.2.7)`; only the name if it contains the address, or no address is known."""
+    """Return a node as `gpu-07 (10.1.2.7)`. Return only the name if it contains the address or no address is known."""
     return f"{node} ({address})" if address and address not in node else node
 
 
@@ -88,7 +90,8 @@ def _zone(offset_s: int) -> str:
 def _date(days: int) -> tuple[int, int, int]:
     """Return year, month and day of a day counted from 1970-01-01. Importing `datetime` would cost each start 2 ms.
 
-    It counts in years that begin on the first of March, so that a leap day ends its year, and in cycles of 400 years.
+    The function counts years from the first of March, so that a leap day is the last day of its year. A cycle has 400
+    years.
     """
     era, of_era = divmod(days + 719_468, 146_097)
     year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365

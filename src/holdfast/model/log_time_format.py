@@ -1,14 +1,15 @@
 """The format of the file with the times of a log's bytes: `stdout.times` beside `stdout.log`.
 
-It is a head and then records of equal length. A record has the offset of a byte of the log and a time: the bytes from
-this offset to the next record's were read at that time. An incomplete last record is ignored.
+The file has a head and then records of equal length. A record has an offset in the log and a time. The bytes from this
+offset to the next record's offset were read at that time. An incomplete last record is ignored.
 """
 
 from __future__ import annotations
 
-#: `_MAGIC`, then the inode number of the log's file, because after a rotation the names do not match for a moment.
+#: `_MAGIC`, then the inode number of the log's file. The inode is needed because the two names do not match for a
+#: moment after a rotation.
 HEAD_BYTES = 12
-#: Milliseconds since the epoch, then the byte's offset, six bytes each, big-endian.
+#: A record: milliseconds since the epoch, then the offset of a byte; six bytes each, big-endian.
 RECORD_BYTES = 12
 SUFFIX = ".times"
 _MAGIC = b"HFT1"
@@ -17,7 +18,7 @@ _MASK = (1 << _HALF) - 1
 
 
 def times_name(log: str) -> str:
-    """Return the name of a log's file of times: `stdout.times.2` for `stdout.log.2`."""
+    """Return the name of the file with a log's times: `stdout.times.2` for `stdout.log.2`."""
     name, _, number = log.partition(".log")
     return f"{name}{SUFFIX}{number}"
 
@@ -28,7 +29,7 @@ def head(inode: int) -> bytes:
 
 
 def inode_in(data: bytes) -> int | None:
-    """Return the inode number in this head; None if it is no head."""
+    """Return the inode number in this head; None if the bytes are not a head."""
     if len(data) < HEAD_BYTES or not data.startswith(_MAGIC):
         return None
     return int.from_bytes(data[4:HEAD_BYTES], "big")

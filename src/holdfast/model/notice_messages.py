@@ -9,10 +9,10 @@ from holdfast.model.noun_base import Noun
 
 
 class NoticeKind(enum.StrEnum):
-    """The occasions on which a user's command is started."""
+    """The events for which holdfast runs a user's notice command."""
 
     JOB_STARTED = "job_started"
-    #: Another owner or another run of the job continues the job.
+    #: Another owner, or another run of the job, continues the job.
     JOB_CONTINUED = "job_continued"
     ATTEMPT_ENDED = "attempt_ended"
     HANG_FOUND = "hang_found"
@@ -37,7 +37,7 @@ class NoticePlan(Noun, frozen=True, kw_only=True):
 
 
 class Beginning(Noun, frozen=True, kw_only=True):
-    """The first line on the process's standard input."""
+    """The first line on the standard input of the notifying process."""
 
     plan: NoticePlan
     job: str
@@ -46,15 +46,15 @@ class Beginning(Noun, frozen=True, kw_only=True):
 
 
 class Notice(Noun, frozen=True, kw_only=True):
-    """Each further line: one notice."""
+    """Any later line on that standard input: one notice."""
 
     kind: NoticeKind
     #: The notice in one sentence.
     text: str
     #: Notices with equal fingerprints are sent to a person only once.
     fingerprint: str = ""
-    #: Whether the notice is urgent enough to wake a person.
+    #: Whether the notice is so urgent that it should wake a person.
     wakes: bool = False
-    #: The data for the command: `report`, and the fields of the kind.
+    #: The data for the user's command: `report`, and the fields that the notice's kind adds.
     body: dict[str, Any] = {}
     variables: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """The base classes of all structs of `holdfast.model`: frozen and keyword-only.
 
-One codec serves the journal, the wire and the JSON output, so every message is a msgspec struct with a tag. New fields
-have defaults, and a field's meaning never changes.
+The journal, the connections and the JSON output use one codec, so every message is a msgspec struct with a tag. New
+fields have defaults, and a field's meaning never changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import msgspec
 
 #: Marks a field as a time on a process's monotonic clock.
 MONOTONIC = {"clock": "monotonic"}
-#: A time in seconds on the clock of the process that holds it. On the wire it is an age (`holdfast.wire.message_ages`).
+#: A time in seconds, on the clock of the process that holds it. In a sent message it is an age
+#: (`holdfast.wire.message_ages`).
 At = Annotated[float, msgspec.Meta(extra=MONOTONIC)]
 
 
@@ -21,8 +22,8 @@ def _tag(name: str) -> str:
 
 
 class Noun(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of plain values. They are in no union, and so have no tag."""
+    """The base of plain values. They belong to no union, so they have no tag."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_tag):
-    """The base of the members of a union (events, actions, commands). The tag shows which member it is."""
+    """The base of the members of a union (events, actions, commands). The tag in the JSON names the member."""

@@ -1,9 +1,10 @@
 """Finds bad nodes by testing nodes in pairs: it chooses the pairs, and names the bad nodes. Pure.
 
-This is DLRover's node check in general form. In the first wave every node is tested with a neighbour; a pair that works
-clears both nodes. In the next waves every suspect is tested with a cleared node, so that the bad node is named and not
-its partner. A suspect that works then is cleared, and helps to test the rest. The search names exactly the bad nodes if
-some pair of good nodes was tested, good nodes always work and bad ones never do.
+This is DLRover's node check in general form. In the first wave every node is tested with a neighbour; if the pair
+works, both nodes are cleared. In the next waves every suspect is tested with a cleared node, so that a failure shows
+which node is bad. A suspect that works with a cleared node is cleared too, and helps to test the rest. The search names
+exactly the bad nodes under two conditions: some pair of good nodes was tested, and good nodes always work while bad
+nodes never do.
 """
 
 from __future__ import annotations
@@ -17,30 +18,31 @@ class PairSearch:
     """The search over nodes 0…count-1. Call `next_wave`, test its pairs, call `answer` for each, until a wave is empty.
 
     An answer is the pair's time in seconds, or None if the exchange failed, was wrong or took too long. A pair is slow
-    if it takes more than `slow_factor` times the first quartile of all pairs' times. A median would not do: with up
-    to a third of the nodes bad, two thirds of the first wave's pairs may have a bad node.
+    if it takes more than `slow_factor` times the first quartile of all pairs' times. A median would be too high: if a
+    third of the nodes are bad, two thirds of the first wave's pairs may contain one.
     """
 
     def __init__(self, count: int, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> None:
         self.count = count
         self.slow_factor = slow_factor
-        #: Seconds by which a pair may be slower, because a busy machine may delay a process that long.
+        #: Seconds by which a good pair may exceed the limit for slow pairs, because a busy machine may delay a process
+        #: that long.
         self.slack_s = slack_s
         self.times: dict[Pair, float | None] = {}
         self.cleared: set[int] = set()
         self.bad: set[int] = set()
         self._wave = 0
-        #: The cached `reference_s` in a tuple; None: it must be computed again.
+        #: A cache of `reference_s`, in a tuple; None: it must be computed again.
         self._reference: tuple[float | None] | None = None
 
     @property
     def suspects(self) -> list[int]:
-        """Nodes that are neither cleared nor named as bad; at the end, the undecided ones."""
+        """Nodes that are neither cleared nor named as bad. After the last wave these nodes stay undecided."""
         return [node for node in range(self.count) if node not in self.cleared and node not in self.bad]
 
     @property
     def links(self) -> list[Pair]:
-        """Pairs that did not work although both nodes work with others: the link between them is bad."""
+        """Pairs that did not work although both nodes work with other nodes, so that the link between them is bad."""
         return [pair for pair in self.times if not self.works(pair) and self.cleared.issuperset(pair)]
 
     @property
@@ -64,11 +66,11 @@ class PairSearch:
         return time is not None and reference is not None and time <= reference * self.slow_factor + self.slack_s
 
     def next_wave(self) -> list[Pair]:
-        """Return the next pairs to test; no node is in two of them. Empty: the search is over."""
+        """Return the next pairs to test. No node is in two of them. An empty list: the search is over."""
         self._wave += 1
         if self._wave == 1:
             return [(node, node + 1) for node in range(0, self.count - 1, 2)]
-        # Two or three nodes only allow one pair at a time, so test all pairs before comparing times.
+        # Two or three nodes allow only one pair at a time, so test all pairs before comparing their times.
         if self.count <= 3 and (wave := self._untried()):
             return wave
         self._judge()
@@ -103,7 +105,9 @@ class PairSearch:
         return wave
 
     def _judge(self) -> None:
-        """Clear each node of a working pair; name a suspect that did not work with a cleared node as bad."""
+        """Clear both nodes of a pair that works. If a pair with a cleared node does not work, name the other node as
+        bad.
+        """
         self.cleared = set().union(*(pair for pair in self.times if self.works(pair)))
         failures: dict[int, set[int]] = {}
         for pair in self.times:
@@ -119,7 +123,7 @@ def _ordered(pair: Iterable[int]) -> Pair:
     return first, second
 
 
-#: Tests the pairs of a wave, and returns the answer of each pair in their order.
+#: Tests the pairs of a wave, and returns their answers in the same order.
 Run = Callable[[Sequence[Pair]], Sequence[float | None]]
 
 

@@ -22,12 +22,15 @@ class Task(Noun, frozen=True, kw_only=True):
     #: The index of the task's node in `Peers.hosts`.
     node: int
     host: str
-    #: The ports by label.
+    #: Label → the task's ports.
     ports: dict[str, tuple[int, ...]]
 
 
 def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
-    """Return how many ports each node must reserve for an attempt with these seats; only nodes that need some."""
+    """Return how many ports each node must reserve for an attempt with these seats.
+
+    Nodes that need none are left out.
+    """
     each = {role.name: sum(role.ports.values()) for role in spec.roles}
     needed = Counter[str]()
     for seat in seats:
@@ -43,7 +46,7 @@ def gather(
 ) -> Peers | None:
     """Return the addresses of these seats (in the order of ranks); None if a node has reserved too few ports.
 
-    `addresses`: of the nodes, by name; a missing node has this machine's loopback address. `reserved`: each node's
+    `addresses`: node → its address; a node that is missing has this machine's loopback address. `reserved`: node → its
     ports.
     """
     if any(len(reserved.get(node, ())) < count for node, count in ports_needed(spec, seats).items()):

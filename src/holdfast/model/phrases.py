@@ -1,4 +1,4 @@
-"""The phrases of exits that the code uses; the catalogue has these and more, with the meaning of each."""
+"""The phrases of exits that the code uses. The catalogue explains each of them, and has more."""
 
 from __future__ import annotations
 

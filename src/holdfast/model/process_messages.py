@@ -1,4 +1,4 @@
-"""The messages between an agent and the host that runs its processes: facts come in, instructions go out."""
+"""The messages between an agent and the host that runs its processes: facts from the host, instructions to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WorkerPrepared(Message, frozen=True, kw_only=True):
     attempt: int
     rank: int
     pid: int
-    #: Whether the worker was forked from a process that had done its imports.
+    #: Whether the worker was forked from a process that had already imported its modules.
     warm: bool = False
 
 
@@ -63,7 +63,7 @@ class StartWorker(Message, frozen=True, kw_only=True):
     shape: GangShape = GangShape()
     #: The address at which the workers meet; None: the host chooses.
     meeting: Meeting | None = None
-    #: The addresses of the worker's peers; None: the job does not ask for them.
+    #: The addresses of the worker's peers; None: the job does not use them.
     peers: Peers | None = None
 
 
@@ -89,10 +89,10 @@ class SignalWorkers(Message, frozen=True, kw_only=True):
     attempt: int
     hard: bool
     reason: str
-    #: The signal to send. 0: none, because every process of the job has got one from outside.
+    #: The signal to send; 0: none, because every process of the job already got one from outside.
     signal: int = 15
-    #: Seconds that processes which an ended rank left running may take before they get SIGTERM. None: they get it at
-    #: once, because the job was asked to stop.
+    #: Seconds until SIGTERM for processes that an ended rank left running. None: they get it at once, because a stop of
+    #: the job was requested.
     leftover_s: float | None = None
 
 

@@ -1,4 +1,4 @@
-"""Signs that a job makes progress even if its attempts fail."""
+"""Signs that a job makes progress although its attempts fail."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class SignKind(enum.StrEnum):
     COUNT = "count"
     #: A worker completed a checkpoint.
     CHECKPOINT = "checkpoint"
-    #: The attempt ran at least twice as long as every earlier attempt, and a minute longer.
+    #: The attempt ran at least twice as long as every earlier attempt, and at least a minute longer.
     LONGER = "longer"
     #: The attempt ran for at least `healthy_s`.
     HEALTHY = "healthy"
 
 
-#: The signs that restore the user's budget. The other signs only show that two failures are not the same.
+#: The signs that restore the user's budget. The other signs only show that two failures differ.
 RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
 
 
@@ -37,10 +37,11 @@ class Sign(Noun, frozen=True, kw_only=True):
 class Count(Noun, frozen=True, kw_only=True):
     """A progress number in the workers' output, such as a step or an epoch."""
 
-    #: The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts of one name compare.
+    #: The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts with the same name are compared.
     name: str
     value: float
-    #: The epoch of the count, if the output has one: such a count may begin again in each epoch.
+    #: The epoch of the count, if the output names one. A count with an epoch may restart in each epoch.
     epoch: float | None = None
-    #: No lower count of this name came before it in the attempt: a number that every attempt may print at its start.
+    #: Whether no lower count of this name came before this count in the attempt. Such a count may be a number that
+    #: every attempt prints at its start.
     alone: bool = False

@@ -1,4 +1,6 @@
-"""A job's runtime plan: the prerequisites to fetch before its workers start, and the processes beside them."""
+"""A job's runtime plan: the prerequisites to fetch before its workers start, and the processes that run beside the
+workers.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,27 @@ class Prerequisite(Noun, frozen=True, kw_only=True):
     name: str
     #: The source: `s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a path.
     uri: str
-    #: The destination, relative to the exchange directory or to the cache; empty: `name`. An absolute path is used as
-    #: it is.
+    #: The destination, relative to the exchange directory or to the cache, or absolute; empty: `name`.
     into: str = ""
     #: The SHA-256 checksum of the file in hexadecimal; empty: no check.
     sha256: str = ""
     #: Maximum size in bytes; a larger prerequisite is not fetched.
     most_bytes: int | None = None
-    #: Whether to unpack it; it is an archive (tar, zip).
+    #: Whether to unpack the prerequisite, which is an archive (tar, zip).
     extract: bool = False
-    #: Maximum number of tries, with back-off, after failures that may pass.
+    #: Maximum number of tries, with back-off, if a failure may be temporary.
     tries: int = 5
 
 
 class Daemon(Noun, frozen=True, kw_only=True):
-    """A command that runs beside the workers of an attempt, on each node that has one of its roles."""
+    """A command that runs beside the workers of an attempt, on each node that has a worker of one of its roles."""
 
     name: str
     command: tuple[str, ...]
     env: dict[str, str] = {}
-    #: The roles beside which the daemon runs; empty: all.
+    #: The roles beside whose workers the daemon runs; empty: all roles.
     roles: tuple[str, ...] = ()
-    #: Whether its final end fails the attempt.
+    #: Whether the attempt fails if the daemon ends and may not be restarted.
     required: bool = False
     #: Maximum number of restarts within one attempt.
     restarts: int = 3
@@ -60,22 +61,24 @@ class OnFailure(enum.StrEnum):
 
 
 class Hook(Noun, frozen=True, kw_only=True):
-    """A command that runs once before or after an attempt's workers, on each node that has one of its roles."""
+    """A command that runs once before or after an attempt's workers, on each node that has a worker of one of its
+    roles.
+    """
 
     when: HookMoment
     command: tuple[str, ...]
     name: str = ""
-    #: The roles for which the hook runs; empty: all.
+    #: The roles for whose workers the hook runs; empty: all roles.
     roles: tuple[str, ...] = ()
     on_failure: OnFailure = OnFailure.FAIL
-    #: Seconds after which the hook is killed and has failed.
+    #: Seconds after which holdfast kills the hook and counts it as failed.
     limit_s: float = 600.0
 
 
 class Ssh(Noun, frozen=True, kw_only=True):
     """An sshd beside the workers of each node, for debugging."""
 
-    #: Public keys that may log in beside the job's own, as in `authorized_keys`.
+    #: Public keys that may log in, as in `authorized_keys`, in addition to the job's own key.
     keys: tuple[str, ...] = ()
     #: The port of the sshd; 0: holdfast reserves one.
     port: int = 0
@@ -84,7 +87,8 @@ class Ssh(Noun, frozen=True, kw_only=True):
 
 
 class RuntimePlan(Noun, frozen=True, kw_only=True):
-    """The processes and data that holdfast provides for a job's workers, in addition to running them."""
+    """What holdfast provides for a job's workers in addition to running them: data to fetch, hooks, daemons, an
+    sshd."""
 
     prerequisites: tuple[Prerequisite, ...] = ()
     daemons: tuple[Daemon, ...] = ()

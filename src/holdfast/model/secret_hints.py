@@ -1,10 +1,12 @@
-"""Decides cheaply, by plain words, whether a text may have a secret. So most runs load no pattern for secrets."""
+"""Decides quickly, by plain words, whether a text may contain a secret. So most runs never load the patterns for
+secrets.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
-#: A text without any of these words has no secret that `holdfast.explain.text.secret_masking.mask` finds.
+#: A text that contains none of these words has no secret that `holdfast.explain.text.secret_masking.mask` finds.
 WORDS = (
     "key", "token", "secret", "passw", "pwd", "auth", "bearer", "cookie", "://", "credential", "passphrase", "sig",
     "akia", "asia", "aroa", "aida", "agpa", "anpa", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",

@@ -29,18 +29,18 @@ class SideFailure(Noun, frozen=True, kw_only=True):
     signal: int | None = None
     #: The time limit in seconds after which the process was killed; None: it ended by itself.
     limit_s: float | None = None
-    #: Why the process could not be started, or does not serve; empty: it ran.
+    #: Why the process could not be started, or did not become ready; empty: it ran.
     trouble: str = ""
     #: How often the process was started in the attempt.
     starts: int = 1
-    #: The end of the process's output, at most 2 KiB, decoded.
+    #: The end of the process's output, decoded, at most 2 KiB.
     last_words: str = ""
     #: The path of the process's log on its node.
     log: str = ""
 
     @property
     def title(self) -> str:
-        """The name with its kind: `hook prepare-data (taskStarts)`, `daemon shipper`, `sshd`."""
+        """The kind and name: `hook prepare-data (taskStarts)`, `daemon shipper`, `sshd`."""
         if self.kind is SideKind.SSHD:
             return "sshd"
         when = f" ({self.when})" if self.when is not None else ""
@@ -48,7 +48,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def fate(self) -> str:
-        """The end of the process, as the end of a sentence: `ended with exit status 3`."""
+        """How the process ended, as the end of a sentence: `ended with exit status 3`."""
         if self.trouble:
             return f"could not be started: {self.trouble}"
         if self.limit_s is not None:
@@ -83,13 +83,13 @@ class AttemptEnd(Noun, frozen=True, kw_only=True):
 
     @property
     def moments(self) -> frozenset[HookMoment]:
-        """The moments whose hooks run after such an end."""
+        """The kinds of moments (`HookMoment`) whose hooks run after such an end of an attempt."""
         mine = HookMoment.SUCCEEDED if self.outcome is Outcome.SUCCEEDED else HookMoment.FAILED
         return frozenset({mine, HookMoment.ENDED})
 
 
 def named_hooks(plan: RuntimePlan) -> tuple[tuple[str, Hook], ...]:
-    """Return each hook with its name; a hook without one is named by its moment and its number, `taskStarts-1`."""
+    """Return each hook with its name. A hook without a name gets its moment and number: `taskStarts-1`."""
     return tuple((hook.name or f"{hook.when}-{place}", hook) for place, hook in enumerate(plan.hooks, 1))
 
 
