@@ -1,1 +1,1 @@
-"""The decisions, all pure: the gang, recovery, isolation and placement."""
+"""The decisions of the owner and the agents. This package reads no clock, file, environment or random number."""

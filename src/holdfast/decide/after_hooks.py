@@ -1,4 +1,6 @@
-"""The hooks after an attempt: the owner requests them once the end is explained, and decides after them. Pure."""
+"""The hooks after an attempt: once the attempt's end is explained, the owner requests the hooks; then it decides what
+follows. Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ ANSWER_S = 10.0
 
 
 class AfterHooks:
-    """The hooks after the present attempt. Each node runs its own hooks, once."""
+    """Runs the hooks after the present attempt. Each node runs its hooks once."""
 
     def __init__(self, course: GangState, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
-        """`understand(evidence, now, hooked)`: a function that explains the attempt's end again."""
+        """`course`: the job's state. `understand(evidence, now, hooked)`: explains the attempt's end again."""
         self._course = course
         self._understand = understand
 
     def begin(self, now: float) -> bool:
-        """Ask the nodes to run their hooks. Return False if no hook has to run."""
+        """Request the hooks from the nodes. Return False if no hook has to run."""
         course, trial = self._course, self._course.trial
         found, limit_s = trial.found, hooks_after_s(course.spec.runtime)
         if found is None or not limit_s or trial.resumed:
@@ -72,7 +74,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def hurry(self, request: StopRequest, now: float) -> None:
-        """Shorten the running hooks because of a stop request."""
+        """Give running hooks less time, because a stop was requested."""
         trial, spec = self._course.trial, self._course.spec
         if trial.hooks is None or not request.final:
             return
@@ -83,7 +85,7 @@ class AfterHooks:
         self._ask(now)
 
     def lose(self, node: str, now: float) -> None:
-        """Stop waiting for the hooks of a lost node: they were lost with it."""
+        """Stop waiting for the hooks of a lost node, because its hooks are lost too."""
         course, trial = self._course, self._course.trial
         if trial.hooks is None or node not in trial.hooks.nodes:
             return
@@ -97,7 +99,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
-        """Decide without the nodes that have not answered in time."""
+        """Decide without the answers of nodes that are late."""
         course = self._course
         assert course.trial.hooks is not None, "the deadline is theirs"
         self._say_unanswered(course.trial.hooks.nodes)
@@ -105,7 +107,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
-        """Ask the nodes again after a restart of the owner."""
+        """Request the hooks again after a restart of the owner."""
         self._ask(now)
 
     def _say_unanswered(self, nodes: Sequence[str]) -> None:

@@ -4,7 +4,8 @@ Pure like the gang: commands and process facts come in, instructions go out. On 
 process; with several machines each node runs one. It is safe to lose messages, owners and agents:
 
 - it ignores commands of an earlier owner (a lower term);
-- it ignores commands for attempts below its own, at or below the floor, or for which it has recorded a stop;
+- it ignores commands for attempts older than its present one, for attempts that the owner has ended, and for attempts
+  whose stop it has recorded;
 - a worker starts once per attempt, and only while the lease holds;
 - the lease counts from when the acknowledged heartbeat was *sent*; when it ends, the agent kills its processes;
 - it reports an attempt as stopped only when the last process is reaped.
@@ -38,10 +39,10 @@ from holdfast.model.process_messages import (
 
 
 class Lease:
-    """One agent's lease. It counts from the sending time of the acknowledged heartbeat, by the agent's own clock."""
+    """One agent's lease. It counts from when the acknowledged heartbeat was sent, by the agent's clock."""
 
     def __init__(self, length_s: float | None) -> None:
-        """`length_s`: seconds; None: owner and agent die together, so the lease never ends."""
+        """`length_s`: seconds; None: the owner and the agent share a process, so the lease never ends."""
         self.length_s = length_s
         self.until = float("inf") if length_s is None else float("-inf")
         #: When this agent sent its first heartbeat.
@@ -55,11 +56,10 @@ class Lease:
         return now >= self.until
 
     def renew(self, ack: Ack, now: float) -> None:
-        """Renew the lease by an acknowledgement that arrived at `now`."""
+        """Renew the lease, because an acknowledgement arrived at `now`."""
         if self.length_s is None or self.first_sent is None or not self.first_sent <= ack.sent <= now:
-            return  # it answers a heartbeat of the node's earlier agent, which extends no lease of this agent
-        # Count from the sending, not from the receipt: the owner counts from its last report of this agent, which is
-        # later.
+            return  # the acknowledgement is for the node's earlier agent and does not extend this agent's lease
+        # Count from the sending time. The owner counts from the time at which the report arrived, which is later.
         self.until = max(self.until, ack.sent + self.length_s)
 
 
@@ -67,29 +67,30 @@ SIGTERM = int(Signals.SIGTERM)
 
 
 class AgentStop:
-    """The stop of the agent's present attempt. Times are seconds on the agent's own clock."""
+    """The stop of the agent's present attempt. Times are seconds on the agent's clock."""
 
     def __init__(self) -> None:
         self.reason = ""
         self.grace_s = 0.0
-        #: The first signal to the workers.
+        #: The first signal to send to the workers.
         self.signal = SIGTERM
         self.reset()
 
     def reset(self) -> None:
         """Clear the state, because another attempt begins."""
-        #: Whether the stop is recorded: from then on an exit counts as stopped, never as failed.
+        #: Whether the stop is recorded. From then on a worker's exit counts as stopped, never as failed.
         self.intended = False
         self.killed = False
-        #: Seconds that processes which the ranks left running may take before they get a signal; None: no time.
+        #: Seconds until the first signal to processes that ended ranks left running; None: no extra seconds.
         self.leftover_s: float | None = None
         #: When to send SIGKILL; None: no SIGKILL is planned.
         self.kill_at: float | None = None
-        #: When to send the first signal; before that, workers that listen for notices may save. None: none is planned.
+        #: When to send the first signal. Until then, workers that asked for a notice may save. None: no signal is
+        #: planned.
         self.term_at: float | None = None
-        #: The live ranks that listen for notices, and may save until `term_at`; None: not known yet.
+        #: The live ranks that asked for a notice and may save until `term_at`; None: not known yet.
         self.listening: set[int] | None = None
-        #: When to send SIGTERM, if the first signal was another one; else None.
+        #: When to send SIGTERM, if the first signal was a different one; else None.
         self.again_at: float | None = None
 
     def reaped(self) -> None:
@@ -116,14 +117,14 @@ class AgentStop:
 
     @property
     def waits_in_vain(self) -> bool:
-        """Return whether all workers that listen for notices have exited, so that none needs more time to save."""
+        """Whether no worker needs the time to save, because all workers that asked for a notice have exited."""
         return self.term_at is not None and self.listening is not None and not self.listening
 
 
 class Agent:
     """One node's agent.
 
-    `lease_s`: seconds; None: owner and agent share a process and die together, and the agent sends no heartbeats.
+    `lease_s`: seconds; None: the owner and the agent share a process, so the agent sends no heartbeats.
     `boot`: a number that rises with each start of the agent. `beat_s`: seconds between heartbeats.
     """
 
@@ -141,12 +142,12 @@ class Agent:
         self.node = node
         self.boot = boot
         self.attempt = 0
-        #: All processes of attempts up to this number are reaped.
+        #: The number of the newest attempt whose processes are all reaped; those of older attempts are reaped too.
         self.stopped = 0
         self.floor = 0
         #: The highest term in a command that this agent received.
         self.term = 0
-        #: The highest attempt for which a stop was recorded; the agent never prepares it again.
+        #: The highest attempt whose stop is recorded. The agent never prepares this attempt again.
         self.remembered = 0
         self.next_beat = float("-inf")
         self.lease = lease(lease_s)
@@ -158,12 +159,12 @@ class Agent:
     # ------------------------------------------------------------------------------------------ inputs
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
-        """Obey a command of the owner, or ignore an obsolete one.
+        """Obey a command of the owner, or ignore it if it is obsolete.
 
-        The agent answers each command but an `Ack` with a report.
+        The agent answers every command except `Ack` with a report.
         """
         if command.term < self.term:
-            # The command is from an earlier owner, whose attempts may have other workers under the same numbers.
+            # Ignore commands of an earlier owner: its attempts may have other workers under the same numbers.
             if not isinstance(command, Ack):
                 self._report(now)
             return self._take()
@@ -209,7 +210,7 @@ class Agent:
         return self._take()
 
     def tick(self, now: float) -> list[Instruction]:
-        """Act at `now`, if the lease or a grace period has ended, or a heartbeat is due."""
+        """Act at `now`: the lease or a grace period has ended, or a heartbeat is due."""
         stopping = self.stopping
         if self.lease.is_over(now) and not stopping.killed and self.crew.alive():
             self._end(f"no word from the owner for {self.lease.length_s:g} s: the lease is over", now)
@@ -229,7 +230,7 @@ class Agent:
         return self._take()
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due, in seconds on the clock of `now`; None: only an input changes anything."""
+        """Return when `tick` is due, in seconds on the clock of `now`; None: nothing is due without an input."""
         stopping = self.stopping
         wakes = [stopping.kill_at, stopping.term_at, stopping.again_at]
         if self.lease.length_s is not None:
@@ -249,7 +250,7 @@ class Agent:
             return
         if attempt > self.attempt:
             if self.crew.alive() or (self.attempt > self.stopped and self.crew.hands):
-                # Only one attempt may run: end the old one first. The owner repeats PREPARE until the agent obeys it.
+                # Only one attempt may run, so end the old one first. The owner repeats PREPARE until the agent obeys.
                 self._end(f"attempt {attempt} has begun", now)
                 return
             self._enter(attempt)
@@ -271,7 +272,7 @@ class Agent:
             return
         self.remembered = max(self.remembered, command.attempt)
         if self.attempt <= self.stopped or not self.crew.hands:
-            # No process of an older attempt lives on this node, and this attempt will never start any.
+            # No process of an older attempt runs on this node, and this attempt will never start one.
             self._enter(max(command.attempt, self.attempt))
             self.stopped = self.attempt
             return
@@ -303,7 +304,7 @@ class Agent:
             self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=command.reason))
 
     def _terminate(self, now: float) -> None:
-        """Send the first signal, because the time to save is over or no worker needs it."""
+        """Send the first signal: the time to save is over, or no worker needs it."""
         stopping = self.stopping
         stopping.asked(now)
         order = SignalWorkers(
@@ -349,7 +350,7 @@ class Agent:
         self.stopping.reset()
 
     def _end(self, reason: str, now: float) -> None:
-        """Kill all live processes without a grace period: no owner can grant one."""
+        """Kill all live processes at once. Only an owner can grant a grace period."""
         if not self.stopping.killed:
             self._intend()
             self.stopping.kill_now(reason, now)

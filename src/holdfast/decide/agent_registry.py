@@ -1,4 +1,6 @@
-"""The present agent of each node, the attempts that it has stopped, and the nodes that have not reported yet."""
+"""Records each node's present agent, the attempts that have ended on the node, and the nodes that have not reported
+yet.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +11,25 @@ from holdfast.model.gang_protocol import ALIVE, Report
 
 
 class AgentRegistry:
-    """The owner's knowledge of each node's agent, over all attempts."""
+    """The owner's knowledge about each node's agent, over all attempts."""
 
     def __init__(self, course: GangState) -> None:
         self._course = course
-        #: The boot of each node's present agent, the highest received; the number rises with each start of the agent.
+        #: Node → the boot of its present agent. The boot is a number that rises with each start of the agent.
         self.boots: dict[str, int] = {}
-        #: For each node an attempt's number: all processes of this attempt and of older ones have ended there.
+        #: Node → the number of the newest attempt of which no process is left there; none of an older attempt is left
+        #: either.
         self.stopped: dict[str, int] = {}
         #: The nodes that have not reported since the owner restarted. The owner waits for them until `hears_until`.
         self.unheard: set[str] = set()
         self.hears_until = 0.0
-        #: Each node's highest boot in an ended run of the job. Late reports of these agents may still arrive.
+        #: Node → its highest boot in a run of the job that has ended. Reports of such agents may still arrive.
         self.dead: dict[str, int] = {}
-        #: The attempt's number for each node whose agent reports a live worker.
+        #: Node → the attempt of its live workers, for nodes that have live workers.
         self.busy: dict[str, int] = {}
 
     def is_of_before(self, report: Report) -> bool:
-        """Return whether an earlier agent of the node, or an agent of an ended run, sent the report."""
+        """Return whether the report is from an earlier agent of the node, or from an agent of an ended run."""
         return report.boot < self.boots.get(report.node, report.boot) or self.is_dead(report.node, report.boot)
 
     def is_dead(self, node: str, boot: int) -> bool:
@@ -34,7 +37,7 @@ class AgentRegistry:
         return 0 < boot <= self.dead.get(node, 0)
 
     def bury(self, nodes: Iterable[str]) -> None:
-        """Mark all agents as belonging to an ended run of the job: they are gone with all their processes."""
+        """Mark all agents of these nodes as belonging to an ended run of the job, which left no process."""
         for node in {*nodes, *self.boots}:
             self.dead[node] = max(self.boots.get(node, 0), self.dead.get(node, 0))
         self.boots.clear()
@@ -55,7 +58,7 @@ class AgentRegistry:
         return anew
 
     def speaks_anew(self, node: str, boot: int) -> bool:
-        """Record an agent's hello. Return whether the node has a new agent."""
+        """Record an agent's hello (its first message). Return whether the node has a new agent."""
         anew = boot > self.boots.get(node, boot)
         self.boots[node] = max(boot, self.boots.get(node, boot))
         return anew
@@ -65,27 +68,35 @@ class AgentRegistry:
         return boot == self.boots.get(node, boot) and not self.is_dead(node, boot)
 
     def began_anew(self, node: str, over: int) -> None:
-        """Record that the node has a new agent, and no process of attempts up to `over`: the guard killed them."""
+        """Record that the node has a new agent. `over`: no process of this attempt or of an older one is left, because
+        the guard killed them.
+        """
         self.stopped[node] = max(self.stopped.get(node, 0), over)
         self.busy.pop(node, None)
 
     def outlived(self, attempt: int) -> list[str]:
-        """Return the nodes with live workers of an older attempt. Only an owner that lost an attempt finds any."""
+        """Return the nodes with live workers of an attempt older than `attempt`. They only exist if the owner's journal
+        lost an attempt.
+        """
         return [node for node, number in self.busy.items() if number < attempt]
 
     def is_stopped(self, node: str) -> bool:
-        """Return whether no process of the attempt can live on the node: its agent said so, or its lease ended."""
+        """Return whether no process of the attempt can live on the node, because its agent reported that or the lease
+        ended.
+        """
         course = self._course
         return self.stopped.get(node, 0) >= course.highest or node in course.trial.fenced
 
     def forget(self, nodes: Iterable[str], until: float) -> None:
-        """Forget the agents after a restart of the owner: each counts as absent until it reports, or until `until`."""
+        """Forget the agents after a restart of the owner. An agent counts as absent until it reports. `until`: when to
+        stop waiting.
+        """
         self.unheard = set(nodes)
         self.hears_until = until
 
     def may_be_waited_for(self, now: float) -> bool:
         """Return whether the owner must still wait for first reports since its restart.
 
-        If nodes can join, the journal may have lost a node that joined last, with its workers.
+        If nodes can join, the wait also covers nodes that the journal does not list: it may have lost the latest joins.
         """
         return (bool(self.unheard) or self._course.spec.nodes.many) and now < self.hears_until

@@ -26,17 +26,17 @@ from holdfast.model.phrases import Phrase
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
 
 
-#: The length of a decision's line in characters, with the name of the program before it.
+#: Maximum length of a decision's line in characters, including the prefix `holdfast:`.
 MOST_LINE = 160
 _PROGRAM = "holdfast: "
 
 
 def decision_line(record: AttemptRecord) -> str:
-    """Return how an attempt ended and what follows, in at most `MOST_LINE` characters; the report has the whole."""
+    """Return how an attempt ended and what follows, in at most `MOST_LINE` characters. The report has the full text."""
     begin, said = f"attempt {record.attempt}: {record.report.phrase}: ", " ".join(record.report.reason.split())
     then, room = f"; decision: {record.decision.reason}", MOST_LINE - len(_PROGRAM) - len(begin)
     if len(said) + len(then) > room:
-        # What follows comes before its reason, which names the class once more.
+        # Put the decision before its reason, because the end of the line may be cut off.
         then = _cut(f"; decision: {record.decision.reason.partition(': ')[0]}", room // 2)
     return f"{begin}{_cut(said, room - len(then))}{then}"
 
@@ -54,7 +54,7 @@ class AttemptRecorder:
     def record(self, record: AttemptRecord) -> None:
         course = self._course
         course.record(record)
-        # After every other decision the job ends, and its report has these lines.
+        # Any other decision ends the job, and the job's report then prints the same facts.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             for left in record.report.left_running:
                 course.say(f"attempt {record.attempt}: {left}")
@@ -77,7 +77,10 @@ class AttemptRecorder:
         )
 
     def finish_between(self, request: StopRequest, now: float) -> None:
-        """End the job because of a stop request between two attempts, or queue it again if the request allows it."""
+        """End the job because of a stop request between two attempts.
+
+        Queue the job again if the request allows that.
+        """
         course = self._course
         left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
@@ -89,7 +92,7 @@ class AttemptRecorder:
         self.finish_stopped(request)
 
     def finish_stopped(self, request: StopRequest) -> None:
-        """Finish the job as stopped. The record of its last attempt keeps that attempt's own cause."""
+        """Finish the job as stopped. The record of the last attempt keeps the cause of that attempt."""
         self.finish(self._stopped(request), DecisionKind.STOP, request.reason)
 
     def _stopped(self, request: StopRequest) -> ExitReport:
@@ -107,10 +110,10 @@ class AttemptRecorder:
         *,
         elsewhere: bool = False,
     ) -> None:
-        """End the job, or queue it again, because an attempt ends during its checks. The attempt gets its report.
+        """End the job, or queue it again, because an attempt ends during its checks. Record the attempt.
 
-        `trigger`, `kind`, `reason`: the transition and the decision if the job ends. `cause`: the job's report, if it
-        is not this attempt's. `elsewhere`: the job could continue with other nodes.
+        `trigger`, `kind`, `reason`: the transition, the decision and its reason if the job ends. `cause`: the job's
+        report; None: use this attempt's report. `elsewhere`: whether the job could continue on other nodes.
         """
         course = self._course
         if course.stop is not None:
@@ -145,9 +148,10 @@ class AttemptRecorder:
         return report
 
     def finish_without_places(self, now: float, why: str = "") -> None:
-        """End the job, or queue it again, because the next attempt has too few healthy places. The last cause stays.
+        """End the job, or queue it again, because too few healthy places are left for the next attempt. Keep the last
+        cause.
 
-        `why`: the reason, if it is not the lack of healthy places.
+        `why`: the reason, if it is another one.
         """
         course, failure, left = self._course, self.too_few(), self.requeues()
         report = course.records[-1].report if course.records else None
@@ -158,7 +162,7 @@ class AttemptRecorder:
         if left.refusal is None:
             last = course.records[-1] if course.records else None
             if last is None or last.decision.charged or last.attempt <= course.began_after:
-                course.count_requeue()  # otherwise the decision after that attempt has counted this requeue already
+                course.count_requeue()  # otherwise the decision after that attempt has already counted this requeue
             course.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)
             return
@@ -171,23 +175,28 @@ class AttemptRecorder:
         return requeues(self._course.spec, self._course.records, self._course.unrecorded)
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
-        """Ask the platform to start the job again (QUEUED). `report`, `kind`: how the job ends if it refuses."""
+        """Ask the platform to start the job again (phase QUEUED). `report`, `kind`: how the job ends if the platform
+        refuses.
+        """
         course = self._course
         course.ask_requeue(PendingRequeue(reason, report, kind))
         course.arm(TimerKind.DEADLINE, now + ANSWER_S)
         self.ask_again(reason)
 
     def ask_again(self, reason: str) -> None:
-        """Send the request for another run to the platform, or repeat it: equal requests count once."""
+        """Send the request for another run to the platform. A repeated request counts once."""
         course = self._course
         names = {course.node_of(name) for name in course.avoid}
-        # If all other nodes fell silent at once, the owner's link has failed: avoid the owner's node, not the others.
+        # If all other nodes fell silent at once, the owner's link has failed. Then avoid the owner's node and not the
+        # others.
         names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
         without = tuple(sorted(name for name in names if name in course.known))
         course.emit(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
 
     def finish_unassembled(self, muster: GangShortfall, now: float) -> None:
-        """End the job because too few nodes joined for a first attempt. `muster`: which nodes joined."""
+        """End the job because too few nodes joined for a first attempt. `muster`: the nodes that joined and those that
+        did not.
+        """
         course = self._course
         said = tuple(course.trial.said)
         evidence = AttemptEvidence(
@@ -200,7 +209,8 @@ class AttemptRecorder:
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
         """Print the ranks that did not exit within the grace period."""
-        from holdfast.explain.causes.grace_kills import fate, outstayed  # imported late: no start needs it
+        # imported here, because a start does not need it
+        from holdfast.explain.causes.grace_kills import fate, outstayed
 
         if ranks := outstayed(evidence):
             self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")
@@ -213,7 +223,7 @@ class AttemptRecorder:
         return "unknown" if kept.since is None else clock(kept.since, lambda _: self._course.utc_offset_s)
 
 
-#: The parts of an attempt's time, in order.
+#: The order in which an attempt's phases are recorded.
 _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
     "queued", "done", "first_output",
@@ -240,7 +250,7 @@ def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: f
 
 
 def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
-    """Return the counts of an attempt's record: steps, workers that ended, left-out output."""
+    """Return the counts for an attempt's record: steps, ended workers, bytes of output that were left out."""
     workers = evidence.workers
     own = {one.rank for one in (report.first, *report.also) if one is not None}
     ended = [worker.exit for worker in workers if worker.exit is not None and not worker.exit.ok]
@@ -262,14 +272,14 @@ def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
 def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Decision | None = None) -> Decision:
     """Return the decision after a request that ends only this run.
 
-    `failed`: the decision on the attempt's own failure.
+    `failed`: the decision about the failure of the attempt itself.
     """
     if failed is not None and failed.kind in (DecisionKind.FAIL, DecisionKind.REQUEUE):
         return failed
     if left is None or left.refusal is not None:
         return Decision(kind=DecisionKind.STOP, reason=left.instead(stop.reason) if left else stop.reason)
     if failed is not None:
-        # The attempt's own failure is charged as usual; the platform only moves the next attempt to another run.
+        # Charge the attempt's failure as usual. The platform only moves the next attempt to another run.
         return Decision(
             kind=DecisionKind.REQUEUE,
             reason=f"{failed.reason}; {stop.reason}",
@@ -280,11 +290,11 @@ def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Deci
 
 
 def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> dict[str, float]:
-    """Return the seconds that the attempt spent in each phase, and in the parts of phases that are shown separately.
+    """Return the seconds that the attempt spent in each phase, and in parts of phases that are shown separately.
 
     The parts follow each other without a gap, from the end of the previous attempt (`backoff` is before the attempt's
-    own start). `detection` (from the first sign of trouble to the stop) is subtracted from its phases, and `decision`
-    (from the last exit to the next step) from `draining`. Only `first_output` overlaps the others: it counts from the
+    start). `detection` (from the first sign of trouble to the stop) is subtracted from its phases. `decision` (from the
+    last exit to the next step) is subtracted from `draining`. Only `first_output` overlaps other parts: it counts from
     GO.
     """
     parts = dict(trial.parts)
@@ -324,22 +334,25 @@ def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:
-    """Return what the next attempt would have to avoid: the devices in the report, else the culprit's node."""
+    """Return what the next attempt would have to avoid: the devices that the report blames, else the culprit's node."""
     return report.devices or ((report.first.node,) if report.first else ())
 
 
 def jitter(seed: int, attempt: int) -> float:
-    """Return a number in [0, 1) computed from seed and attempt: a replay of the journal must give the same pause."""
-    import hashlib  # it imports OpenSSL, which a job that succeeds never needs
+    """Return a number in [0, 1) computed from seed and attempt, so that a replay of the journal computes the same
+    pause.
+    """
+    import hashlib  # imported here: it loads OpenSSL, which a successful job never needs
 
     digest = hashlib.blake2b(f"{seed}:{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2.0**64
 
 
 def outcome(decision: DecisionKind, report: ExitReport) -> Outcome:
-    """Return how the job ended, if this decision ends it. A limit or a cleaner makes it fail; only a user stops it.
+    """Return how the job ends with this decision. A time limit or a disk cleaner makes it fail; only a user's request
+    counts as stopped.
 
-    A stop with a phrase of a component's own, which has no blame, is a user's if it ends with the user's code.
+    A stop whose phrase has no blame (a component chose the phrase) counts as a user's if its code is a user's.
     """
     if decision is DecisionKind.SUCCEED:
         return Outcome.SUCCEEDED

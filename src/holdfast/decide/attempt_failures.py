@@ -1,4 +1,4 @@
-"""Handles all ends of an attempt except a worker's exit: silence, a request, a fault, a hang, a check, a deadline."""
+"""Handles every end of an attempt except a worker's exit: silence, a request, a fault, a hang, a check, a deadline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HEARD_OF = {
 def _counts(before: StopRequest | None, request: StopRequest) -> bool:
     """Return whether this request becomes the one that ends the job.
 
-    The first request does. An operator's final request does too, after a request that only ends this run of the job.
+    The first request does. An operator's final request also does after a request that ends only this run of the job.
     """
     by_operator = request.phrase == Phrase.STOPPED_BY_OPERATOR and not request.requeue
     return before is None or (before.requeue and by_operator)
@@ -54,7 +54,7 @@ class AttemptFailures:
         self._ending = ending
 
     def forgotten(self, report: Report, now: float) -> None:
-        """Stop an attempt that the owner does not know, on every node, because its nodes are unknown too."""
+        """Stop an attempt that the owner does not know. Its nodes are unknown too, so stop it on every node."""
         course = self._course
         if course.phase is Phase.DRAINING:
             self._draining.begin_again(now)
@@ -63,7 +63,7 @@ class AttemptFailures:
             self._draining.stop_for(request.reason, now, request)
 
     def lose(self, lost: LeftBehind, reason: str, now: float) -> None:
-        """Stop the attempt because a node and its workers are lost. `reason`: for the user."""
+        """Stop the attempt because a node and its workers are lost. `reason`: the text for the user."""
         self._course.trial.lose(lost)
         self._draining.stop_for(reason, now)
 
@@ -84,7 +84,7 @@ class AttemptFailures:
             self._draining.lose(lost)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
-        """Stop the attempt if it uses this node, which has left and will not come back."""
+        """Stop the attempt if it uses this node, which has left for good."""
         course = self._course
         course.trial.leave(event.node)
         lost = LeftBehind(node=event.node, silent_s=0.0, why=event.reason)
@@ -98,7 +98,7 @@ class AttemptFailures:
             self._draining.lose(lost)
 
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
-        """Handle the request of a user, a limit or a component to end the job or this attempt."""
+        """Handle a request, by a user, a limit or a component, to end the job or this attempt."""
         course = self._course
         if request.phrase == Phrase.TIME_LIMIT_REACHED and not course.spec.requeue.at_time_limit:
             request = replace(request, requeue=False)
@@ -122,7 +122,7 @@ class AttemptFailures:
             self._ending.finish_between(request, now)
 
     def fault(self, event: ev.FaultSeen, now: float) -> None:
-        """Record a fault as evidence, because it may explain an exit. Stop the attempt if the event demands that."""
+        """Record a fault as evidence, because it may explain an exit. Stop the attempt if the event requires it."""
         course = self._course
         fault = event.fault
         if event.avoid:
@@ -160,7 +160,7 @@ class AttemptFailures:
             self._draining.stop_for(f"check {event.failure.check} failed: {event.failure.message}", now)
 
     def overdue(self, now: float) -> None:
-        """Handle the deadline of the present phase."""
+        """Handle the missed deadline of the present phase."""
         course = self._course
         timers, roster = course.spec.timers, course.trial.roster
         if course.phase is Phase.CHECKING:
@@ -182,7 +182,7 @@ class AttemptFailures:
         self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
 
     def _last_word(self, rank: int, now: float) -> str:
-        """Return the last known state of a late rank.
+        """Return the last known state of a late rank as a clause:
 
         `ps 1 (rank 3) on gpu-2 was being made ready, and the last news of gpu-2 came 41 s before`
         """

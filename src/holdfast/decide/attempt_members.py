@@ -1,4 +1,4 @@
-"""The ranks of the attempt (its members), and what the owner knows about each."""
+"""The members of an attempt: its ranks, and what the owner knows about each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from holdfast.model.job_spec import JobSpec, Seat, shapes
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
 #: The states of a rank that exited by itself.
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
-#: The states of a rank that is prepared. If the journal lost its last events, a rank may have got its GO already.
+#: The states of a rank that is prepared. A rank may have got its GO already, if the journal lost its last events.
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
-#: The states of a rank that has obeyed its GO, even if it failed then (a failure that counts ends the attempt).
+#: The states of a rank that has obeyed GO, even if it failed afterwards (a failure that counts ends the attempt).
 GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
 
 
 class KnownRank(msgspec.Struct):
-    """The owner's knowledge of one rank. `state` None: not reported yet, or not since the owner restarted."""
+    """The owner's knowledge about one rank.
+
+    `state` None: no report about the rank yet, or none since the owner restarted.
+    """
 
     seat: Seat
     state: MemberState | None = None
@@ -44,7 +47,9 @@ class KnownRank(msgspec.Struct):
 
 
 def fates(fallen: Sequence[KnownRank]) -> list[str]:
-    """Return a line for each failed rank; equal ends of one role on one node share a line, with the first one's pid."""
+    """Return a line for each failed rank. Equal ends of one role on one node share a line, which has the first rank's
+    pid.
+    """
     alike: dict[tuple[str, str, str], list[KnownRank]] = {}
     for known in fallen:
         how = known.start_failed or (known.exit.how if known.exit is not None else "")
@@ -57,13 +62,14 @@ def fates(fallen: Sequence[KnownRank]) -> list[str]:
 
 
 class AttemptMembers:
-    """The members of one attempt. The caller passes only reports of this attempt."""
+    """The members of one attempt. Callers pass only reports of this attempt."""
 
     def __init__(self, seats: tuple[Seat, ...]) -> None:
         self.seats = seats
         self.members = {seat.rank: KnownRank(seat=seat) for seat in seats}
         self._on: dict[str, list[KnownRank]] = {}
-        #: For each role the number of members in each state, so that a heartbeat need not count a large gang anew.
+        #: Role → the number of members in each state. It is kept up to date, so that a heartbeat need not count a large
+        #: gang.
         self._count: dict[str, Counter[MemberState | None]] = {}
         for known in self.members.values():
             self._on.setdefault(known.seat.node, []).append(known)
@@ -82,14 +88,14 @@ class AttemptMembers:
         known.state = state
 
     def last_exit(self, now: float) -> float:
-        """Return the latest known exit time of a member; `now` if none is known."""
+        """Return the time of the latest exit of a member; `now` if no exit is known."""
         exits = [known.exit for known in self.members.values() if known.exit is not None]
         return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
 
     def take(self, report: Report, now: float) -> list[KnownRank]:
-        """Take a report. Return the members that newly failed, in the order of their deaths.
+        """Apply a report. Return the members that newly failed, in the order of their deaths.
 
-        A report that a later one of the same agent has overtaken is ignored: it must not bring a member back to life.
+        Ignore a report if a later report of the same agent came first: a member must not return from an ended state.
         """
         key = (report.node, report.boot)
         if report.sent < self._sent.get(key, float("-inf")):
@@ -105,14 +111,14 @@ class AttemptMembers:
             known.start_failed = member.start_failed
             known.warm, known.listened = member.warm, member.listened
             if member.exit is not None:
-                undated = member.died_at is None  # the report has only the seconds since the end
+                undated = member.died_at is None  # the report only has the seconds since the worker's end
                 known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit
             if member.state is MemberState.FAILED:
                 fallen.append(known)
         return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
 
     def forget(self) -> None:
-        """Forget all states that are not final, after a restart of the owner."""
+        """After a restart of the owner, forget all states that are not final."""
         self._sent.clear()
         for known in self.members.values():
             if known.state not in FINISHED:
@@ -145,7 +151,7 @@ class AttemptMembers:
         return tuple(rank for rank, known in self.members.items() if known.state in states)
 
     def unheard(self) -> tuple[int, ...]:
-        """Return the ranks of unknown state: not reported yet, or not since the owner restarted."""
+        """Return the ranks of unknown state: no report about them yet, or none since the owner restarted."""
         return tuple(rank for rank, known in self.members.items() if known.state is None)
 
     def failed(self) -> tuple[KnownRank, ...]:
@@ -162,6 +168,6 @@ class AttemptMembers:
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
         if not self.all_ended():
-            # Not decided: a rank still runs, or was stopped. A stopped rank never counts as ended.
+            # A rank still runs, or was stopped. A stopped rank never counts as ended.
             return None
         return self._in((MemberState.DONE,)) > 0

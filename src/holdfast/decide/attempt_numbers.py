@@ -1,8 +1,8 @@
-"""Makes sure that no attempt's number is used twice: it is on disk before use, and a forgotten attempt is stopped.
+"""Ensures that no attempt's number is used twice.
 
-The record that begins an attempt must survive a power cut before any agent gets the number. If the disk or the journal
-has lost it anyway, an agent has a higher number than the owner. Then the owner takes over that number, and stops that
-attempt on every node.
+The record that begins an attempt must survive a power cut before any agent gets the attempt's number. The disk or the
+journal may still lose it. Then an agent has a higher number than the owner: the owner takes over that number, and stops
+that attempt on every node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from holdfast.model.gang_protocol import Report
 
 
 class AttemptNumbers:
-    """Decides whether the present attempt's number may be used, and detects agents with a higher one."""
+    """Decides whether the present attempt's number may be used, and detects agents that run an attempt with a higher
+    number."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
         self._course = course
@@ -27,8 +28,8 @@ class AttemptNumbers:
     def may_prepare(self, now: float) -> bool:
         """Return whether PREPARE may be sent: the number is safe on disk, and no agent has it from an earlier owner.
 
-        If not, ask for what is missing. On one machine the owner need not wait for the disk: a power cut would end
-        owner and workers together.
+        If not, request what is missing. On one machine the owner need not wait for the disk, because a power cut would
+        also end the workers.
         """
         course, trial = self._course, self._course.trial
         if course.many and not trial.sent:
@@ -62,18 +63,22 @@ class AttemptNumbers:
         return event.attempt == course.attempt and course.phase is Phase.PREPARING and not course.trial.sent
 
     def is_ahead(self, report: Report) -> bool:
-        """Return whether this agent has an attempt that the owner does not know: the journal lost its last events."""
+        """Return whether this agent runs an attempt that the owner does not know, because the journal lost its last
+        events.
+        """
         course = self._course
         before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if course.pending else []))
         unsent = course.phase in before and not course.trial.sent
         return report.attempt > course.highest or (unsent and report.attempt == course.attempt)
 
     def take(self, report: Report, now: float) -> None:
-        """Take over the forgotten attempt's number. That attempt may have processes on any node."""
+        """Take over the number of the forgotten attempt, which may have processes on any node."""
         course = self._course
         course.raise_highest(report.attempt)
         if course.phase is Phase.DONE:
-            return  # every acknowledgement names the last ended attempt (`floor`), so the agent ends its own
+            # the agent ends such an attempt itself, because every acknowledgement names the last ended attempt
+            # (`floor`)
+            return
         if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
             course.adopt_highest(now)
         course.trial.drain_again(tuple(course.known))

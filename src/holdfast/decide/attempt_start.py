@@ -1,4 +1,4 @@
-"""Begins an attempt: it chooses nodes, a number and seats for the ranks, and runs the checks."""
+"""Begins an attempt: chooses its nodes, number and seats, and runs the checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AttemptStart:
         self._orders = orders
         self._ending = ending
         self._draining = draining
-        #: The nodes that are present in the job; used only if the job may have several.
+        #: The nodes that are present in the job. Only jobs that may have several nodes use it.
         self.assembly = Assembly(course)
 
     # ------------------------------------------------------------------------------------------ enough nodes
@@ -43,7 +43,7 @@ class AttemptStart:
             self._number(PhaseTrigger.DUE, now)
 
     def assembled(self, now: float) -> None:
-        """Begin the attempt, or repeat its checks, because enough nodes have joined."""
+        """Begin the attempt, or repeat its checks, now that enough nodes have joined."""
         if self._course.pending:
             self._course.move(PhaseTrigger.ENOUGH_NODES, now, "the attempt goes on")
             self._ask_again(now)
@@ -112,9 +112,9 @@ class AttemptStart:
         )
 
     def _fail_unstarted(self, reason: str, now: float) -> None:
-        """End the attempt because a prerequisite could not be fetched, and other nodes could not fetch it either.
+        """End the attempt because a prerequisite could not be fetched, and no other node could fetch it either.
 
-        There is no worker to stop and no further evidence, so it is explained and decided at once.
+        No worker has to be stopped and no evidence is missing, so explain the end and decide at once.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this()
@@ -141,7 +141,7 @@ class AttemptStart:
     def _ask_again(self, now: float) -> None:
         """Run another round of checks.
 
-        The failed node or device is left out, and is not the cause of the attempt's end.
+        Leave out the failed node or device. Its failure is not the cause of the attempt's end.
         """
         self._course.trial.next_round()
         self.ask_checks(now)
@@ -154,9 +154,9 @@ class AttemptStart:
         seats = course.places(among=trial.asked)
         changed = course.many and (seats is None or seats[0].node != trial.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
-            return  # a node was left out during the checks, so another node has to hold the port of rank 0
+            return  # a node was left out during the checks, so the workers' port must be reserved on another node
         if seats is None:
-            # A device reset between the attempts has failed: the job keeps the cause of the last attempt.
+            # The reset of a device between the attempts has failed. The job keeps the cause of the last attempt.
             check = self._ending.too_few()
             trial.fail_check(check)
             last = course.records[-1].report if course.records else None
@@ -175,9 +175,9 @@ class AttemptStart:
         self._orders.send(now)
 
     def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
-        """Store the addresses of the tasks of these seats; if ports are missing, return why the checks must run again.
+        """Store the addresses of the tasks of these seats. If ports are missing, return why the checks must run again.
 
-        If a node has reserved fewer ports than the owner requested, the start fails: then `trial.check` is set.
+        If a node has reserved fewer ports than the owner requested, the start fails and `trial.check` is set.
         """
         course, trial = self._course, self._course.trial
         if not course.spec.tells_peers:

@@ -48,7 +48,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptState:
     """The owner's state of one attempt. Times are seconds on the clock of `now`.
 
-    `waited`: seconds before the attempt's start, by phase. `roster`: makes the members from the seats.
+    `waited`: phase → seconds spent before the attempt's start. `roster`: makes the members from the seats.
     """
 
     def __init__(
@@ -62,22 +62,22 @@ class AttemptState:
         self.attempt = attempt
         self.started_at = started_at
         self._parts: dict[str, float] = dict(waited or {})
-        #: The seconds that the attempt spent in each phase, by the phase's name in lower case.
+        #: Phase (its name in lower case) → the seconds that the attempt spent in it.
         self.parts: Mapping[str, float] = self._parts
         self.round = 1
         #: The nodes that run this round of checks.
         self.asked: frozenset[str] = frozenset()
         #: The node for which rank 0 is planned while this round of checks runs.
         self.meet_on = ""
-        #: MASTER_ADDR and MASTER_PORT of the workers; None until the checks pass, and for a single node.
+        #: MASTER_ADDR and MASTER_PORT of the workers. None: the checks have not passed yet, or the job has one node.
         self.meeting: Meeting | None = None
-        #: How many ports each node must reserve in this round.
+        #: Node → the number of ports that it must reserve in this round.
         self.ports: Mapping[str, int] = {}
         #: The addresses of the attempt's tasks; None: the job does not use them.
         self.peers: Peers | None = None
         self._make_roster = roster
         self.roster = roster(())
-        #: The nodes on which the attempt may have processes: the nodes of its seats, or all nodes if `forgotten`.
+        #: The nodes on which the attempt may have processes: all nodes if `forgotten`, else the nodes of its seats.
         self.nodes: tuple[str, ...] = ()
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
@@ -92,9 +92,10 @@ class AttemptState:
         self.deadline = Deadline.NONE
         #: The ranks that were not ready at the deadline.
         self.late: tuple[int, ...] = ()
-        #: A clause for each of the first few late ranks: its name, and its state in the last report of its node.
+        #: A clause for each of the first late ranks: its name, and its state in the last report of its node.
         self.late_words: tuple[str, ...] = ()
-        #: The event that reported a failure which only blames a peer; the gang waits for that peer's own report.
+        #: The event that reported a failure which only blames a peer. The gang waits for the peer's own report. Empty:
+        #: none.
         self.suspect = ""
         self.reason = ""
         #: The request that ended the attempt; None: its own failure or success ended it.
@@ -103,15 +104,15 @@ class AttemptState:
         self.go_at: float | None = None
         #: When the last process of the attempt ended.
         self.drained_at: float | None = None
-        #: The explained end, once the attempt has drained and its evidence has arrived.
+        #: The explained end; None until the attempt has drained and its evidence has arrived.
         self.found: Conclusion | None = None
         self.grace_s = 0.0
         self.save_s = 0.0
-        #: Seconds that processes which ended ranks left running may take before they get SIGTERM; None: no time.
+        #: Seconds until SIGTERM for processes that ended ranks left running; None: they get SIGTERM at once.
         self.leftover_s: float | None = None
-        #: When the platform kills all processes; the agents kill them no later. None: no such time is known.
+        #: When the platform kills all processes. The agents kill them by then. None: no such time is known.
         self.kill_by: float | None = None
-        #: The first signal to the workers; 0: none, because they already got one from outside.
+        #: The first signal to the workers; 0: none, because they already got one from outside holdfast.
         self.signal = int(Signals.SIGTERM)
         self.hold_s = 0.0
         self.completed = False
@@ -120,18 +121,20 @@ class AttemptState:
         self._lost: dict[str, LeftBehind] = {}
         self.lost: Mapping[str, LeftBehind] = self._lost
         self._left: set[str] = set()
-        #: The nodes that have left and will not come back.
+        #: The nodes that have left for good.
         self.left: AbstractSet[str] = self._left
-        #: When each silent node last reported.
+        #: Silent node → when it last reported.
         self._silent_since: dict[str, float] = {}
-        #: The name of the owner's own node, if all others fell silent at once: the owner's link failed.
+        #: The name of the owner's own node, if all other nodes fell silent at once, so that the owner's link has
+        #: failed; else empty.
         self.cut_off = ""
         self._fenced: set[str] = set()
         self.fenced: AbstractSet[str] = self._fenced
         self._spoke: dict[str, float] = {}
-        #: When each node last reported a change to this owner; cleared when the owner restarts.
+        #: Node → when it last reported a change to this owner. Cleared when the owner restarts.
         self.spoke: Mapping[str, float] = self._spoke
-        #: Nodes that may still have to drain. `has_drained` removes them from the end, so it checks each node once.
+        #: Nodes that may still have to drain. `has_drained` removes them from the end of the list, so it checks each
+        #: node once.
         self._undrained: list[str] = []
         self.hang: HangEvidence | None = None
         self.check: CheckFailure | None = None
@@ -143,11 +146,11 @@ class AttemptState:
         self.said: Sequence[Evidence] = self._said
         #: The hooks that run after the attempt; None once the nodes have answered.
         self.hooks: RunHooks | None = None
-        #: Why the job continues in another run of it, if this attempt ended with its run; else empty.
+        #: Why the job continues in another run, if this attempt was ended by the end of its run; else empty.
         self.resumed = ""
 
     def charge(self, part: str, seconds: float) -> None:
-        """Add seconds to a part (a phase) of the attempt's time."""
+        """Add seconds to one part of the attempt's time, such as a phase."""
         self._parts[part] = self._parts.get(part, 0.0) + seconds
 
     # ------------------------------------------------------------------------------------------ checks and seats
@@ -160,7 +163,7 @@ class AttemptState:
         self.asked, self.meet_on, self.ports = frozenset(nodes), meet_on, ports
 
     def next_round(self) -> None:
-        """Begin another round without the failed node or device: that failure is not the cause of the attempt's end."""
+        """Begin another round without the failed node or device. Its failure is not the cause of the attempt's end."""
         self.check = None
         self._lost.clear()
         self.repeat_round()
@@ -179,7 +182,7 @@ class AttemptState:
         self.peers = peers
 
     def seat(self, seats: tuple[Seat, ...], addresses: Mapping[str, str]) -> None:
-        """Place the ranks. `addresses`: of the nodes, by name; empty if there is one node."""
+        """Place the ranks. `addresses`: node → its address; empty if the job has one node."""
         self.roster = self._make_roster(seats)
         self.nodes = self.roster.nodes
         self._addresses = dict(addresses)
@@ -217,7 +220,7 @@ class AttemptState:
         self._left.add(node)
 
     def fence(self, node: str) -> None:
-        """Record that no process can live on the node any more."""
+        """Record that no process can be alive on the node any more."""
         self._fenced.add(node)
 
     def suspect_peer(self, event: str) -> None:
@@ -235,7 +238,9 @@ class AttemptState:
         self._said.append(words)
 
     def miss_deadline(self, deadline: Deadline, late: Sequence[int], words: Iterable[str]) -> None:
-        """Record the ranks that missed a deadline. `words`: the last known state of the first of them, as clauses."""
+        """Record the ranks that missed a deadline. `words`: clauses about the last known state of the first of these
+        ranks.
+        """
         self.deadline, self.late, self.late_words = deadline, tuple(late), tuple(words)
 
     # ------------------------------------------------------------------------------------------ stop
@@ -257,18 +262,18 @@ class AttemptState:
         """Plan the stop.
 
         `save_s`: seconds to save before the signal; `grace_s`: seconds between the signal and SIGKILL; `leftover_s`:
-        seconds before the signal to processes that ended ranks left, None for none.
+        seconds until SIGTERM for processes that ended ranks left running; None: at once.
         """
         self.reason, self.stop_asked_at = reason, asked_at
         self.shorten_stop(grace_s, save_s)
         self.leftover_s = leftover_s
 
     def shorten_stop(self, grace_s: float, save_s: float) -> None:
-        """Let the stop last no longer than this. What ended ranks left running gets no time any more."""
+        """Shorten the stop to at most these times. Processes that ended ranks left running get SIGTERM at once."""
         self.grace_s, self.save_s, self.leftover_s = grace_s, save_s, None
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:
-        """Record that the attempt ended with its run of the job, and all its processes too.
+        """Record that the attempt, with all its processes, ended because its run of the job ended.
 
         `words`: why the job continues in another run.
         """
@@ -280,7 +285,7 @@ class AttemptState:
         self.hooks = None
 
     def has_drained(self, is_stopped: Callable[[str], bool]) -> bool:
-        """Return whether all nodes have stopped the attempt's processes. A stopped node is not checked again."""
+        """Return whether all nodes have stopped the attempt's processes. A node that has is not checked again."""
         while self._undrained and is_stopped(self._undrained[-1]):
             self._undrained.pop()
         return not self._undrained
@@ -301,7 +306,7 @@ class AttemptState:
         self.hooks = hooks
 
     def drain_again(self, nodes: tuple[str, ...]) -> None:
-        """Drain again, because the attempt may have unknown processes on these nodes, and on nodes that join later."""
+        """Drain again, because the attempt may have unknown processes on these nodes and on nodes that join later."""
         self.forgotten = True
         self.nodes = nodes
         self._undrained[:] = self.nodes
@@ -309,21 +314,24 @@ class AttemptState:
         self.found = None
 
     def ask_with(self, request: StopRequest) -> None:
-        """Choose the first signal to the workers: they get a signal to holdfast unchanged, and only once."""
+        """Choose the first signal to the workers.
+
+        A signal that holdfast received is forwarded unchanged, and only once.
+        """
         if request.source in (StopSource.SIGNAL, StopSource.PLATFORM) and request.signal is not None:
             self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
 
     def limit(self, request: StopRequest, now: float) -> None:
-        """Set the time by which all processes are killed, if the platform has announced when it kills them."""
+        """Set the time by which all processes are killed, if the platform has announced when it will kill them."""
         if request.within_s is not None:
             self.kill_by = min(now + request.within_s, self.kill_by or float("inf"))
 
     def died_of(self, request: StopRequest) -> bool:
-        """Return whether this signal, which is reported only now, also ended the workers that have failed."""
+        """Return whether this signal, whose meaning is known only now, also ended the workers that have failed."""
         fallen = self.roster.failed()
         if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
             # Holdfast had to ask the platform what the signal means. A worker that ended meanwhile ended because of the
-            # signal: also a rank whose helper process it killed, and a rank that lost a peer because of it.
+            # signal. So did a rank whose helper process the signal killed, and a rank that then lost its peer.
             exits = [known.exit for known in fallen if known.exit is not None]
             at = [end.ended_at for end in exits if end.ended_by == request.signal and end.ended_at is not None]
             begun = min([request.at, *(when for when in at if when >= request.at - SAME_SIGNAL_S)])
@@ -338,10 +346,10 @@ class AttemptState:
         self._lost[lost.node] = replace(lost, ranks=ranks, gone=lost.node in self.left)
 
     def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
-        """Set `cut_off` if all other nodes fell silent at once: the owner's link failed, not these nodes.
+        """Set `cut_off` if all other nodes fell silent at once, because then the owner's link has failed.
 
-        With two machines nobody knows whose link failed, so `cut_off` stays empty. `at_once_s`: how far apart the
-        silences may begin.
+        With two machines either link may have failed, so `cut_off` stays empty. `at_once_s`: maximum seconds between
+        the first and the last silence.
         """
         since = self._silent_since
         others = [node for node in self.roster.nodes if not known[node].here]

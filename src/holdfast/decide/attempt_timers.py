@@ -1,7 +1,7 @@
 """The timers of an attempt. A timer ends with the attempt and the phase for which it was armed.
 
-Every timer carries its attempt and its phase, and is dropped silently once either has changed. The loop asks for
-`next_due` and sends a `Tick` then. There is no other timer.
+Every timer carries its attempt and its phase, and is dropped once either has changed. The loop reads `next_due` and
+sends a `Tick` at that time. The gang has no other timer.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from holdfast.model.job_spec import JobSpec
 MOST_BEAT_S = 5.0
 #: A node is lost after this many missed heartbeats.
 BEATS = 6
-#: Minimum lease in seconds, if the platform runs the owner on a machine without workers and replaces that machine: the
-#: workers survive the replacement.
+#: Minimum lease in seconds, if the owner's machine has no workers and the platform replaces that machine when it fails.
+#: The workers survive the replacement.
 LEASE_APART_S = 30.0
 
 
 class TimerKind(enum.StrEnum):
     #: The time limit of the phase is over.
     DEADLINE = "deadline"
-    #: Enough nodes have joined, and no further node joined during the last call.
+    #: Enough nodes have joined, and no further node has joined for `last_call_s`.
     LAST_CALL = "last call"
     #: The phase's command must be repeated to each node that has not obeyed.
     RESEND = "resend"
@@ -35,14 +35,15 @@ class TimerKind(enum.StrEnum):
     PEER_WAIT = "peer wait"
     #: The wait for late evidence of a drained attempt is over.
     SETTLE = "settle"
-    #: The end is explained, and the decision is due. It is a separate step, so that its time includes the explaining.
+    #: The end is explained, and the decision is due. The decision is a separate step so that its time includes the
+    #: explaining.
     DECIDE = "decide"
-    #: Every agent must have reported since the owner restarted.
+    #: Every agent must have reported since the owner's restart.
     CONFIRM = "confirm"
 
 
 def timers_for(spec: JobSpec) -> model.Timers:
-    """Return the job's timers, with heartbeat and lease adapted to the number of nodes unless the user set them.
+    """Return the job's timers. Heartbeat and lease depend on the number of nodes, unless the user set them.
 
     The heartbeat is one second up to 1,000 nodes, and longer for more nodes, so that one owner can handle all reports.
     """
@@ -62,7 +63,7 @@ def fetch_limit_s(spec: JobSpec) -> float:
 
 
 def soonest(moments: Iterable[float | None]) -> float | None:
-    """Return the earliest of these times; None if all are None. A plain loop, because it is called most often."""
+    """Return the earliest of these times; None if all are None. It is a plain loop because it is called very often."""
     first = None
     for moment in moments:
         if moment is not None and (first is None or moment < first):

@@ -1,7 +1,7 @@
-"""Binds workers to devices and cores of a node: each gets whole devices, and whole cores near them. Pure.
+"""Binds workers to devices and CPU cores of a node. Pure.
 
-A role that asks for devices or CPUs (`Resources`) is bound: each of its workers sees exactly its own devices, and no
-other worker of a bound role has them.
+A role that sets devices or CPUs (`Resources`) is bound: each of its workers sees exactly the devices reserved for it,
+and no worker of another bound role has them. The worker's cores are near its devices.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WorkerShare(msgspec.Struct, frozen=True):
 
 
 class FreeDevices:
-    """The free devices and CPUs of a node: no worker has them yet."""
+    """The free devices and CPUs of a node, which no worker has yet."""
 
     def __init__(self, node: NodeInfo, devices: Sequence[str]) -> None:
         """`devices`: the node's devices that the job may use."""
@@ -34,7 +34,9 @@ class FreeDevices:
         self._count = node.cores if node.cores and not node.cpus else None
 
     def take(self, spec: JobSpec, role: Role) -> WorkerShare | None:
-        """Take the share of one worker of `role`. If too little is free, take nothing and return None."""
+        """Reserve the share of one worker of `role`, and return it. If too little is free, reserve nothing and return
+        None.
+        """
         devices, cpus = asked_devices(spec, role) or 0, asked_cpus(spec, role)
         left = self.cpus_left()
         if devices > len(self._devices) or (cpus and left is not None and cpus > left):
@@ -61,7 +63,9 @@ class FreeDevices:
         return cpu_list(found)
 
     def _order(self, wanted: int, devices: Collection[str]) -> list[int]:
-        """Return the domains: those near the devices first, then those with enough free CPUs, then the fullest."""
+        """Return the memory domains in order: those near the devices first, then those with enough free CPUs, then the
+        fullest.
+        """
         near = {self._node.near[device] for device in devices if device in self._node.near}
         room = [sum(map(len, cores)) for cores in self._domains]
 
@@ -71,10 +75,10 @@ class FreeDevices:
         return sorted(range(len(self._domains)), key=key)
 
     def _of_domain(self, cores: list[tuple[int, ...]], wanted: int) -> list[int]:
-        """Take up to `wanted` CPUs of a domain: whole cores first, CPUs of partly used cores last."""
+        """Take up to `wanted` CPUs of a memory domain: whole cores first, CPUs of partly used cores last."""
         found: list[int] = []
         whole = max(map(len, cores), default=0)
-        # Whole cores first; the sort is stable, so their order stays otherwise.
+        # Whole cores first. The sort is stable, so the order is otherwise unchanged.
         cores.sort(key=lambda core: len(core) < whole)
         while cores and len(found) < wanted:
             core = cores.pop(0)

@@ -37,17 +37,18 @@ from holdfast.model.job_spec import RestartPolicy
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Seconds between SIGTERM and SIGKILL for what remains of a finished job: no worker waits for it.
+#: Seconds between SIGTERM and SIGKILL for processes that remain after a job has finished. No worker waits for them.
 LEFTOVER_GRACE_S = 5.0
-#: Seconds that the nodes may take to collect evidence; then the owner explains the end with its own evidence alone.
+#: Seconds that the nodes may take to send evidence. After that the owner explains the end with the evidence that it
+#: has.
 EVIDENCE_S = 30.0
 
 
 class AttemptJudge:
-    """Explains a drained attempt, and decides what follows. It has no state: the caller passes in the history.
+    """Explains a drained attempt, and decides what follows. It has no state: callers pass in the history.
 
-    Explaining takes time, and this code reads no clock. So there are two steps, each with its own `now`: `understand`
-    explains the evidence, and `conclude`, later by the time of explaining, makes and dates the decision.
+    Explaining takes time, and this code reads no clock. So there are two steps, each with a `now` of its own:
+    `understand` explains the evidence; then `conclude` makes and dates the decision.
     """
 
     def understand(
@@ -72,11 +73,11 @@ class AttemptJudge:
         known = replace(evidence, progressed=progressed)
         report = plain_success(known) if catalogue is None else None
         if report is None:
-            from holdfast.explain.funnel import explain  # imported late: a job that succeeds never needs it
+            from holdfast.explain.funnel import explain  # imported here, because a successful job never needs it
 
             report = explain(known, catalogue)
         if evidence.leftovers:
-            from holdfast.explain.causes.left_running import with_left_running  # few jobs leave something running
+            from holdfast.explain.causes.left_running import with_left_running  # few jobs need this import
 
             report = with_left_running(report, evidence.leftovers)
         return Conclusion(
@@ -98,8 +99,8 @@ class AttemptJudge:
     ) -> AttemptRecord:
         """Decide what follows the attempt, and return its record.
 
-        `stop`: a request to end the job, whether or not it ended this attempt. `spare(names)`: whether every rank still
-        has a place without these nodes or devices. `left()`: the remaining budget for another run of the job.
+        `stop`: the request to end the job, even if another cause ended this attempt. `spare(names)`: whether every rank
+        still has a place without these nodes or devices. `left()`: the remaining budget for another run of the job.
         """
         report = found.report
         if trial.completed and not found.evidence.beside:
@@ -124,7 +125,7 @@ class AttemptJudge:
 
 
 def _ended_by(stop: StopRequest | None) -> DecisionKind:
-    """Return the kind of the job's end, in case the platform does not start it again."""
+    """Return how the job ends if the platform does not start it again."""
     return DecisionKind.FAIL if stop is None else DecisionKind.STOP
 
 
@@ -149,8 +150,8 @@ class Draining:
     ) -> None:
         """Stop the attempt because of a failure or a request.
 
-        `reason`: one clause for the user. `stop`: the request; None: a failure. `cause`: the event that reported it;
-        empty: the present event. `told`: whether the user has already seen the reason.
+        `reason`: one clause for the user. `stop`: the request; None: a failure is the reason. `cause`: the event that
+        reported the failure or request; empty: the present event. `told`: whether the user has already seen the reason.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this(cause)
@@ -163,12 +164,15 @@ class Draining:
         save_s = stop.save_s if stop is not None else 0.0
         if not told:
             course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
-        # After a failure what ended ranks left running keeps half of the grace period for its end after SIGTERM.
+        # After a failure, processes that ended ranks left running keep half of the grace period between SIGTERM and
+        # SIGKILL.
         leftover_s = min(course.spec.timers.leftover_s, grace_s / 2) if stop is None else None
         self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s, leftover_s)
 
     def complete(self, now: float) -> None:
-        """Stop the remaining workers, because the completion policy is met. What ended ranks left gets time first."""
+        """Stop the remaining workers, because the completion policy is met. Processes that ended ranks left running get
+        SIGTERM later.
+        """
         timers = self._course.spec.timers
         self._course.caused_by_this()
         self._course.trial.complete()
@@ -196,14 +200,18 @@ class Draining:
         self._course.arm(TimerKind.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
 
     def _kill_s(self) -> float:
-        """Return the seconds from SIGKILL until a process counts as unkillable; with several nodes, plus a lease."""
+        """Return the seconds after SIGKILL until a process counts as unkillable.
+
+        With several nodes, a lease is added.
+        """
         course = self._course
         return course.spec.timers.kill_s + (course.lease_s() if len(course.trial.nodes) > 1 else 0.0)
 
     def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
-        """End the attempt because its run of the job ended at `then`: no process of it can live.
+        """End the attempt because its run of the job ended at `then`, with all processes.
 
-        `words`: why the job continues in another run. If the attempt was being stopped already, that cause stays.
+        `words`: why the job continues in another run. If the attempt was already being stopped, the cause of that stop
+        stays.
         """
         course, trial = self._course, self._course.trial
         if course.phase is not Phase.DRAINING:
@@ -220,7 +228,7 @@ class Draining:
             course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, request: StopRequest, now: float) -> None:
-        """Handle a further stop request during a stop: it may shorten the stop."""
+        """Handle another stop request during a stop. It may shorten the stop."""
         trial = self._course.trial
         if trial.hooks is not None:
             self.aftermath.hurry(request, now)
@@ -230,7 +238,8 @@ class Draining:
             trial.end_by(request)
         grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
         if request.source is StopSource.PLATFORM:
-            # Further signals of a platform do not shorten the stop: the platform has announced how much time it leaves.
+            # Further signals of a platform do not shorten the stop, because the platform has announced the remaining
+            # time.
             trial.limit(request, now)
             trial.shorten_stop(grace_s, min(trial.save_s, request.save_s))
             self._limit(now)
@@ -238,13 +247,13 @@ class Draining:
             return
         hurries = grace_s < trial.grace_s or trial.leftover_s is not None
         if hurries or (request.final and trial.save_s) or request.everywhere:
-            # A user is in a hurry: shorten the stop. Or the workers have got the signal from outside and need none.
+            # Shorten the stop: the user is in a hurry, or the workers already got the signal from outside holdfast.
             trial.shorten_stop(grace_s, 0.0)
             self._limit(now)
             self._orders.send(now)
 
     def begin_again(self, now: float) -> None:
-        """Repeat the stop, because the attempt may have processes that the owner did not know."""
+        """Repeat the stop, because the attempt may have processes that the owner did not know about."""
         self._course.timers.disarm(TimerKind.DECIDE)
         self._course.arm(TimerKind.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
         self._orders.send(now)
@@ -252,15 +261,16 @@ class Draining:
     # ------------------------------------------------------------------------------------------ nodes
 
     def lose(self, lost: LeftBehind) -> None:
-        """Record a lost node during the stop: it may be the cause of the stop, if other workers failed before the owner
-        noticed the loss."""
+        """Record a lost node during the stop. The loss may be the cause of the stop, if other workers failed before the
+        owner noticed it.
+        """
         course, trial = self._course, self._course.trial
         draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
         if draining and any(known.exit is None for known in trial.roster.on(lost.node)):
             trial.lose(lost)
 
     def fence(self, node: str, now: float) -> None:
-        """Record that the node's lease has certainly ended: no process of the job lives on the node any more."""
+        """Record that the node's lease has certainly ended, so that no process of the job is alive on the node."""
         if self._course.phase is Phase.DRAINING:
             self._course.trial.fence(node)
             if self._course.trial.hooks is not None:
@@ -268,12 +278,15 @@ class Draining:
             self.look(now)
 
     def look(self, now: float, *, settled: bool = False) -> None:
-        """Request the evidence once no process of the attempt lives. `settled`: the wait for late evidence is over."""
+        """Request the evidence once no process of the attempt is alive.
+
+        `settled`: the wait for late evidence is over.
+        """
         course, trial = self._course, self._course.trial
         drained = trial.has_drained(self._speakers.is_stopped)
         if trial.collecting or not drained:
             return
-        # A fenced node could not report how its workers ended, but evidence of other nodes may be on its way. Wait for
+        # A fenced node could not report how its workers ended, and evidence from other nodes may still arrive. Wait for
         # it, unless the last worker ended long before the fence.
         if trial.fenced and not settled and (due := trial.roster.last_exit(now) + course.spec.timers.settle_s) > now:
             if not course.armed(TimerKind.SETTLE):
@@ -319,22 +332,22 @@ class Draining:
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Return whether the gang still waits for this evidence.
 
-        It ignores evidence of older attempts, or after the deadline.
+        The gang ignores evidence of older attempts, and evidence after the deadline.
         """
         course = self._course
         return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
 
     def understand(self, evidence: AttemptEvidence, now: float, hooked: bool = False) -> None:
-        """Explain the end. The next step makes the decision, so that its time includes the explaining.
+        """Explain the end. The decision is made in the next step, so that its time includes the explaining.
 
-        `hooked`: the hooks after the attempt have run.
+        `hooked`: whether the hooks after the attempt have run.
         """
         course = self._course
         if course.trial.said:
-            # Some statements of the platform came after the evidence.
+            # Some statements of the platform arrived after the evidence.
             evidence = replace(evidence, platform=tuple(course.trial.said))
         if evidence.stop is None and course.trial.stop is not None:
-            # The request that explains these exits came after them.
+            # The stop request that explains these exits arrived after the evidence.
             evidence = replace(evidence, stop=course.trial.stop)
         course.trial.find(
             self._judge.understand(course.trial, evidence, course.records, course.spec.restarts, course.catalogue)
@@ -343,10 +356,10 @@ class Draining:
             course.arm(TimerKind.DECIDE, now)
 
     def conclude(self, now: float) -> None:
-        """Make the report and the decision, and record both before any consequence."""
+        """Make the report and the decision. Record both before anything follows from them."""
         course, trial = self._course, self._course.trial
         found = trial.found
-        assert found is not None  # only an explained end sets the timer
+        assert found is not None  # the timer is only set once the end is explained
         record = self._judge.conclude(
             trial,
             found,
@@ -364,7 +377,7 @@ class Draining:
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
         trigger = PhaseTrigger.TRY_AGAIN if again else PhaseTrigger.REQUEUE if requeue else PhaseTrigger.ENOUGH
         course.move(trigger, now, decision.reason)
-        # `move` has added the time in DRAINING. The record leaves out times that are added to the attempt later.
+        # `move` has added the time in DRAINING. The record leaves out seconds that are added to the attempt later.
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
         self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))
@@ -374,8 +387,8 @@ class Draining:
         elif requeue:
             self._ending.queue(now, decision.reason, record.report, _ended_by(course.stop))
         elif course.stop is not None and trial.stop is not course.stop and not trial.completed:
-            # The attempt failed, and a stop request came while it drained: the attempt keeps its cause, the job is
-            # stopped.
+            # The attempt failed, and a stop request arrived while it drained. The attempt keeps its cause, and the job
+            # is stopped.
             self._ending.finish_stopped(course.stop)
         else:
             self._ending.finish(record.report, decision.kind, decision.reason)

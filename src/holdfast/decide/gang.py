@@ -1,15 +1,15 @@
 """The gang: the only state machine that starts, stops and restarts workers. It takes events and returns actions.
 
 It reads no clock, file or random number. Callers pass in `now`, and jitter follows from the job's recorded seed, so
-replaying the journal gives the same actions. A late report of an older attempt is counted, may prove that this attempt
-has stopped, and changes nothing in a newer one. `phases.TABLE` lists all transitions. `AttemptState` has the state of
-one attempt.
+replaying the journal gives the same actions. A late report of an older attempt is counted. It may prove that the older
+attempt has stopped, and changes nothing in a newer attempt. `phases.TABLE` lists all transitions. `AttemptState` has
+the state of one attempt.
 
 This file maps each event to a handler. The handlers are in `attempt_start`, `node_commands`, `attempt_numbers` (which
 number may be used), `agent_registry` (each node's present agent), `attempt_failures` (ends of an attempt besides a
-worker's exit), `node_changes` (nodes join, leave or come back; a restarted owner), `job_resumption` (another
-run of the job) and `draining` (from a stop to a decision). They share `GangState` and `AttemptState`; only
-those two write their own fields.
+worker's exit), `node_changes` (nodes join, leave or come back; a restarted owner), `job_resumption` (another run of the
+job) and `draining` (from a stop to a decision). They share `GangState` and `AttemptState`; only those two write their
+own fields.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from holdfast.model.job_spec import Seat
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Phases that the job's time limit does not end, because they end by themselves.
+#: Phases that end without help, so that the job's time limit does not end them.
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
 
 
@@ -60,9 +60,9 @@ class Gang(GangState):
         draining: Callable[[GangState, AgentRegistry, Orders, AttemptRecorder, AttemptJudge], Draining] = Draining,
         judge: AttemptJudge | None = None,
     ) -> None:
-        """`catalogue`: the rows that explain exits; None: the built-in ones.
+        """`catalogue`: the rows that explain exits; None: the built-in rows.
 
-        The others make the gang's parts, for tests.
+        The other parameters replace the gang's parts in tests.
         """
         super().__init__(catalogue, timers=timers, roster=roster)
         self.speakers = speakers(self)
@@ -100,7 +100,7 @@ class Gang(GangState):
                     self.speakers.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
             case ev.NodeSignalled():
-                pass  # only the platform knows the reason: its answer comes as an event
+                pass  # only the platform knows what the signal means, and its answer is another event
             case ev.StopRequested():
                 self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():
@@ -110,7 +110,7 @@ class Gang(GangState):
             case ev.NodeLeft():
                 self._nodes.left(event, now)
             case ev.ChecksMoved():
-                pass  # the gang does nothing: only readers of the journal use this event
+                pass  # the gang ignores this event, which is only for readers of the journal
             case ev.CheckFailedRunning():
                 self._troubles.check_failed(event, now)
             case ev.HangFound():
@@ -139,7 +139,8 @@ class Gang(GangState):
         return self.end_event(now)
 
     def next_wake(self) -> float | None:
-        """Return when a `Tick` is due, in seconds on the clock of `now`; None: only another event changes anything."""
+        """Return when a `Tick` is due, in seconds on the clock of `now`; None: no `Tick` is due without another
+        event."""
         if self.phase is Phase.DONE or not self.submitted:
             return None
         wakes = [self.timers.next_due(self.attempt, self.phase)]
@@ -150,9 +151,9 @@ class Gang(GangState):
         return soonest(wakes)
 
     def floor(self, node: str) -> int:
-        """Return the highest attempt that has certainly ended on this node.
+        """Return the newest attempt that has certainly ended on this node.
 
-        Each acknowledgement to its agent carries it.
+        Each acknowledgement to the node's agent has this number.
         """
         drained = self.phase is Phase.DRAINING and self.speakers.is_stopped(node)
         between = self.phase in (Phase.BACKOFF, Phase.QUEUED, Phase.DONE) or (
@@ -163,12 +164,12 @@ class Gang(GangState):
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Return whether the gang still waits for this evidence.
 
-        It ignores evidence of older attempts, or after the deadline.
+        The gang ignores evidence of older attempts, and evidence after the deadline.
         """
         return self._draining.is_asked_for(event)
 
     def view(self) -> GangView:
-        """Return the gang's present state for other parts; the same object until the next event."""
+        """Return the gang's present state for other parts. The result is the same object until the next event."""
         if self._view is None:
             self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
@@ -205,7 +206,7 @@ class Gang(GangState):
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
-            self.raise_term(report.term)  # another owner has run in between, which this journal does not know
+            self.raise_term(report.term)  # another owner has run in between, and this journal does not know about it
         mine = report.node in self.trial.roster
         if anew and self._nodes.agent_is_back(report.node, now):
             return
@@ -224,8 +225,8 @@ class Gang(GangState):
             and report.stopped >= self.attempt
             and not self.trial.roster.all_done_on(report.node)
         ):
-            # The agent stopped the workers itself because its lease had run out: the owner had not acknowledged in
-            # time. The node is present, and is not to blame.
+            # The agent stopped the workers because its lease had run out: the owner had not acknowledged its heartbeats
+            # in time. The node is present, and is not to blame.
             why = f"no word of the owner reached it for {self.spec.timers.lease_s:g} s, so its agent stopped them"
             lost = LeftBehind(node=report.node, silent_s=0.0, why=why, back=True)
             self._troubles.lose(lost, f"{report.node} lost its workers: {why}", now)
@@ -241,7 +242,8 @@ class Gang(GangState):
             self.trial.let_go(now)
             self.arm(TimerKind.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
-        # While the gang waits for a peer's own report it stays in this phase, because the timer belongs to the phase.
+        # While the gang waits for a peer's report it stays in this phase, because changing the phase would drop the
+        # timer.
         if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(TimerKind.PEER_WAIT):
             self.move(PhaseTrigger.ALL_UP, now, "all up")
             workers = "the worker is" if len(roster.seats) == 1 else f"all {len(roster.seats)} workers are"
@@ -254,8 +256,7 @@ class Gang(GangState):
     def _failure(self, fallen: Sequence[KnownRank], now: float) -> None:
         """Handle newly failed workers. A worker's own error stops the gang at once.
 
-        If a worker only blames a peer, or exits without a reason, the other workers get time to report their own
-        errors.
+        If a worker only blames a peer, or exits without a reason, wait for the errors of other workers first.
         """
         ran = self.phase is not Phase.PREPARING and not any(known.start_failed for known in fallen)
         spared = ran and self.trial.roster.verdict(self.spec) is not False
@@ -265,7 +266,7 @@ class Gang(GangState):
             then = ""
         if spared:
             return  # the completion policy allows these failures
-        # An exit status alone is not a cause: a worker that exits without a message may have exited because of a peer.
+        # An exit status alone is not a cause: a peer's exit may have made the worker exit without a message.
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now, told=True)

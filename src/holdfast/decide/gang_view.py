@@ -1,4 +1,4 @@
-"""A frozen snapshot of the gang for other parts. They have no other access to its state."""
+"""A frozen snapshot of the gang's state. Other parts see only this snapshot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.model.gang_protocol import MemberState
 from holdfast.model.job_spec import Seat
 from holdfast.model.noun_base import At, Noun
 
-#: A sentence describes up to this many missing ranks with role and node.
+#: A sentence names the role and node of up to this many missing ranks.
 FEW = 3
 #: A sentence lists up to this many ranks or nodes by name.
 NAMED = 8
@@ -24,7 +24,8 @@ class MemberView(Noun, frozen=True, kw_only=True):
     """The state of one rank of the present attempt."""
 
     seat: Seat
-    #: The rank's last reported state; None: its agent has not reported since the attempt began or the owner restarted.
+    #: The rank's last reported state; None: no report about the rank in this attempt, or none since the owner
+    #: restarted.
     state: MemberState | None = None
     exit: WorkerExit | None = None
 
@@ -37,7 +38,7 @@ class GangView(Noun, frozen=True, kw_only=True):
     attempt: int
     #: When the present attempt began.
     started_at: At = 0.0
-    #: Whether the completion policy is met, so that only the remaining workers must stop.
+    #: Whether the completion policy is met, so that the remaining workers are being stopped.
     completed: bool = False
     members: tuple[MemberView, ...] = ()
     #: Nodes and devices that this job does not use.
@@ -48,7 +49,7 @@ class GangView(Noun, frozen=True, kw_only=True):
     term: int = 1
     #: Whether the present attempt has a number and has not ended.
     pending: bool = False
-    #: Why the owner has asked the platform to start the job again; empty unless the job is QUEUED.
+    #: Why the owner has asked the platform to start the job again; empty if the job is not QUEUED.
     asked: str = ""
 
     @property
@@ -92,7 +93,8 @@ def waits_for(
 ) -> str:
     """Return what must happen before the phase ends, in words.
 
-    `undrained`: nodes not known to have stopped; `due`: when the pause ends.
+    `undrained`: the nodes that may still have processes. `unheard`: the nodes that have not reported since the owner
+    restarted. `due`: when the pause ends.
     """
     match phase:
         case Phase.CHECKING:
@@ -127,7 +129,7 @@ def waits_for(
 
 
 def _who(trial: AttemptState, ranks: tuple[int, ...]) -> str:
-    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; only the numbers if there are many."""
+    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; only the numbers if there are many ranks."""
     seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]
     if len(seats) > FEW:
         return f"ranks {_named([str(rank) for rank in ranks])}"

@@ -19,9 +19,9 @@ def too_few_places(
     kept_out: Sequence[DeviceStanding],
     day: Callable[[DeviceStanding], str],
 ) -> CheckFailure:
-    """Return the failure for too few healthy places for the workers.
+    """Return the failure of a job whose workers have too few healthy places.
 
-    `day`: since when a device is left out, as text.
+    `day`: returns, as text, since when a device is excluded.
     """
     size, short = spec.world_size, lack(spec, nodes)
     short = short and f": {short}"
@@ -41,7 +41,9 @@ ASK_LESS = "Let `resources` of the job file ask for less, or run it with --no-bi
 
 
 def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
-    """Return the advice that makes the first of these devices usable again: a release, or the end of its fault."""
+    """Return the advice that makes the first of these devices usable again: release it, or wait for the end of its
+    fault.
+    """
     if not names:
         return ""
     first = next((kept for kept in kept_out if kept.device == names[0]), None)
@@ -75,7 +77,10 @@ def forgotten(node: str, attempt: int, now: float) -> StopRequest:
 
 
 def unsaved(trouble: str, last: ExitReport | None, now: float) -> StopRequest:
-    """Return the stop request for a journal that fails for too long. `last`: the report of the previous attempt."""
+    """Return the stop request for a journal that has failed for too long.
+
+    `last`: the report of the previous attempt.
+    """
     before = f"; the attempt before ended with {last.phrase}: {last.reason}" if last else ""
     return StopRequest(
         reason=f"no attempt may begin while the journal cannot be written: {trouble}{before}",

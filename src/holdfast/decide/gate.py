@@ -1,8 +1,8 @@
-"""The gate of pre-checks decides which check runs next, which is retried, and what a failure leads to. Pure.
+"""The gate of pre-checks decides which check runs next, which is retried, and what follows from a failure. Pure.
 
-Events come in (`Answered`, `TimePassed`), instructions go out (`Start`, `Kill`), callers pass in `now`. Independent
-checks run in parallel, the others one after another in the order of the job. The gate never waits: `next_wake` returns
-the time of the next deadline or retry. Every check has a deadline, so every round ends.
+It takes events (`Answered`, `TimePassed`) and returns instructions (`Start`, `Kill`). Callers pass in `now`.
+Independent checks run in parallel, the others one after another in the order of the job. The gate never waits:
+`next_wake` returns the time of the next deadline or retry. Every check has a deadline, so every round ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CheckStep(Noun, frozen=True, kw_only=True):
     #: Whether the check must not run in parallel with another one.
     alone: bool = True
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
-    #: Whether a failure only prints a warning, so that the job starts all the same.
+    #: Whether a failure only prints a warning, so that the job still starts.
     only_warn: bool = False
 
 
@@ -48,9 +48,9 @@ class GatePlan(Noun, frozen=True, kw_only=True):
     attempt: int = 1
     round: int = 1
     nodes: tuple[str, ...] = ()
-    #: The checks in order; empty: the state is DISABLED.
+    #: The checks in order; empty: no checks, and the round's state is DISABLED.
     steps: tuple[CheckStep, ...] = ()
-    #: The number of nodes that the job needs. If fewer would be left, the gate asks for a replacement instead.
+    #: The number of nodes that the job needs. If fewer would be left, the gate asks for replacements.
     needed: int = 1
     #: The time limit of the whole round, in seconds; None: no limit.
     deadline_s: float | None = None
@@ -61,7 +61,7 @@ class GatePlan(Noun, frozen=True, kw_only=True):
 class Answered(Message, frozen=True, kw_only=True):
     """A run of a check has ended.
 
-    `step`: the check's index in the plan. `tried`: the number of the try; the gate ignores earlier tries.
+    `step`: the check's index in the plan. `tried`: the number of the try. The gate ignores answers of earlier tries.
     """
 
     step: int
@@ -70,11 +70,11 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 class TimePassed(Message, frozen=True, kw_only=True):
-    """The time that `next_wake` returned has come."""
+    """The time has come that `next_wake` returned."""
 
 
 class Start(Message, frozen=True, kw_only=True):
-    """Run this check; it must end by `deadline`."""
+    """Run this check. The check must end by `deadline`."""
 
     step: int
     tried: int
@@ -165,7 +165,7 @@ class Gate:
         return min(times, default=None)
 
     def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
-        """Return each check in order: its step, its state, how often it ran, and its last result."""
+        """Return each check in order: its step, its state, the number of its runs, and its last result."""
         return [(line.step, line.progress, line.tried, line.final or line.bad) for line in self._lines]
 
     def finished(self) -> ChecksFinished | None:
@@ -188,7 +188,8 @@ class Gate:
                     raise AssertionError(f"{action.kind!r} fails nothing")
                 case _:
                     assert_never(action.kind)
-        # The report shows the failure with the hardest action; among equals the first in the job's order.
+        # The report shows the failure with the hardest action. Among equally hard actions it shows the first in the
+        # job's order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
         warnings += [f"{line.step.name} failed too: {check_message(line.final)}" for line in failed[1:]]
         return ChecksFinished(
@@ -273,7 +274,7 @@ class Gate:
 
     def _may_retry(self, line: _CheckProgress, finding: Finding, now: float) -> bool:
         if finding.answer is CheckOutcome.BAD and (_is_note(line, finding) or _aborts(finding)):
-            return False  # a warning is not worth a retry, and an abort takes effect at once
+            return False  # a warning needs no retry, and an abort takes effect at once
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
         ):
@@ -281,7 +282,7 @@ class Gate:
         return now + line.step.interval_s < line.deadline
 
     def _settle(self, line: _CheckProgress) -> list[Instruction]:
-        """Apply the last failed or inconclusive result, because no retry is left."""
+        """Act on the last failed or inconclusive result, because no retry is left."""
         finding = line.bad
         assert finding is not None
         line.final = finding
@@ -314,7 +315,7 @@ class Gate:
     def _choose(self, finding: Finding, actions: tuple[FailedAction, ...]) -> FailedAction:
         """Return the mildest action that can help.
 
-        Leaving nodes out helps only if they are nodes of this round, and if enough others are left.
+        Leaving out nodes only helps if they are nodes of this round and enough other nodes are left.
         """
         left_out: FailedAction | None = None
         for action in sorted(actions, key=lambda action: action.kind):
@@ -369,13 +370,13 @@ class Gate:
 
 
 def _is_note(line: _CheckProgress, finding: Finding) -> bool:
-    """Return whether the failure only gives a warning."""
+    """Return whether the failure only causes a warning."""
     notes = [action.kind is ActionKind.NOTE for action in finding.actions if action.kind is not ActionKind.RETRY]
     return line.step.only_warn or (bool(notes) and all(notes))
 
 
 def _aborts(finding: Finding) -> bool:
-    """Return whether the check asks to stop the job, and for nothing else."""
+    """Return whether the check's only request is to stop the job."""
     return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)
 
 
@@ -400,7 +401,7 @@ def failure_of(check: str, finding: Finding | None, action: FailedAction | None)
     reasons = [action.reason] if action is not None else []
     reasons += [action.reason for action in finding.actions if action.kind is ActionKind.STOP]
     for words in dict.fromkeys(reasons):
-        reason = words.replace(message, "").strip(" :;")  # DLRover's abort repeats the result's message
+        reason = words.replace(message, "").strip(" :;")  # DLRover's abort action only repeats the result's message
         if reason and reason not in message:
             message = f"{message}; {reason}"
     return CheckFailure(

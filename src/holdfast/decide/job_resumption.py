@@ -1,4 +1,4 @@
-"""Continues the attempts after the platform has started the job again, and ends the job if the platform refuses."""
+"""Continues the attempts after the platform has started the job again. Ends the job if the platform refuses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: Maximum number of the platform's statements that are kept for one attempt.
+#: Maximum number of the platform's statements to keep for one attempt.
 MOST_SAID = 16
 
 
 class Resuming:
     """Continues the job after the platform has started it again.
 
-    It keeps attempt numbers, records, budgets and avoided devices.
+    Attempt numbers, records, budgets and avoided devices carry over.
     """
 
     def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
@@ -29,9 +29,9 @@ class Resuming:
         self._ending = ending
 
     def resumed(self, event: ev.JobResumed, now: float) -> float | None:
-        """Continue the job in a new run. Return for how many seconds no process of the job lived.
+        """Continue the job in a new run. Return the seconds during which no process of the job was alive.
 
-        None: the owner knows this run already, or the job is over.
+        None: the owner already knows this run, or the job is over.
         """
         course = self._course
         if not course.submitted or course.phase is Phase.DONE or event.run <= course.run:
@@ -70,7 +70,7 @@ class Resuming:
             self._give_up(event.reason, now)
 
     def unanswered(self, now: float) -> None:
-        """End the job because the platform has not ended this run in time."""
+        """End the job because the platform was asked to start it again, but has not ended this run in time."""
         self._give_up(f"the platform was asked, and this run goes on {now - self._course.entered_at:.0f} s later", now)
 
     def _give_up(self, why: str, now: float) -> None:
@@ -82,16 +82,16 @@ class Resuming:
         self._ending.finish(course.asked.report, course.asked.kind, f"not queued again: {why}")
 
     def said(self, event: ev.PlatformSaid) -> None:
-        """Add the platform's statement as evidence to the attempt about which the owner asked.
+        """Add the platform's statement as evidence to the attempt for which the owner asked.
 
-        Before the first attempt it is evidence about a gang whose nodes do not join.
+        Before the first attempt, add it to the evidence about nodes that do not join.
         """
         course = self._course
         awaited = course.pending or (course.phase is Phase.ASSEMBLING and not course.attempt)
         if event.attempt != course.attempt or not awaited or len(course.trial.said) >= MOST_SAID:
             return
         if event.node and event.node not in course.trial.nodes:
-            return  # this attempt does not use that node
+            return  # this attempt does not use the node of the statement
         at = course.trial.stop_asked_at
         words = Evidence(
             kind=EvidenceKind.PLATFORM,

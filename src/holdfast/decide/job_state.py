@@ -1,7 +1,7 @@
 """The state of one job: its phase, its attempt, and the methods that change them.
 
 The gang and its parts read the fields and call the methods; only this file writes the fields
-(`tests/project/test_tidy.py`). A part's private state is read by no other part.
+(`tests/project/test_tidy.py`). No part reads another part's private state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.model.peer_addresses import ports_needed
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Number of last transitions that the gang remembers (see `story`).
+#: Number of transitions that the gang remembers, the last ones (see `story`).
 STORY = 256
 #: Maximum length of a transition's reason in `story`, in characters.
 STORY_TEXT = 200
@@ -58,15 +58,16 @@ class GangState:
         self.catalogue = catalogue
         self.phase: Phase = FIRST
         self.attempt = 0
-        #: The highest attempt that the owner or any node knows: above `attempt` if the journal lost its last events.
+        #: The highest attempt that the owner or any node knows. It exceeds `attempt` if the journal lost its last
+        #: events.
         self.highest = 0
-        #: The owner's term: it rises with each restart of the owner, and every command has it.
+        #: The owner's term, a number in every command. It rises with each restart of the owner.
         self.term = 1
-        #: How often the platform has started the job again.
+        #: The number of times that the platform has started the job again.
         self.run = 0
         #: The number of the last attempt before this run of the job; 0: there was none.
         self.began_after = 0
-        #: The open request to the platform, while the job is QUEUED.
+        #: The request to the platform that has no answer yet, while the job is QUEUED.
         self.asked: PendingRequeue | None = None
         #: The number of requeues that followed no attempt, so that no attempt's record counts them.
         self.unrecorded = 0
@@ -77,10 +78,11 @@ class GangState:
         #: All nodes that have joined, by name, including those that are absent now.
         self.known: Mapping[str, NodeInfo] = self._known
         self._absent: dict[str, str] = {}
-        #: Nodes that cannot be used until their agents report again, with the reason for each.
+        #: Node → why it cannot be used until its agent reports again.
         self.absent: Mapping[str, str] = self._absent
         self._left: set[str] = set()
-        #: The absent nodes whose agent has left: only a new hello brings such a node back.
+        #: The absent nodes whose agent has left. Only a new hello (an agent's first message) makes such a node usable
+        #: again.
         self.left: AbstractSet[str] = self._left
         #: The nodes of the last placed attempt, in the order of their ranks.
         self.line: tuple[str, ...] = ()
@@ -101,9 +103,9 @@ class GangState:
         #: When the present phase began.
         self.entered_at = 0.0
         self.stale_reports = 0
-        #: The event that led to the job's present state, as `agent-reported:17`; see `caused_by_this`.
+        #: The event that led to the job's present state, such as `agent-reported:17`; see `caused_by_this`.
         self.cause = ""
-        #: The event that is handled now, or was handled last.
+        #: The event that is being handled, or was handled last.
         self.event: ev.Event | None = None
         #: The number of handled events, which is the number of the present event in the job's journal.
         self.events = 0
@@ -132,13 +134,14 @@ class GangState:
         ]
 
     def this_event(self) -> str:
-        """Return the kind and number of the present event, `agent-reported:17`; empty before the first event."""
+        """Return the kind and number of the present event, such as `agent-reported:17`; empty before the first
+        event."""
         if self.event is None:
             return ""
         return f"{self.event.__struct_config__.tag}:{self.events}".replace("_", "-")
 
     def caused_by_this(self, cause: str = "") -> None:
-        """Make the present event, or `cause`, the cause of all following actions, until the next call."""
+        """Make the present event (or `cause`, if set) the cause of all following actions, until the next call."""
         self.cause = cause or self.this_event()
 
     def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
@@ -156,7 +159,7 @@ class GangState:
         self._story.append((now, self.attempt, self.phase, self.cause, why[:STORY_TEXT]))
 
     def count_since(self, now: float) -> None:
-        """Let the time of the present phase begin at `now`."""
+        """Count the time of the present phase from `now` on."""
         self.entered_at = now
 
     # ------------------------------------------------------------------------------------------ events and actions
@@ -166,7 +169,7 @@ class GangState:
         self.events += 1
 
     def end_event(self, now: float) -> list[Action]:
-        """Return the actions that result from the event, in the order to perform them."""
+        """Return the actions that result from the present event, in the order to perform them."""
         self.handled_at = now
         out, self._out = self._out, []
         return out
@@ -176,7 +179,7 @@ class GangState:
         self._out.extend(actions)
 
     def count_stale(self) -> None:
-        """Count a report that came too late to change anything."""
+        """Count a report that arrived too late to change anything."""
         self.stale_reports += 1
 
     # ------------------------------------------------------------------------------------------ the job
@@ -190,7 +193,7 @@ class GangState:
         self.utc_offset_s = event.utc_offset_s
 
     def resume(self, event: ev.JobResumed) -> None:
-        """Take the new run's nodes, specification and term. A stop request that asked for a new run is fulfilled."""
+        """Use the new run's nodes, specification and term. A stop request that asked for a new run is now fulfilled."""
         self.run, self.began_after = event.run, self.highest
         self.raise_term()
         self._known.clear()
@@ -222,7 +225,7 @@ class GangState:
         self.unrecorded += 1
 
     def finish(self, report: JobReport) -> None:
-        """End the job with its one report."""
+        """End the job with its only report."""
         self.report = report
         self.emit(FinishJob(report=report, cause=self.cause))
 
@@ -240,16 +243,16 @@ class GangState:
         del self._absent[node]
 
     def leave(self, node: str) -> None:
-        """Record that the node's agent has left: only a new hello brings the node back."""
+        """Record that the node's agent has left. Only a new hello makes the node usable again."""
         self._left.add(node)
 
     def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
-        """Exclude these devices from the next attempts. `names`: the job's names for them."""
+        """Exclude these devices from the next attempts. `names`: the job's names of the devices."""
         self.kept_out += tuple(kept)
         self._avoid.update(names)
 
     def allow_resets(self, reset_s: float) -> None:
-        """Let resets delay the next attempt's checks by up to `reset_s` seconds."""
+        """Allow resets to delay the next attempt's checks by up to `reset_s` seconds."""
         self.reset_s = max(self.reset_s, reset_s)
 
     def end_resets(self) -> None:
@@ -258,7 +261,7 @@ class GangState:
     # ------------------------------------------------------------------------------------------ attempts
 
     def begin_attempt(self, now: float) -> None:
-        """Begin an attempt with the next number. The wait before it counts as a part of its time."""
+        """Begin an attempt with the next number. The preceding wait counts as a part of its time."""
         self.attempt = self.highest = self.highest + 1
         waited = {"backoff": max(0.0, now - self.entered_at)}
         if self.phase is Phase.ASSEMBLING:
@@ -271,12 +274,15 @@ class GangState:
         self.highest = max(self.highest, attempt)
 
     def adopt_highest(self, now: float) -> None:
-        """Make the highest attempt that any node has reported the present one."""
+        """Make the highest attempt that any node has reported the present attempt."""
         self.attempt = self.highest
         self._try_next(now, {"backoff": 0.0})
 
     def _try_next(self, now: float, waited: dict[str, float]) -> None:
-        """Create the state of the present attempt, without anything of the previous one. `waited`: seconds by phase."""
+        """Create the state of the present attempt, without anything from the previous one.
+
+        `waited`: phase → seconds.
+        """
         self.trial = AttemptState(self.attempt, now, waited, roster=self._roster)
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
@@ -299,7 +305,10 @@ class GangState:
     # ------------------------------------------------------------------------------------------ output and timers
 
     def say(self, text: str, *, cause: str = "") -> None:
-        """Add one line for the user. `cause`: the event; empty: the one that led to the present state."""
+        """Add one line for the user.
+
+        `cause`: the event that caused it; empty: the event that led to the present state.
+        """
         self.emit(Say(text=text, cause=cause or self.cause))
 
     def arm(self, timer: TimerKind, due: float) -> None:
@@ -348,7 +357,8 @@ class GangState:
         return place(self.spec, nodes, avoid) if nodes else None
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
-        """Return the nodes that the next attempt would have, in the order of their ranks; empty if too few."""
+        """Return the nodes that the next attempt would have, in the order of their ranks; empty if there are too
+        few."""
         out = set(self.absent)
         if among is not None:
             out.update(name for name in self.known if name not in among)
@@ -357,12 +367,12 @@ class GangState:
     def names_on(self, node: str, names: Iterable[str]) -> tuple[str, ...]:
         """Return the job's names for devices of a node: `gpu-2/npu0` for `npu0`.
 
-        On one machine the names stay as they are.
+        On one machine the names stay unchanged.
         """
         return on_node(self.known.get(node) if self.many else None, names)
 
     def where(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the job's names for the devices in a report; the report names them as their nodes do."""
+        """Return the job's names for the devices in a report, which has the nodes' names for them."""
         found = self.trial.found
         first = found.report.first if found is not None else None
         nodes = {fault.event.device: fault.event.node for fault in self.trial.faults}
@@ -370,7 +380,7 @@ class GangState:
         return tuple(each for name in names for each in self.names_on(nodes.get(name, at), (name,)))
 
     def node_of(self, name: str) -> str:
-        """Return the node of an avoided name, which may be a node or a device; empty if unknown."""
+        """Return the node of an avoided name, which names a node or a device; empty if the node is unknown."""
         if name in self.known:
             return name
         node, device, _ = name.partition("/")
@@ -380,7 +390,7 @@ class GangState:
         return next(on, "")
 
     def ports_to_ask(self) -> dict[str, int]:
-        """Return how many ports each node must reserve for the seats that the next attempt would have now."""
+        """Return how many ports each node must reserve, if the next attempt were placed now."""
         if not self.spec.tells_peers:
             return {}
         return ports_needed(self.spec, self.places() or ())
@@ -397,6 +407,6 @@ class GangState:
             self.emit(Avoid(names=fresh, reason=reason, cause=self.cause))
 
     def lease_s(self) -> float:
-        """Return the seconds of silence after which no process of a silent node can live."""
+        """Return the seconds of silence after which no process of a silent node can be alive."""
         timers = self.spec.timers
         return timers.lease_s + timers.drift_s + timers.beat_s

@@ -1,9 +1,9 @@
-"""Detects silent nodes from the times of their agents' last reports. Pure: callers pass in `now`, events go out.
+"""Detects silent nodes from the times of their agents' last reports. Pure: callers pass in `now`, and get events.
 
-One lease after an agent's last heartbeat its node counts as silent, and the owner stops an attempt that uses the node.
-One lease, the clocks' drift and one beat after it the node is fenced: no process lives on it. For any acknowledgement
-that the agent got answered a heartbeat that was sent before the owner received the last one. So the agent's lease is
-over, and it has had one beat to kill its processes.
+A node counts as silent one lease after its agent's last heartbeat. The owner then stops an attempt that uses the node.
+The node is fenced (no process is alive on it) one lease, the clocks' drift and one beat after the last heartbeat. This
+is safe, because an acknowledgement always answers a heartbeat that was sent before the owner received the last one. So
+the agent's lease is over by then, and the agent has had one beat to kill its processes.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ HISTORY = 3
 class _Word(msgspec.Struct):
     """The last heartbeat of one agent.
 
-    `said_at`: when its silence was last reported (seconds); None: not since that heartbeat.
+    `said_at`: when the silence since this heartbeat was last reported (seconds); None: not yet.
     """
 
     boot: int
     heard_at: float
     said_at: float | None = None
-    #: When the previous heartbeats arrived; the report of a lost node shows them.
+    #: When the previous heartbeats arrived. The report of a lost node shows these times.
     before: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=HISTORY))
 
 
 class Liveness:
     """Watches the nodes of one job. All times are seconds on the owner's clock.
 
-    Silence is reported again every beat while it lasts, so that an attempt that begins meanwhile also gets the event.
+    While a silence lasts it is reported again every beat, so that an attempt that begins meanwhile also gets the event.
     """
 
     def __init__(self, timers: Timers) -> None:
@@ -47,9 +47,9 @@ class Liveness:
         self._wake: float | None = None
 
     def expect(self, nodes: Iterable[str], now: float, boots: Mapping[str, int] | None = None) -> None:
-        """Expect heartbeats of these nodes from now on; also used after the owner was away.
+        """Expect heartbeats of these nodes from now on. Also call this after the owner was away.
 
-        `boots`: the last known boot of each node's agent. A fence of another agent would have no effect.
+        `boots`: node → the last known boot of its agent. A fence of another agent would have no effect.
         """
         for node in nodes:
             word = self._words.get(node)
@@ -60,7 +60,7 @@ class Liveness:
     def heard(self, node: str, boot: int, now: float) -> bool:
         """Record a report of an agent.
 
-        Return False for an earlier agent of the node: the owner must not acknowledge it.
+        Return False for a report of the node's earlier agent, which the owner must not acknowledge.
         """
         word = self._words.get(node)
         if word is None:
@@ -82,19 +82,20 @@ class Liveness:
         """Stop watching a node, because its agent has ended with all its processes."""
         word = self._words.get(node)
         if word is not None and word.boot <= boot:
-            del self._words[node]  # `_wake` may now be too early, which costs less than a scan of all nodes
+            del self._words[node]  # `_wake` may now be too early, which is cheaper than a scan of all nodes
 
     def next_wake(self) -> float | None:
         """Return when `due` may have an event, in seconds; None if no node is watched."""
         return self._wake
 
     def due(self, now: float) -> list[NodeSilent | NodeFenced]:
-        """Return an event for each silent node and each node whose lease has certainly ended; repeated every beat."""
+        """Return an event for each silent node and each node whose lease has certainly ended. Each event repeats every
+        beat.
+        """
         if self._wake is None or now < self._wake:
             return []
         if now > self._wake + self._beat_s:
-            # The owner itself was away (suspended, starved) and has not read the reports that arrived: accuse no node
-            # yet.
+            # The owner itself was suspended or starved and has not read the reports that arrived, so blame no node yet.
             for word in self._words.values():
                 word.heard_at = max(word.heard_at, now - self.silent_s + self._beat_s)
         found: list[NodeSilent | NodeFenced] = []
@@ -110,12 +111,12 @@ class Liveness:
         return found
 
     def _next(self, word: _Word) -> float:
-        """Return when this node's silence must be reported next."""
+        """Return when the next event about this node is due."""
         if word.said_at is None:
             return word.heard_at + self.silent_s
         again, fence = word.said_at + self._beat_s, word.heard_at + self.fence_s
         return min(again, fence) if word.said_at < fence else again
 
     def _look_again(self) -> None:
-        # Until the next call a heartbeat can only make its node's time later, so this minimum stays early enough.
+        # Heartbeats can only move a node's time to later, so this minimum is never too late before the next call.
         self._wake = min(map(self._next, self._words.values()), default=None)

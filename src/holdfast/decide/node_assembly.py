@@ -1,4 +1,4 @@
-"""The present nodes: they join, leave and are lost. Decides whether there are enough to begin."""
+"""Keeps the present nodes, which join, leave and get lost. Decides whether there are enough to begin an attempt."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from holdfast.model.human_format import with_address
 from holdfast.model.job_spec import NodeInfo
 from holdfast.model.phrases import Phrase
 
-#: The output names each of up to this many joining nodes; with more nodes it prints only the count, now and then.
+#: The output names each of the first joining nodes, up to this many. After that it only prints a count from time to
+#: time.
 SAID = 32
 
 
 class Assembly:
-    """The nodes of a job that may have several. Times are seconds on the clock of `now`."""
+    """The nodes of a job that may have several nodes. Times are seconds on the clock of `now`."""
 
     def __init__(self, course: GangState) -> None:
         self._course = course
-        #: The nodes that can take part.  Thousands may join one by one, and the set saves a scan of all nodes each
-        #: time.
+        #: The nodes that can take part. Thousands may join one by one, and this set avoids a scan of all nodes for
+        #: each.
         self._able: set[str] = set()
-        #: The number of avoided names and the number of the run for which `_able` was computed.
+        #: For which state `_able` was computed: the number of avoided names, and the number of the run.
         self._judged_by = (-1, 0)
 
     # ------------------------------------------------------------------------------------------ present nodes
 
     def joined(self, event: ev.NodeJoined) -> bool:
-        """Add a node whose agent was admitted. Return False if the hello has nothing new."""
+        """Add a node whose agent was admitted.
+
+        Return False if its hello (the agent's first message) has nothing new.
+        """
         course, node = self._course, event.node
         names = on_node(node, (kept.device for kept in event.kept_out))
         fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in course.avoid]
@@ -54,7 +58,7 @@ class Assembly:
         return True
 
     def missed(self, node: str, why: str) -> None:
-        """Mark a node as lost: it takes no part until its agent reports again."""
+        """Mark a node as lost. It takes no part until its agent reports again."""
         course = self._course
         if node in course.absent or node not in course.known:
             return
@@ -64,7 +68,7 @@ class Assembly:
             course.say(f"{node} is gone: {why}", cause=course.this_event())
 
     def heard(self, node: str) -> bool:
-        """Handle an agent's report. Return True if its node was lost before and is back now."""
+        """Handle an agent's report. Return True if its node was lost and is back now."""
         course = self._course
         if node not in course.absent or node in course.left:
             return False
@@ -97,7 +101,7 @@ class Assembly:
     def enough(self) -> bool:
         """Return whether the gang may begin at once.
 
-        The first attempt waits for all nodes for which the job asks. A later one begins as soon as every rank has a
+        The first attempt waits for all nodes that the job requests. Later attempts begin as soon as every rank has a
         place.
         """
         course, plan = self._course, self._course.spec.nodes
@@ -106,7 +110,7 @@ class Assembly:
         return course.places() is not None
 
     def at_least(self) -> bool:
-        """Return whether the gang may begin if no more nodes join."""
+        """Return whether the gang may begin even if no more nodes join."""
         return self.count() >= self._course.spec.nodes.least
 
     @property
@@ -116,7 +120,7 @@ class Assembly:
     def may_wait(self) -> bool:
         """Return whether more nodes may join.
 
-        If the job lists its nodes from the start, only a lost one can come back.
+        If the job lists its nodes from the start, only a lost node can come back.
         """
         return self._course.spec.nodes.many or bool(self._course.absent)
 
@@ -130,7 +134,7 @@ class Assembly:
             course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
 
     def call(self, now: float) -> None:
-        """Restart the last call, a short wait for further nodes, once enough nodes to begin are present."""
+        """Once enough nodes are present, start the last call anew: a short wait for further nodes."""
         course = self._course
         if self._first and self.at_least():
             course.arm(TimerKind.LAST_CALL, now + course.spec.nodes.last_call_s)
@@ -138,7 +142,7 @@ class Assembly:
             course.timers.disarm(TimerKind.LAST_CALL)
 
     def growth(self, now: float) -> StopRequest | None:
-        """Return a request to stop the attempt for a larger one, if new nodes are to take part at once; else None."""
+        """Return a request to stop the attempt so that new nodes can take part; None if there is no reason."""
         course, plan = self._course, self._course.spec.nodes
         before = len(course.trial.roster.nodes)
         if not plan.grow or course.phase is not Phase.RUNNING or before >= plan.most:
@@ -158,7 +162,7 @@ class Assembly:
     # ------------------------------------------------------------------------------------------ sentences
 
     def short(self) -> str:
-        """Return the lack of nodes in words: `1 of at least 2 nodes is here (a; gone: b; left out: c)`."""
+        """Return, in words, how many nodes are present: `1 of at least 2 nodes is here (a; gone: b; left out: c)`."""
         course = self._course
         names, least = [node.name for node in self.fit()], course.spec.nodes.least
         gone, fit = [name for name in course.known if name in course.absent], {*names}
@@ -190,7 +194,7 @@ class Assembly:
 
 
 def waits_for(course: GangState) -> str:
-    """Return the nodes that an ASSEMBLING gang waits for, in words."""
+    """Return which nodes an ASSEMBLING gang waits for, in words."""
     plan, assembly = course.spec.nodes, Assembly(course)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"

@@ -19,7 +19,10 @@ from holdfast.model.evidence import LeftBehind, MemoryKill
 
 
 class Nodes:
-    """Handles changes of the present nodes: begins an attempt, continues it, or waits for nodes."""
+    """Handles changes of the present nodes.
+
+    Depending on them it begins an attempt, continues it, or waits for nodes.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Nodes:
         if self._speakers.is_dead(event.node.name, event.boot):
             return
         if not self._assembly.joined(event) and boot == event.boot:
-            return  # the agent has only reconnected, which is no news about the node
+            return  # the agent has only reconnected, so nothing has changed
         if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
             course.trial.drain_again((*course.trial.nodes, event.node.name))
             self._draining.begin_again(now)
@@ -60,7 +63,7 @@ class Nodes:
         self.look(now, came=True)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
-        """Handle a node that has left and will not come back."""
+        """Handle a node that has left for good."""
         course = self._course
         if course.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
             return
@@ -70,7 +73,7 @@ class Nodes:
         course.leave(event.node)
         self._troubles.left(event, now)
         if event.fenced:
-            # The node's agent is gone, so nothing reports the end of its workers.
+            # The node's agent is gone, so no report will announce the end of its workers.
             self._speakers.busy.pop(event.node, None)
             self._draining.fence(event.node, now)
         self.look(now)
@@ -85,12 +88,12 @@ class Nodes:
             self.look(now)
 
     def heard(self, node: str, now: float) -> None:
-        """Handle a report of an agent whose node may have been lost before."""
+        """Handle a report of an agent whose node may have been counted as lost."""
         if self._assembly.heard(node):
             self.look(now, came=True)
 
     def look(self, now: float, *, came: bool = False) -> None:
-        """Continue after a change of the nodes. `came`: a node has joined or is back."""
+        """Continue after a change of the nodes. `came`: whether a node has joined or is back."""
         course = self._course
         if course.phase is Phase.ASSEMBLING:
             course.caused_by_this()
@@ -105,7 +108,7 @@ class Nodes:
             self.grow(now)
 
     def grow(self, now: float) -> None:
-        """Stop the running attempt for a larger one, if the job wants new nodes to take part at once."""
+        """Stop the running attempt for a larger one, if the job uses new nodes at once."""
         if request := self._assembly.growth(now):
             self._draining.stop_for(request.reason, now, request)
 
@@ -115,7 +118,7 @@ class Nodes:
             self._beginning.assembled(now)
 
     def unassembled(self, now: float) -> None:
-        """Begin with fewer nodes or end the job, because nodes have taken too long to join."""
+        """Begin with fewer nodes, or end the job, because nodes have taken too long to join."""
         course = self._course
         if course.attempt == course.began_after and self._assembly.at_least():
             self._beginning.assembled(now)
@@ -135,10 +138,10 @@ class Nodes:
     # ------------------------------------------------------------------------------------------ restarts
 
     def agent_is_back(self, node: str, now: float, memory_kill: MemoryKill | None = None) -> bool:
-        """Handle a new agent of a node: the earlier one is gone with all its processes, which its guard killed.
+        """Handle a new agent of a node. The earlier agent is gone, and its guard has killed all its processes.
 
-        Return True if that ends the attempt. It does not if the node had not begun to prepare the attempt: the owner
-        repeats PREPARE. Then the attempt may still run on that node, and only older attempts are certainly over there.
+        Return True if this ends the attempt. If the node had not begun to prepare the attempt, it does not end: the
+        owner repeats PREPARE. Then only older attempts are certainly over on that node.
         """
         course = self._course
         untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
@@ -160,9 +163,10 @@ class Nodes:
         course.raise_term()
         self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
         if course.phase is Phase.PREPARING:
-            course.trial.mark_sent()  # PREPARE may have been sent already; the seats are the same
+            # PREPARE may have been sent already. Sending it again does no harm, because the seats are the same
+            course.trial.mark_sent()
         if course.phase is Phase.ASSEMBLING:
-            # Nodes could not send their hello while there was no owner.
+            # Nodes could not send their hello while no owner ran.
             for timer in (TimerKind.DEADLINE, TimerKind.LAST_CALL):
                 course.timers.postpone(timer, now + course.lease_s())
         if course.phase is Phase.CHECKING:

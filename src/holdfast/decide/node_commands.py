@@ -1,4 +1,4 @@
-"""Sends each phase's command to the nodes, and repeats it until the node has obeyed."""
+"""Sends each phase's command to the nodes, and repeats it until each node has obeyed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.decide.phases import Phase
 from holdfast.model.actions import Send
 from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
 
-#: A PREPARE that lists all peers is long. So `resend_s` is only enough for this many nodes.
+#: A PREPARE that lists all peers is long: `resend_s` is enough for this many nodes. For more nodes it is multiplied.
 AT_ONCE = 100
 
 
@@ -60,7 +60,7 @@ class Orders:
             course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s * self._patience())
 
     def _patience(self) -> float:
-        """Return the factor for `resend_s`: nodes need longer for a PREPARE that lists all peers."""
+        """Return the factor for `resend_s`. It exceeds 1 for a PREPARE that lists all peers of a large gang."""
         trial = self._course.trial
         if self._course.phase is not Phase.PREPARING or trial.peers is None:
             return 1.0

@@ -11,7 +11,7 @@ from holdfast.model.job_spec import Seat
 
 
 class WorkerSlot(msgspec.Struct):
-    """The agent's state of one worker. Times are seconds on the agent's own clock."""
+    """The agent's state of one worker. Times are seconds on the agent's clock."""
 
     seat: Seat
     state: MemberState = MemberState.BOOTING
@@ -23,7 +23,7 @@ class WorkerSlot(msgspec.Struct):
 
 
 class NodeWorkers:
-    """The workers of the agent's present attempt. Times are seconds on the agent's own clock."""
+    """The workers of the agent's present attempt. Times are seconds on the agent's clock."""
 
     def __init__(self) -> None:
         self.hands: dict[int, WorkerSlot] = {}
@@ -51,12 +51,14 @@ class NodeWorkers:
         return True
 
     def prepared(self, rank: int, *, warm: bool) -> None:
-        """Record that the worker's process is ready and waits for GO. `warm`: forked with the imports done."""
+        """Record that the worker's process is ready and waits for GO. `warm`: whether it was forked with its modules
+        imported.
+        """
         if self.become(rank, MemberState.BOOTING, MemberState.PREPARED):
             self.hands[rank].warm = warm
 
     def notified(self, listening: tuple[int, ...]) -> None:
-        """Record that the notice to save and exit was sent, and which ranks listen for it."""
+        """Record that the notice to save and exit was sent. `listening`: the ranks that had asked for such a notice."""
         for rank in listening:
             if rank in self.hands:
                 self.hands[rank].listened = True
@@ -68,7 +70,7 @@ class NodeWorkers:
             hand.start_failed, hand.ended_at = reason, now
 
     def exited(self, ended: WorkerExit, now: float, *, intended: bool) -> None:
-        """Record a worker's exit. `intended`: a stop of the attempt was recorded before."""
+        """Record a worker's exit. `intended`: whether a stop of the attempt was recorded before."""
         hand = self.hands.get(ended.rank)
         if hand is None or hand.state not in ALIVE:
             return
@@ -82,11 +84,11 @@ class NodeWorkers:
         else:
             hand.state = MemberState.FAILED
             if ended.ok:
-                # The process exited before GO, so it has done no work: an exit status of 0 is no success.
+                # The process exited before GO and has done no work, so exit status 0 is no success.
                 hand.start_failed = "its process ended with status 0 before it was told to go"
 
     def reaped(self) -> None:
-        """Mark all live workers as stopped: no process is left, even if the agent did not see its exit."""
+        """Mark all live workers as stopped: no process is left, even if the agent did not see every exit."""
         for hand in self.hands.values():
             if hand.state in ALIVE:
                 hand.state = MemberState.STOPPED

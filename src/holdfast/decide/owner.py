@@ -1,12 +1,12 @@
 """The owner of one job: its gang, the detection of silent nodes, acknowledgements, recovery after a crash. Pure.
 
-The loop of a run and the simulation host the same owner. The host passes every report to the owner (`hear`) and asks
-for due events (`due`, at `next_wake`). It writes each event to the journal before the owner handles it (`expect`, then
-the gang's `handle`), and performs the resulting actions. After a crash it replays the journal into a new owner
-(`recover`).
+The loop of a run and the simulation are hosts of the same owner. The host passes every report to the owner (`hear`),
+and fetches due events at `next_wake` (`due`). The host writes each event to the journal before the owner handles it
+(`expect`, then the gang's `handle`), and performs the resulting actions. After a crash it replays the journal into a
+new owner (`recover`).
 
-A report becomes an event only if it changes something. The owner acknowledges and forgets a heartbeat equal to the one
-before: ten thousand agents send two thousand heartbeats a second.
+A report becomes an event only if it changes something. The owner acknowledges and forgets a heartbeat that equals the
+previous one, because ten thousand agents send two thousand heartbeats a second.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from holdfast.model import events as ev
 from holdfast.model.actions import Action, Send
 from holdfast.model.gang_protocol import Ack, Member, Report
 
-#: The assumed difference in speed of two clocks (1 %): far more than any two clocks differ.
+#: The assumed difference in speed between two clocks (1 %). Real clocks differ by far less.
 CREEP = 0.01
 
 
 class AgentClocks:
-    """Dates the deaths that an agent reports, on the owner's clock; `wire/message_ages.py` dates everything else.
+    """Converts the times of deaths that an agent reports to the owner's clock; `wire/message_ages.py` converts all
+    other times.
 
-    The clocks of two machines are never compared. A report has its sending time on the agent's own clock, and how long
-    ago each worker ended. The network's delay makes a death look later than it was. So the owner assumes the smallest
-    delay of all reports of the agent for each report: a slow report does not look like a late death.
+    The clocks of two machines are never compared. A report has its sending time on the agent's clock, and the seconds
+    since each worker ended. The network's delay makes a death look later than it was. So the owner assumes for every
+    report the smallest delay of all reports of the agent. Then a slow report does not look like a late death.
     """
 
     def __init__(self) -> None:
         self._ahead: dict[tuple[str, int], tuple[float, float]] = {}
 
     def learn(self, report: Report, now: float) -> None:
-        """Learn from a report that arrived at `now` (seconds).
+        """Update the smallest delay from a report that arrived at `now` (seconds).
 
-        The smallest difference may grow slowly, because no two clocks run at exactly the same speed.
+        The smallest difference between the clocks may grow slowly, because no two clocks run at exactly the same speed.
         """
         key, seen = (report.node, report.boot), now - report.sent
         least, at = self._ahead.get(key, (seen, now))
         self._ahead[key] = (min(seen, least + CREEP * (now - at)), now)
 
     def dated(self, report: Report, now: float) -> Report:
-        """Return the report with every death on the owner's clock. Call `learn` with it first."""
+        """Return the report with the time of every death on the owner's clock. Call `learn` with this report first."""
         if all(member.exit is None for member in report.members):
             return report
         ahead, _ = self._ahead[report.node, report.boot]
@@ -66,15 +67,18 @@ def _dated(member: Member, sent_at: float, now: float) -> Member:
 
 
 def acknowledge(gang: Gang, report: Report) -> Ack:
-    """Return the answer to a report: it renews the lease from the sending time, and has the ended attempts' floor."""
+    """Return the acknowledgement of a report, which renews the agent's lease from the report's sending time.
+
+    The acknowledgement also names the last attempt that has ended.
+    """
     return Ack(sent=report.sent, floor=gang.floor(report.node), term=gang.term)
 
 
 class Owner:
     """Connects the gang with the journal and the agents.
 
-    `liveness`: watches for silent nodes. None: owner and agent share a process and die together, and no report is
-    acknowledged. `clocks`: date the deaths that agents report.
+    `liveness`: detects silent nodes. None: the owner and the agent share a process, and no report is acknowledged.
+    `clocks`: converts the times of deaths to the owner's clock.
     """
 
     def __init__(
@@ -91,20 +95,20 @@ class Owner:
         self._acknowledge = acknowledge
         #: The last accepted report of each node.
         self.said: dict[str, Report] = {}
-        #: The boot, attempt and phase for which each silence was last reported.
+        #: Node and kind of event → the boot, attempt and phase for which this event was last reported.
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
 
     @property
     def term(self) -> int:
-        """The owner's term: it rises with each restart of the owner."""
+        """The owner's term, a number that rises with each restart of the owner."""
         return self.gang.term
 
     # ------------------------------------------------------------------------------------------ reports and events
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
-        """Take a report that has arrived at `now` (seconds).
+        """Handle a report that arrived at `now` (seconds).
 
-        Return the event for the gang; None if it changes nothing.
+        Return the event for the gang; None if the report changes nothing.
         """
         if self.gang.speakers.is_dead(report.node, report.boot):
             self.gang.count_stale()
@@ -114,7 +118,7 @@ class Owner:
         before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
             self.gang.count_stale()
-            return None  # a later report has overtaken this one on the way
+            return None  # a report that the agent sent later has arrived earlier
         self.clocks.learn(report, now)
         self.said[report.node] = report
         lost = report.node in self.gang.absent and report.node not in self.gang.left
@@ -125,7 +129,7 @@ class Owner:
     def welcome(self, joined: ev.NodeJoined) -> ev.NodeJoined | None:
         """Handle an agent's hello. Return the event for the gang; None if the gang knows this node and this agent.
 
-        A reconnect after a lost connection is no news about the node.
+        If an agent only reconnects after a lost connection, nothing about the node has changed.
         """
         gang, node = self.gang, joined.node
         if gang.speakers.is_dead(node.name, joined.boot):
@@ -139,7 +143,9 @@ class Owner:
         return joined if news else None
 
     def heard_at(self, node: str) -> float | None:
-        """Return when the node's agent last reported, in seconds on the owner's clock; None: never, or it has ended."""
+        """Return when the node's agent last reported, in seconds on the owner's clock; None: it never reported, or has
+        ended.
+        """
         return self.liveness.heard_at(node) if self.liveness is not None else None
 
     def is_lost(self, node: str) -> bool:
@@ -147,13 +153,13 @@ class Owner:
         return node in self.gang.absent
 
     def answer(self, report: Report) -> list[Action]:
-        """Return the acknowledgement of a handled report; none for an earlier agent of the node."""
+        """Return the acknowledgement of a handled report; None for a report of the node's earlier agent."""
         if self.liveness is None or self.gang.speakers.is_of_before(report):
             return []
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
     def expect(self, event: ev.Event, now: float) -> None:
-        """Start or end the watch over a node because of this event. Call it before the gang handles the event."""
+        """Start or end watching a node because of this event. Call this before the gang handles the event."""
         if self.liveness is None:
             return
         if isinstance(event, ev.JobSubmitted):
@@ -179,12 +185,13 @@ class Owner:
         return min(gang, silence)
 
     def due(self, now: float) -> Iterator[ev.Event]:
-        """Yield the due events one at a time: the gang must handle each before the caller takes the next."""
+        """Yield the due events one at a time. The gang must handle each event before the caller takes the next."""
         if self.liveness is not None:
             for event in self.liveness.due(now):
                 about = (event.boot, self.gang.attempt, self.gang.phase)
                 if self._silences.get((event.node, type(event))) != about:
-                    # Report the silence once for each attempt and phase, not every beat: a repeat would change nothing.
+                    # Report the silence once for each attempt and phase, not every beat, because a repetition would
+                    # change nothing.
                     self._silences[event.node, type(event)] = about
                     yield event
         wake = self.gang.next_wake()
@@ -194,9 +201,10 @@ class Owner:
     # ------------------------------------------------------------------------------------------ recovery after a crash
 
     def recover(self, journal: Iterable[tuple[float, ev.Event]], now: float) -> list[list[Action]]:
-        """Replay a journal from before a crash, and return the actions of each event. Handle `OwnerRecovered` next.
+        """Replay a journal from before a crash, and return the actions of each event. The caller then handles
+        `OwnerRecovered`.
 
-        Agents could not reach the owner meanwhile, so each gets a whole lease from now on.
+        Agents could not reach the owner during the crash, so each gets a whole lease from now on.
         """
         led_to = [self.gang.handle(event, then) for then, event in journal]
         if self.liveness is not None:

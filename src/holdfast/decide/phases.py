@@ -43,7 +43,7 @@ class PhaseTrigger(enum.StrEnum):
     RESUMED = "the platform has started the job again"
 
 
-#: The first phase of a job: its first attempt is due at once.
+#: The first phase of a job. Its first attempt is due at once.
 FIRST = Phase.BACKOFF
 
 TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
@@ -81,7 +81,7 @@ TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
     (Phase.CHECKING, PhaseTrigger.RESUMED): Phase.BACKOFF,
 }
 
-#: The number of last transitions in the message of an `InvalidTransition`.
+#: The number of last transitions that the message of an `InvalidTransition` has.
 SHOWN_MOVES = 20
 
 
@@ -89,7 +89,7 @@ class InvalidTransition(RuntimeError):
     """A bug of holdfast: the gang tried a transition that the table does not have."""
 
     def __init__(self, phase: Phase, trigger: PhaseTrigger, story: Sequence[str]) -> None:
-        """`story`: a line for each transition so far, the oldest first."""
+        """`story`: a line for each transition so far, oldest first."""
         self.phase = phase
         self.trigger = trigger
         self.story = tuple(story)

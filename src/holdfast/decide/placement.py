@@ -1,5 +1,7 @@
-"""Placement: assigns the ranks of an attempt to nodes and devices, and orders the nodes, which decides the order of the
-ranks. Pure."""
+"""Placement assigns the ranks of an attempt to nodes and devices.
+
+It also orders the nodes, because the order of the nodes decides the order of the ranks. Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ from holdfast.model.job_spec import VISIBLE, JobSpec, NodeInfo, Role, Seat, aske
 
 
 def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo, ...]:
-    """Return the nodes that are not avoided, without their avoided devices; a node whose devices are all avoided is
-    left out."""
+    """Return the nodes that are not avoided, without their avoided devices.
+
+    A node whose devices are all avoided is left out.
+    """
     kept = []
     for node in nodes:
         if node.name in avoid:
@@ -33,7 +37,9 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
 
 
 def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the job's names for a node's devices: `node/gpu0`, since each node has a gpu0. `node` None: unchanged."""
+    """Return the job's names for a node's devices: `node/gpu0`, since each node has a gpu0. `node` None: the names
+    stay.
+    """
     if node is None:
         return tuple(names)
     prefix = f"{node.name}/"
@@ -41,15 +47,15 @@ def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def names_here(names: Iterable[str], node: str) -> frozenset[str]:
-    """Return a node's own names for the job's names: `gpu0` for `node/gpu0`."""
+    """Return the node's names for devices that have the job's names: `gpu0` for `node/gpu0`."""
     return frozenset(name.removeprefix(f"{node}/") for name in names)
 
 
 def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
     """Return the ranks that use this device, or that run on this node.
 
-    Each of several workers on a node has its own device, or shares some. A single worker on a node may use every device
-    that it sees.
+    If a node has several workers, each has a device of its own or shares devices. A node's only worker may use every
+    device that it sees.
     """
     own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node, *seat.shares))
     if own:
@@ -65,8 +71,8 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
 
     Ranks follow the roles in the order of the job; a role's ranks are consecutive. If a node lists devices, local rank
     i gets the i-th usable device. If it has more slots than devices, holdfast does not know which worker uses which
-    device: all workers share all. If a role's environment names devices, its workers share those. If a role asks for
-    devices or CPUs, each of its workers gets its own, on the next node that has enough left.
+    device: all workers share all. If a role's environment names devices, its workers share those devices. If a role
+    sets devices or CPUs (`Resources`), each of its workers gets them reserved, on the next node with enough left.
     """
     whole = {node.name: node for node in nodes}
     kept = usable(nodes, avoid)
@@ -123,7 +129,9 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
 
 
 def workers_on(spec: JobSpec, role: Role, node: NodeInfo) -> int:
-    """Return a node's number of workers of a `per_node` role: its slots for the only role, else the role's count."""
+    """Return the number of workers of a `per_node` role on a node: the node's slots if the job has one role, else the
+    role's count.
+    """
     return node.slots if node.slots and len(spec.roles) == 1 else role.count
 
 
@@ -138,14 +146,17 @@ def _in_order(spec: JobSpec, free: Sequence[tuple[NodeInfo, int]]) -> Iterator[t
 def _bound(
     spec: JobSpec, nodes: Sequence[NodeInfo], shares: dict[int, WorkerShare]
 ) -> list[tuple[Role, NodeInfo, int]] | None:
-    """Place roles that ask for devices or CPUs; None if they do not fit. It fills `shares`: rank → devices and CPUs."""
+    """Place roles that set devices or CPUs; return None if they do not fit. Fills `shares`: rank → its devices and
+    CPUs.
+    """
     free = [FreeDevices(node, node.devices) for node in nodes]
     local = [0] * len(nodes)
     taken: list[tuple[Role, NodeInfo, int]] = []
     at = 0
     for role in spec.roles:
         for _ in range(role.count):
-            # Ranks of a node are consecutive: a node without room for a worker is tried again only after all others.
+            # The ranks of a node are consecutive. A node without room for a worker is only tried again after all other
+            # nodes.
             for step in range(len(nodes)):
                 here = (at + step) % len(nodes)
                 share = free[here].take(spec, role) if local[here] < nodes[here].slots else None
@@ -194,8 +205,8 @@ def order(node: NodeInfo) -> tuple[object, ...]:
 def fit(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: Collection[str]) -> list[NodeInfo]:
     """Return the nodes that can take part, in their order. `avoid`: nodes and devices. `out`: absent nodes.
 
-    If a role has as many workers on a node as the node has slots, a node that lacks a device takes no part: it would
-    silently change the size of the gang.
+    If a role has as many workers on a node as the node has slots, a node that lacks a device takes no part, because it
+    would silently change the size of the gang.
     """
     whole = {node.name: node for node in nodes if node.name not in out}
     per_node = any(role.per_node for role in spec.roles)
@@ -212,9 +223,9 @@ def line_up(
 ) -> list[NodeInfo]:
     """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few.
 
-    `line`: the nodes of the previous attempt, in order. Such a node keeps its place. A spare takes the place of a node
-    that is gone, so that the others keep their ranks. Without a spare the others move up. If there are more nodes than
-    before, they are sorted anew, except the first: rank 0 does not move.
+    `line`: the nodes of the previous attempt, in order. A node of the previous attempt keeps its place. A spare takes
+    the place of a node that is gone, so that the other nodes keep their ranks. Without a spare the other nodes move up.
+    If there are more nodes than before, all but the first are sorted anew, so that rank 0 does not move.
     """
     plan = spec.nodes
     most, least = (plan.most, plan.least) if plan.many else (len(nodes), 1)
@@ -236,8 +247,9 @@ def line_up(
 
 
 def _successor(gone: NodeInfo | None, free: dict[str, NodeInfo]) -> str:
-    """Return the node that replaces `gone`: one with the same node rank, else one with as many slots, so that the other
-    ranks stay."""
+    """Return the node that replaces `gone`: one with the same node rank, else one with as many slots, so that other
+    ranks stay in place.
+    """
     if gone is not None:
         typed = (name for name, node in free.items() if node.node_rank is not None and node.node_rank == gone.node_rank)
         alike = (name for name, node in free.items() if node.slots == gone.slots)

@@ -1,1 +1,1 @@
-"""The parts of the fault engine, all pure: policy, readers of policy files, the fold, and graceful tolerance."""
+"""The fault engine, all pure: the policy, the readers of policy files, the engine itself, and graceful tolerance."""

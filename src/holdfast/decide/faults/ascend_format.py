@@ -1,8 +1,8 @@
 """Reads the two files of Ascend's device plugin, `faultCode.json` and `faultCustomization.json`, unchanged.
 
-A value out of range drops its entry, with a problem that names the entry; a later valid entry may use its codes. A
-wrong data format (broken JSON, a string in place of a number, 2.5 for an integer) is fatal: the whole file is ignored.
-`null` means absent. Keys and codes are case-insensitive, as in Ascend's plugin.
+An entry with a value out of range is dropped, and a problem names the entry; a later valid entry may use the same
+codes. A wrong data format (broken JSON, a string in place of a number, 2.5 for an integer) is fatal: the whole file is
+ignored. `null` means that the value is absent. Keys and codes are case-insensitive, as in Ascend's plugin.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _INT64 = 2**63
 
 
 class _WrongAscendFormat(Exception):
-    """The file has the wrong format. This module catches it and reports a fatal problem."""
+    """Raised if the file has the wrong format. This module catches it and reports a fatal problem."""
 
 
 def read_codes(data: bytes) -> Levels:
-    """Read the levels of `faultCode.json`. It never raises: `problems` lists what was ignored."""
+    """Read the levels of `faultCode.json`. Never raise: `problems` lists the ignored parts."""
     try:
         return _codes(_document(data), _repeated(data))
     except _WrongAscendFormat as error:
@@ -76,7 +76,7 @@ def read_codes(data: bytes) -> Levels:
 
 
 def read_rules(data: bytes) -> Rules:
-    """Read the rules of `faultCustomization.json`. It never raises: `problems` lists what was ignored."""
+    """Read the rules of `faultCustomization.json`. Never raise: `problems` lists the ignored parts."""
     try:
         return _rules(_document(data), _repeated(data))
     except _WrongAscendFormat as error:
@@ -142,7 +142,10 @@ def _rules(document: dict[str, Any], repeated: list[PolicyProblem]) -> Rules:
 
 class _RuleReader(RulesDraft):
     def unknown(self, item: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-        """Report the unknown names in `item`: a misspelt name loses its value without any other error."""
+        """Report the unknown names in `item`.
+
+        Without this report, the value of a misspelt name would be lost silently.
+        """
         names = {name.lower() for name in known}
         for key in item:
             if key.lower() not in names:
@@ -237,7 +240,7 @@ def _document(data: bytes) -> dict[str, Any]:
 
 
 def _repeated(data: bytes) -> list[PolicyProblem]:
-    """Return a problem for each name that one object has twice: only the last value counts."""
+    """Return a problem for each name that occurs twice in one object, where only the last value counts."""
     found: list[PolicyProblem] = []
 
     def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""The rules for one fault code in the form that the fault engine needs: plain numbers, times in milliseconds, remedies
-as
-integers; and the devices on which the code was seen only briefly."""
+"""The rules for one fault code in the form that the fault engine needs.
+
+Numbers are plain, times are in milliseconds, and remedies are integers. The module also keeps the devices on which a
+code was seen only briefly.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,21 @@ SEVERITIES = (Severity.INFO, Severity.MINOR, Severity.MAJOR, Severity.CRITICAL)
 SEVERITY_INDEX = {severity: index for index, severity in enumerate(SEVERITIES)}
 _BY_SEVERITY = tuple(int(by_severity(severity)) for severity in SEVERITIES)
 
-# The order of events within one millisecond: occurrences, momentary events, recoveries, then reloads and releases.
-# It makes the result independent of the order of arrival. Among events of one kind the graver severity comes last.
+# The order of events within one millisecond: occurrences, momentary events, recoveries, then actions of a person. The
+# fixed order makes the result independent of the order of arrival. Among events of one kind the most severe comes last.
 OCCUR, ONCE, RECOVER, DEED = range(4)
 STEP = 16
 
 
-#: An action of a person: a reload (the rules before and after it), or None for a release.
+#: An action of a person: a reload, as (the rules before, the rules after), or a release, as None.
 Deed = tuple["CompiledRules", "CompiledRules"] | None
 
-#: The order of an event, which has its time, kind and severity (`event_order`), or (order, deed).
+#: An entry of a track's log: an event as its order (see `event_order`), or an action of a person as (order, deed).
 Entry = int | tuple[int, Deed]
 
 
 def event_order(at: int, kind: int, severity: int) -> int:
-    """Return the order of an event: one number from its time (milliseconds), kind and severity. Track splits it."""
+    """Return one number that orders an event by its time (milliseconds), kind and severity. `Track` splits it again."""
     return at * STEP + kind * 4 + severity
 
 
@@ -44,18 +46,18 @@ def order_of(entry: Entry) -> int:
 
 
 class CompiledRules(msgspec.Struct, frozen=True):
-    """The rules for one code. It is a struct because the engine reads its fields a dozen times for each event."""
+    """The rules for one code, as a struct because the engine reads its fields a dozen times for each event."""
 
-    #: The code's base level, or `NOTHING` if no list has the code: then the event's severity decides.
+    #: The code's base level. `NOTHING`: no list has the code, so the event's severity decides.
     level: int
     window: int
-    #: The number of occurrences within `window` that escalates; 0: no frequency rule.
+    #: The number of occurrences within `window` that cause an escalation; 0: no frequency rule.
     times: int
     frequency: int
     #: Milliseconds without the code after which the escalation ends; `INF`: only a person ends it.
     release: int
     frequency_dry: bool
-    #: Milliseconds after which a lasting fault times out; `NOTHING`: no duration rule.
+    #: Milliseconds after which a fault that persists times out; `NOTHING`: no duration rule.
     fault: int
     recover: int
     duration: int
@@ -64,11 +66,14 @@ class CompiledRules(msgspec.Struct, frozen=True):
     duration_entry: str
 
     def bases(self) -> tuple[int, ...]:
-        """Return the base level for each severity: the code's own level, else the level of the severity."""
+        """Return the base level for each severity: the code's level, or the severity's level if no list has the
+        code."""
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
     def only_counts_differ(self, other: CompiledRules) -> bool:
-        """Return whether only the frequency rules differ. A track without counts is not affected by such a reload."""
+        """Return whether only the frequency rules differ. A reload of such rules does not affect a track without
+        counts.
+        """
         return self._rest() == other._rest()
 
     def _rest(self) -> tuple[object, ...]:
@@ -76,7 +81,7 @@ class CompiledRules(msgspec.Struct, frozen=True):
 
 
 def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Remedy]:
-    """Return the event's canonical code, and its remedy by the code list alone, without frequency and duration
+    """Return the event's canonical code, and the remedy for it in the code list, without frequency and duration
     rules."""
     code = canonical(event.code)
     return code, remedy_of(code, event.severity, levels)
@@ -109,10 +114,11 @@ Sighting = tuple[int, int]
 
 
 class Code:
-    """One code's rules (`judge`) and sightings. `age` drops the sightings that are in the older of two generations.
+    """One code's rules (`judge`), and the latest times at which a momentary event of the code was seen (sightings).
 
-    On a bad day most events are momentary events of codes that ask for nothing and that no rule counts. Only the time
-    of such an event matters. So the device gets no track for the code, and the engine keeps only the latest sighting.
+    On a bad day most events are momentary events of codes that have no remedy and that no rule counts. Only the time of
+    such an event matters. So the engine keeps no track of such a code, only the latest sighting for each device.
+    Sightings are kept in two generations; `age` drops the older one.
     """
 
     __slots__ = ("bases", "earlier", "judge", "key", "passing", "seen", "spelled")
@@ -126,11 +132,11 @@ class Code:
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
         """Use these rules from now on."""
         self.judge = judge
-        #: The base level for each severity, in the order of `SEVERITIES`.
+        #: Severity (its index in `SEVERITIES`) → the base level.
         self.bases = judge.bases()
-        #: The code as users write it.
+        #: The code, spelled as in the user's file.
         self.spelled = policy.spell(self.key)
-        #: Whether a momentary event of this code has no effect: it asks for nothing, and no rule counts it.
+        #: Whether a momentary event of this code has no effect: the code has no remedy, and no rule counts it.
         self.passing = judge.level == Remedy.NONE and not judge.times and judge.fault < 0
 
     def see(self, device: str, order: int, until: int) -> None:
@@ -140,7 +146,7 @@ class Code:
         self.seen[device] = order, until
 
     def sighting(self, device: str) -> Sighting | None:
-        """Return the latest sighting on the device that is kept, or None."""
+        """Return the latest sighting on the device, or None if none is kept."""
         new, old = self.seen.get(device), self.earlier.get(device)
         if new is None or old is None:
             return new or old
@@ -151,7 +157,7 @@ class Code:
         self.earlier.pop(device, None)
 
     def age(self) -> None:
-        """Forget the sightings from before the last call of this method."""
+        """Forget the sightings that are older than the previous call of this method."""
         self.seen, self.earlier = {}, self.seen
 
     def shown_after(self, moment: int) -> Iterator[str]:

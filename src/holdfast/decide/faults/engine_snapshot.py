@@ -1,6 +1,6 @@
 """The fault engine's state as a value.
 
-It has everything that must survive a restart, and enough history to sort late events in after the restart.
+The state includes everything that must survive a restart, and enough history to insert late events after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORMAT = 1
 class TrackState(Noun, frozen=True, kw_only=True):
     """The saved state of one code on one device.
 
-    `folded` is the track's snapshot. `log` has the entries since `checkpoint`. The others are as in `Track`.
+    `folded` is the track's snapshot. `log` has the entries since `checkpoint`. The other fields are as in `Track`.
     """
 
     folded: list[Any]
@@ -39,20 +39,20 @@ class DeviceState(Noun, frozen=True, kw_only=True):
 
 
 class EngineState(Noun, frozen=True, kw_only=True):
-    """Everything an engine knows. `policy` has the rules that judged the events."""
+    """The whole state of an engine. `policy` has the rules that judged the events."""
 
     format: int = FORMAT
     policy: Policy = Policy()
     clock: int = 0
     ticked: int = 0
     devices: dict[str, DeviceState] = {}
-    #: The known devices for which the engine keeps no event.
+    #: The known devices about which the engine keeps only the name.
     known: tuple[str, ...] = ()
     taken: dict[str, dict[str, int]] = {}
     refused: dict[str, int] = {}
     reloads: list[tuple[int, Policy, Policy]] = []
     releases: list[tuple[int, str]] = []
-    #: Code → device → its latest sighting, for codes that have no rule and no remedy.
+    #: Code → device → its latest sighting, for codes without a rule and a remedy.
     seen: dict[str, dict[str, tuple[int, int]]] = {}
 
 

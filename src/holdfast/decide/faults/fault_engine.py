@@ -1,8 +1,8 @@
 """The fault engine turns fault events into changes of a device's level. It reads no clock: callers pass in `now`.
 
-It is a fold over the events in the order of their own times: the same events give the same state in any batches. A
-late event is inserted at its place, and the code's short history is folded again. An event older than the kept
-history (`lateness_s`) is refused and counted.
+The engine applies events in the order of their own times, so the same events give the same state however they are
+batched. A late event is inserted by its time, and the code's short history is applied again. An event older than the
+kept history (`lateness_s`) is refused and counted.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 __all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange", "Reason"]
 
-#: The engine refuses an event that is dated more than this many seconds in the future: its source's clock is wrong.
+#: The engine refuses an event dated more than this many seconds in the future, because its source's clock is wrong.
 FUTURE_S = 60.0
-#: The circuit breaker's window for duration rules, in milliseconds: one hour, since these rules have no window.
+#: The circuit breaker's window for duration rules, in milliseconds. It is one hour, since these rules set no window.
 _DURATION_WINDOW = 3_600_000
 _OLDEST = -1.0e12
 _AT = attrgetter("at")
@@ -61,7 +61,7 @@ class FaultEngine(FaultState):
     # ---- events
 
     def check(self, event: FaultEvent, now: float) -> str:
-        """Return why `handle` would refuse this event; empty if it would accept it. Changes nothing."""
+        """Return why `handle` would refuse this event; empty if it would accept the event. Change nothing."""
         if not event.at < now + FUTURE_S:
             return f"its time lies {event.at - now:.0f} s in the future; more than {FUTURE_S:.0f} s is a wrong clock"
         device = self.devices.get(event.device)
@@ -86,13 +86,13 @@ class FaultEngine(FaultState):
         return arrived
 
     def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[LevelChange]) -> None:
-        """Apply one event of a batch, and append the changes of level to `changes`. Most events change nothing."""
+        """Apply one event of a batch, and append the changes of level to `changes`. Most events change no level."""
         seconds = event.at
         if not _OLDEST < seconds < future:
             self.refused["future"] += 1
             return
         at = int(seconds * 1000 + 0.5)
-        # Compare by identity: a table would compute an enum's hash in Python each time.
+        # Compare by identity: a table lookup would compute the enum's hash in Python each time.
         assertion = event.assertion
         kind = 0 if assertion is _OCCUR else 2 if assertion is _RECOVER else 1
         said = event.severity
@@ -130,7 +130,7 @@ class FaultEngine(FaultState):
         self._settle(track, before, at, changes)
 
     def handle_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
-        """Apply a batch of events in the order of their own times, then pass the deadlines before `now`."""
+        """Apply a batch of events in the order of their own times, then the deadlines before `now`."""
         changes: list[LevelChange] = []
         arrived, future, take = self._arrive(now), now + FUTURE_S, self._take
         for event in sorted(events, key=_AT):
@@ -167,7 +167,7 @@ class FaultEngine(FaultState):
         return None
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """Use new rules. Counts and timers continue, and the new rules judge them at once. Holds stay."""
+        """Use new rules. Counts and timers continue, and the new rules judge them at once. Holds stay in force."""
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
         changes = self.tick(now)
@@ -210,7 +210,8 @@ class FaultEngine(FaultState):
         return changes
 
     def release(self, name: str, now: float) -> list[LevelChange]:
-        """Release a device on a person's request: its holds and frequency escalations end, its counts become zero."""
+        """Release a device on a person's request: end its holds and frequency escalations, and set its counts to
+        zero."""
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
         changes = self.tick(now)
@@ -236,9 +237,9 @@ class FaultEngine(FaultState):
         return changes
 
     def hold(self, name: str, code: str, now: float, remedy: Remedy = Remedy.HOLD) -> None:
-        """Add an escalation that another record has about the device.
+        """Add a hold or an escalation that another system's record has about the device.
 
-        `code`: `AUTOFILL` where that record has no code.
+        `code`: `AUTOFILL` if that record has no code.
         """
         device = self._device(name)
         known = self._code(canonical(code))
@@ -250,9 +251,9 @@ class FaultEngine(FaultState):
         device.level = max(device.level, track.asked(self.clock))
 
     def sweep(self) -> int:
-        """Delete the tracks that no rule needs any more, and return how many. Call it now and then.
+        """Delete the tracks that no rule needs any more, and return how many. Call this method now and then.
 
-        Its cost grows with the number of tracks to delete, not with the number of tracks.
+        Its cost grows with the number of deleted tracks, not with the number of all tracks.
         """
         gone = 0
         clock, now = self.clock, self.clock // MINUTE
@@ -276,7 +277,7 @@ class FaultEngine(FaultState):
     # ---- internal
 
     def _begin(self, device: TrackedDevice, code: Code) -> Track:
-        """Create a device's track of a code, with the recent reloads, releases and sightings in its log."""
+        """Create a device's track of a code. Its log gets the recent reloads, releases and sightings."""
         track = device.tracks[code.key] = Track(device, code)
         if self._reloads or self._releases:
             self._add_deeds(track)
@@ -291,7 +292,9 @@ class FaultEngine(FaultState):
         return track
 
     def _settle(self, track: Track, before: int, at: int, changes: list[LevelChange]) -> None:
-        """Finish a change of a track: ask the breaker, set the next alarm, report a change of the device's level."""
+        """Finish a change of a track: check the circuit breaker, set the next alarm, report a changed level of the
+        device.
+        """
         judge = track.code.judge
         if track.escalated > before >> 1:
             self._escalated(track, 1, changes)
@@ -308,7 +311,7 @@ class FaultEngine(FaultState):
         told = device.level
         if asked != told:
             device.level = asked
-            # A momentary event without a remedy changes nothing, nor does its end.
+            # Report no change between "no fault" and a code without a remedy.
             if asked > 0 or told > 0:
                 changes.append(
                     LevelChange(
@@ -324,7 +327,7 @@ class FaultEngine(FaultState):
     def _escalated(self, track: Track, which: int, changes: list[LevelChange]) -> None:
         """Handle an escalation (`which` 1: by frequency, 2: by duration).
 
-        Report dry runs; the breaker may suppress it.
+        An escalation of a dry-run rule is only reported. The circuit breaker may suppress any other escalation.
         """
         device, judge = track.device, track.code.judge
         if which == 1:
@@ -358,7 +361,7 @@ class FaultEngine(FaultState):
             )
 
     def _put_late(self, track: Track, entry: Entry, judge: CompiledRules) -> bool:
-        """Insert a late entry by its time and fold the log again.
+        """Insert a late entry by its time and apply the log again.
 
         Return False if the checkpoint is later than the entry.
         """
@@ -375,7 +378,9 @@ class FaultEngine(FaultState):
         return True
 
     def _add_deeds(self, track: Track) -> None:
-        """Add the recent reloads and releases to the log of a new track, so that late events are judged correctly."""
+        """Add the recent reloads and releases to the log of a new track, so that late events are judged by the right
+        rules.
+        """
         key, name = track.code.key, track.device.name
         for when, old, new in self._reloads:
             pair = judge_of(key, old), judge_of(key, new)

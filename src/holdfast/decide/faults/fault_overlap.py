@@ -1,4 +1,4 @@
-"""The faults that overlapped an attempt, to explain an exit, and the faults that a reset clears."""
+"""Finds the faults that overlapped an attempt, to explain an exit, and the faults that a reset clears."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.decide.faults.fault_remedies import remedy_of
 from holdfast.decide.faults.fault_state import FaultState
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
-#: Maximum number of ended faults that are kept. Beyond it the mildest are dropped first, then the oldest.
+#: Maximum number of ended faults to keep. Beyond it the mildest faults are dropped first, then the oldest.
 MOST = 1000
 
 
@@ -28,7 +28,7 @@ class Overlaps:
     def note(self, event: FaultEvent, engine: FaultState) -> None:
         """Record an event that the engine has handled.
 
-        Its remedy is the code's, or the escalation's if that is graver.
+        The fault's remedy is the code's, or the escalation's if that is more severe.
         """
         code = canonical(event.code)
         key = event.device, code
@@ -50,7 +50,10 @@ class Overlaps:
     def within(
         self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]] | None = None
     ) -> tuple[ActiveFault, ...]:
-        """Return the faults that overlapped `start` to `end` (seconds), gravest first. `ranks`: device → its ranks."""
+        """Return the faults that overlapped `start` to `end` (seconds), most severe first.
+
+        `ranks`: device → its ranks.
+        """
         found = [
             msgspec.structs.replace(fault, ranks=(ranks or {}).get(fault.event.device, ()))
             for fault in (*self._open.values(), *self._over)
@@ -60,7 +63,9 @@ class Overlaps:
 
 
 def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float) -> list[FaultEvent]:
-    """Return a recovery event for every active code of these devices, because a reset has cleared them. Holds stay."""
+    """Return a recovery event for every active code of these devices, because a reset has cleared the codes. Holds
+    stay.
+    """
     return [
         FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source="reset")
         for device in devices

@@ -1,7 +1,7 @@
 """The rules in force: levels of codes, frequency and duration rules, and the graceful-tolerance times.
 
-The ranges are those of Ascend's fault configuration. The engine computes in whole milliseconds, so that a time at
-the limit is judged exactly.
+Values have the same ranges as in Ascend's fault configuration. The engine computes in whole milliseconds, so that a
+time at the limit is judged exactly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.decide.faults.fault_remedies import LEVEL_NAMES, LINK_REMEDIES
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Noun
 
-#: The `ReleaseTimeWindow` of an escalation that only a person ends.
+#: The `ReleaseTimeWindow` that means: only a person ends the escalation.
 NEVER_S = 4_294_967_296
 
 WINDOW_S = (60, 864_000)
@@ -40,7 +40,7 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
     remedy: Remedy
     release_s: int = NEVER_S
     dry_run: bool = False
-    #: The place of the rule in its file: `frequency[2] (line 9)`. The circuit breaker counts devices for each place.
+    #: The place of the rule in its file: `frequency[2] (line 9)`. The circuit breaker counts devices per place.
     entry: str = ""
 
     @property
@@ -53,7 +53,9 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
 
 
 class DurationRule(Noun, frozen=True, kw_only=True):
-    """A rule that asks for `remedy` when a fault lasts over `fault_s` s, until it has been gone for `recover_s` s."""
+    """A rule that sets `remedy` when a fault has lasted longer than `fault_s` seconds. The remedy ends when the fault
+    has been gone for `recover_s` seconds.
+    """
 
     fault_s: int
     recover_s: int
@@ -73,7 +75,7 @@ class DurationRule(Noun, frozen=True, kw_only=True):
 class GraceTimes(Noun, frozen=True, kw_only=True):
     """The times of graceful tolerance, in seconds.
 
-    `save_s`: workers may save and exit. `reset_s`: a reset may take. `heal_s`: a fault may heal by itself.
+    `save_s`: for workers to save and exit. `reset_s`: for a reset. `heal_s`: for a fault to end without help.
     """
 
     save_s: int = 30
@@ -89,7 +91,7 @@ class Policy(Noun, frozen=True, kw_only=True):
     duration: dict[str, DurationRule] = {}
     grace: GraceTimes = GraceTimes()
     spelled: dict[str, str] = {}
-    #: Whether messages use Ascend's names of levels, because a file of the user has them.
+    #: Whether messages use Ascend's names of levels, because a file of the user uses them.
     seed_names: bool = False
 
     def spell(self, code: str) -> str:
@@ -120,7 +122,7 @@ class Policy(Noun, frozen=True, kw_only=True):
 class PolicyProblem(Noun, frozen=True, kw_only=True):
     """One part of a file that is ignored, and the reason.
 
-    `fatal`: the whole file is ignored because of it. `harmless`: ignoring it changes nothing.
+    `fatal`: whether the whole file is ignored because of it. `harmless`: whether ignoring it changes nothing.
     """
 
     #: The place in the file: `FaultFrequency[2]`, `codes.79`; empty: the file as a whole.
@@ -156,7 +158,7 @@ class Rules(Noun, frozen=True, kw_only=True):
 
 
 class Spelling:
-    """Collects the spellings of codes; the first spelling of a code stays."""
+    """Collects the spellings of codes. For each code the first spelling is kept."""
 
     def __init__(self) -> None:
         self.seen: dict[str, str] = {}
@@ -168,7 +170,7 @@ class Spelling:
 
 
 class RulesDraft:
-    """The rules of one file while it is read. For each code the first valid rule of a kind counts."""
+    """The rules of one file while the file is read. For each code and kind of rule the first valid rule counts."""
 
     def __init__(self, problems: Iterable[PolicyProblem] = ()) -> None:
         self.frequency: dict[str, FrequencyRule] = {}
@@ -190,7 +192,7 @@ class RulesDraft:
         entry: str,
         dry_run: bool = False,
     ) -> None:
-        """Add a duration rule. None: the time's default, which differs for the link fault."""
+        """Add a duration rule. A time that is None gets its default, which is different for the link fault."""
         link = code == LINK_DOWN
         self.duration[code] = DurationRule(
             fault_s=(LINK_FAULT_S if link else 0) if fault_s is None else fault_s,
@@ -223,9 +225,9 @@ def policy_of(levels: Levels, rules: Rules) -> Policy:
 
 
 def allowed_remedy(code: str, remedy: Remedy, *, hold: bool) -> Remedy:
-    """Return `remedy`, or NONE if a rule of this code may not ask for it.
+    """Return `remedy`, or NONE if a rule for this code may not have it.
 
-    A rule of the link fault may only ask for NONE, AVOID or ISOLATE, and for HOLD if `hold`.
+    A rule for the link fault may only have NONE, AVOID or ISOLATE, and HOLD if `hold` is set.
     """
     if code != LINK_DOWN or remedy in LINK_REMEDIES or (hold and remedy is Remedy.HOLD):
         return remedy
@@ -242,7 +244,7 @@ def catalogue_levels(without: frozenset[str] = frozenset()) -> Levels:
 
 
 def merged(base: Levels, over: Levels) -> Levels:
-    """Merge two code lists; for a code that is in both, `over` wins."""
+    """Merge two code lists. For a code in both, `over` wins."""
     return Levels(
         levels={**base.levels, **over.levels}, spelled={**base.spelled, **over.spelled}, problems=over.problems
     )

@@ -28,7 +28,7 @@ NORMAL = "NormalNPU"
 
 REMEDIES: dict[str, Remedy] = {name: remedy for remedy, name in LEVEL_NAMES.items()}
 
-#: The remedies that a rule for the link fault 81078603 may have; any other counts as NONE.
+#: The remedies that a rule for the link fault 81078603 may have. Any other remedy counts as NONE.
 LINK_REMEDIES = frozenset({Remedy.NONE, Remedy.AVOID, Remedy.ISOLATE})
 
 _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESET_WHEN_IDLE, Remedy.RESET_NOW})
@@ -37,7 +37,7 @@ _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESE
 def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
     """Return the level of a code from its entries in code lists: the highest one.
 
-    A level that the network plane cannot carry out counts as NONE.
+    A level that is not possible on the network plane counts as NONE.
     """
     if code not in NETWORK_CODES:
         return max(listed)
@@ -46,7 +46,7 @@ def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
 
 
 def by_severity(severity: Severity) -> Remedy:
-    """Return the remedy for a code in no list: NONE for info and minor, ISOLATE for graver severities."""
+    """Return the remedy for a code in no list: NONE for info and minor, ISOLATE for more severe events."""
     return Remedy.NONE if severity in (Severity.INFO, Severity.MINOR) else Remedy.ISOLATE
 
 
@@ -64,7 +64,7 @@ def level_name(remedy: Remedy | None) -> str:
 def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
     """Return whether a level is healthy by Ascend's rule.
 
-    RETRY_REQUEST and higher are unhealthy; AVOID is unhealthy only while no job uses the device.
+    RETRY_REQUEST and higher levels are unhealthy. AVOID is unhealthy only while no job uses the device.
     """
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return True
@@ -72,7 +72,7 @@ def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
 
 
 def standing_of(remedy: Remedy | None) -> Standing:
-    """Return the device's standing at this level: whether new work may be placed on it, and until when."""
+    """Return the device's standing at this level: whether new work may be placed on the device, and until when not."""
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return Standing.HEALTHY
     if remedy is Remedy.HOLD:

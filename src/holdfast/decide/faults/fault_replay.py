@@ -1,8 +1,8 @@
 """Replays a fault case (files, a timeline, checks) and returns the state at each check. Pure; it reads no clock.
 
-The timing is that of Ascend's device plugin, which looks once a tick. Events that have arrived by then are applied in
-the order of their own times; then deadlines are passed. A `recover` arrives one second late, as the driver's do,
-unless the case gives its delay.
+The timing follows Ascend's device plugin, which polls once per tick. Each tick applies the events that have arrived, in
+the order of their own times, and then the deadlines. A `recover` event arrives one second late, as from the driver,
+unless the case sets its delay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ORDER = {"reload": 0, "in_use": 0, "event": 1, "manual_release": 3, "restart": 
 
 
 class _Files:
-    """The two files in force. A file that a reload does not name stays as it is."""
+    """The two files in force. A file that a reload does not name stays in force."""
 
     def __init__(self) -> None:
         self.levels: Levels = shipped_levels()
@@ -71,7 +71,7 @@ class _Files:
 
 
 def play(case: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one object for each check, in their order, with every key. Raises `BadUsage` on a malformed case."""
+    """Return one object for each check, in their order, with every key. Raise `BadUsage` on a malformed case."""
     try:
         tick = float(case.get("tick_seconds") or 1)
         timeline = list(case.get("timeline") or ())
@@ -81,7 +81,7 @@ def play(case: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def warnings(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is ignored in a case's files, in the order of reading. Raises as `play` does."""
+    """Return the ignored parts of a case's files, in the order of reading. Raise `BadUsage` on a malformed case."""
     files = _Files()
     try:
         files.take(case.get("config") or {})
@@ -165,9 +165,9 @@ def _do(engine: FaultEngine, files: _Files, op: Mapping[str, Any], at: float, ar
 
 
 def _take_over(engine: FaultEngine, initial: Any) -> None:
-    """Add the holds and escalations of another record: names of held devices, and reasons by device.
+    """Add the holds and escalations of another system's record: names of held devices, and device → reasons.
 
-    Each may be a value, or the text that a cluster's records keep: names with commas between them, and JSON.
+    Each may be a value, or text as in a cluster's records: names separated by commas, and JSON.
     """
     if not initial:
         return
@@ -183,7 +183,7 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
             if remedy is Remedy.HOLD and held is not None and name not in held:
                 continue  # a person has released the device since then
             if kind == "FaultDuration":
-                continue  # the engine judges the duration itself, from the fault's events
+                continue  # the engine judges the duration from the fault's events
             engine.hold(name, code or engine.AUTOFILL, at, remedy)
     for name in held or ():
         if not engine.held(name):

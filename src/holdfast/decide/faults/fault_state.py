@@ -1,4 +1,4 @@
-"""The state of the fault engine, its queries, and its dump and load for a restart."""
+"""The state of the fault engine, with queries, and its dump and load for a restart."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast.decide.faults.track_alarms import Alarm, Alarms
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Noun
 
-#: Default limit on the devices that one rule excludes, as a share of all devices.
+#: Default limit on the devices that one rule may exclude, as a share of all devices.
 DEFAULT_SHARE = 0.25
-#: With fewer devices than this the breaker sets no limit: a share of so few means nothing.
+#: With fewer devices than this the circuit breaker sets no limit, because a share of so few is meaningless.
 FEWEST = 8
 
 
 class Breaker(Noun, frozen=True, kw_only=True):
-    """The limit: one rule may exclude at most `share` of the known devices within the rule's own window."""
+    """The circuit breaker's limit: within its window, one rule may exclude at most `share` of the known devices."""
 
     share: float = DEFAULT_SHARE
     fewest: int = FEWEST
@@ -34,7 +34,7 @@ class Breaker(Noun, frozen=True, kw_only=True):
 
 
 class DevicesByRule:
-    """The devices that each rule has excluded, with the time of each (milliseconds)."""
+    """Rule → the devices that the rule has excluded, each with the time (milliseconds)."""
 
     __slots__ = ("by_rule",)
 
@@ -42,7 +42,7 @@ class DevicesByRule:
         self.by_rule: dict[str, dict[str, int]] = {}
 
     def take(self, rule: str, device: str, at: int, window: int, allowed: int | None) -> bool:
-        """Record that the rule excludes the device. Return False if the rule has reached its limit already."""
+        """Record that the rule excludes the device. Return False if the rule has already reached its limit."""
         devices = self.by_rule.setdefault(rule, {})
         for name in [name for name, when in devices.items() if when < at - window]:
             del devices[name]
@@ -60,7 +60,7 @@ class ChangeKind(enum.StrEnum):
     LEVEL = "level"
     #: A dry-run rule escalated: the change reports what the rule would have done.
     WOULD = "would"
-    #: The circuit breaker stopped a rule that has excluded its share of devices; a person must look at the rule.
+    #: The circuit breaker stopped a rule that has excluded its share of devices. A person must check the rule.
     BREAKER = "breaker"
 
 
@@ -83,7 +83,10 @@ class LevelChange(Noun, frozen=True, kw_only=True):
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
-        """Return `reason`; with `seed_names` it has Ascend's names of levels, for users whose rules have them."""
+        """Return `reason`.
+
+        With `seed_names` it uses Ascend's names of levels, for users whose rules have these names.
+        """
         was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
         match self.kind:
             case ChangeKind.LEVEL:
@@ -102,7 +105,7 @@ def _word(level: Remedy | None) -> str:
 
 
 class Reason(Noun, frozen=True, kw_only=True):
-    """An escalation by a rule or a hold: it raises a device above the base level of a fault code, unless `counts` is
+    """An escalation by a rule, or a hold. It raises a device above the base level of a fault code, unless `counts` is
     False.
     """
 
@@ -145,30 +148,30 @@ class FaultState:
     ) -> None:
         self.policy = policy
         self.breaker = breaker
-        #: Known devices by name. None: the engine keeps nothing about the device but its name.
+        #: Device name → what the engine keeps about the device; None: only the name.
         self.devices: dict[str, TrackedDevice | None] = {}
         self.refused: Counter[str] = Counter()
         self.taken = DevicesByRule()
         #: The latest `now`, in milliseconds.
         self.clock = 0
-        #: The time of the latest tick (milliseconds): deadlines before it were applied. Later ones wait for
-        #: the next tick.
+        #: The time of the latest tick (milliseconds). All deadlines before it have been applied.
         self.ticked = 0
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
         self._codes: dict[str, Code] = {}
-        #: Each code by every spelling in which a source has reported it.
+        #: Spelling → code, for every spelling that a source has used.
         self._spoken: dict[str, Code] = {}
-        #: The deadlines of tracks, and the times at which momentary events stop counting as active.
+        #: When each track has its next deadline, or its momentary event stops counting as active.
         self._alarms = Alarms()
         self._alarms_most = 1024
-        #: Tracks due for deletion, in buckets by the minute of their `fades`. Each track is in one bucket at most.
+        #: Tracks due for deletion, in buckets by the minute of their `fades`. A track is in at most one bucket.
         self._fading: dict[int, list[Track]] = {}
         #: When the engine last forgot old sightings, in milliseconds (see `Code.age`).
         self._aged = 0
         #: The order of the latest reload or release.
         self._last_deed = -INF
-        #: Reloads within the lateness: (order, policy before, policy after). Codes that are first seen late need them.
+        #: The recent reloads, as (order, policy before, policy after). A code that is seen late for the first time
+        #: needs them.
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
 
@@ -180,7 +183,7 @@ class FaultState:
             self.devices.setdefault(name, None)
 
     def set_in_use(self, name: str, in_use: bool) -> None:
-        """Set whether a job uses the device. It only decides whether AVOID counts as unhealthy."""
+        """Set whether a job uses the device. This only decides whether AVOID counts as unhealthy."""
         device = self._device(name)
         device.in_use = in_use
         self._forget_if_unused(device)
@@ -212,7 +215,7 @@ class FaultState:
         return tuple((since / 1000, self.policy.spell(key)) for since, key in found)
 
     def counts(self, name: str) -> dict[str, int]:
-        """Return the number of occurrences in each code's window; codes without any are left out."""
+        """Return code → the number of occurrences in its window. Codes without occurrences are left out."""
         found = {track.code.spelled: track.counted(self.clock, track.code.judge) for track in self._tracks(name)}
         return {code: count for code, count in sorted(found.items()) if count}
 
@@ -250,14 +253,16 @@ class FaultState:
         return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
 
     def given_back(self, name: str) -> bool:
-        """Return whether a person has released the device since its latest event, and it has no fault or escalation."""
+        """Return whether a person has released the device since its latest event, and the device has no fault or
+        escalation.
+        """
         released = max((order for order, device in self._releases if device == name), default=-INF)
         return not self.lasts(name) and released >= max((track.order for track in self._tracks(name)), default=INF)
 
     def held(self, name: str) -> bool:
         """Return whether the device is held.
 
-        A hold lasts until a person releases it, or the code's release window ends.
+        A hold lasts until a person releases the device, or the code's release window ends.
         """
         return any(reason.remedy is Remedy.HOLD and reason.counts for reason in self.reasons(name))
 
@@ -327,7 +332,7 @@ class FaultState:
         return code
 
     def _meet(self, spelled: str) -> Code:
-        """Add a spelling of a code. If there are too many spellings, forget them all first, and the unused codes."""
+        """Add a spelling of a code. If there are too many, first forget all spellings and the unused codes."""
         if len(self._spoken) >= _SPOKEN_MOST:
             self._spoken.clear()
             used = {track.code.key for device in self.devices.values() if device for track in device.tracks.values()}
@@ -342,7 +347,7 @@ class FaultState:
         return device
 
     def _forget_if_unused(self, device: TrackedDevice) -> None:
-        """Keep only the name of a device that has no track, no user and no known node."""
+        """Keep only the name of a device that has no track, is not in use and has no known node."""
         if not device.tracks and not device.in_use and not device.node:
             self.devices[device.name] = None
 
@@ -351,7 +356,7 @@ class FaultState:
         due = track.due
         shown = track.seen_until - 1
         if shown < due and shown >= self.clock and not track.active and track.code.bases[track.severity] > 0:
-            # The end of a momentary event changes the level only if the code has a remedy.
+            # The end of a momentary event changes the level only if its code has a remedy.
             due = shown
         if due < track.wake:
             track.wake = due
@@ -377,7 +382,7 @@ class FaultState:
         return () if device is None else device.tracks.values()
 
     def _passing(self, name: str) -> Iterator[tuple[Code, int]]:
-        """Yield the codes without a track that a momentary event still shows, each with the event's order."""
+        """Yield the codes without a track whose momentary event still counts as active, each with the event's order."""
         for code in self._codes.values():
             seen = code.sighting(name)
             if seen is not None and seen[1] > self.clock:
@@ -404,7 +409,8 @@ def _wanted(alarm: Alarm) -> bool:
     return alarm[-1].wake == alarm[0]
 
 
-# A table is faster than a call of the enum, and each change needs two remedies. Index -1 (`NOTHING`) is None.
+# Remedy by level. A tuple is faster than a call of the enum, and each change needs two remedies. Index -1 (`NOTHING`)
+# is None.
 _REMEDIES: tuple[Remedy | None, ...] = (*Remedy, None)
 
 

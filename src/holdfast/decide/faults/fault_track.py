@@ -1,10 +1,10 @@
-"""The state of one code on one device, folded from its events: frequency, duration, hold and release.
+"""The state of one code on one device, computed from its events: frequency, duration, hold and release.
 
-Events change a track through `occur`, `once` and `recover`; `advance` passes its deadlines. It has no other input.
-Times are whole milliseconds. A deadline `due` fires at the first moment later than `due`.
+Events change a track through `occur`, `once` and `recover`, and `advance` applies its deadlines. A track has no other
+input. Times are whole milliseconds. A deadline `due` fires at the first moment later than `due`.
 
 Without a duration rule every occurrence of the code counts for the frequency rule. With a duration rule an occurrence
-counts when the fault times out. A fault that goes away for less than `recover` and comes back counts once:
+counts when the fault times out. A fault that ends and returns within `recover` counts once:
 
     healthy ──lasts longer than fault──▶ timed out ──gone for longer than recover──▶ healthy
 """
@@ -29,12 +29,14 @@ from holdfast.decide.faults.compiled_rules import (
 )
 from holdfast.model.faults import Remedy
 
-#: Number of entries up to which a track's log is not shortened.
+#: A track's log is only shortened if it has more entries than this.
 SHORT = 64
 
 
 class TrackedDevice:
-    """A device or node about which the engine keeps more than its name: its node, its use, or tracks of its codes."""
+    """A device or node about which the engine keeps more than its name: its node, whether it is in use, or tracks of
+    codes.
+    """
 
     __slots__ = ("in_use", "level", "name", "node", "tracks")
 
@@ -42,7 +44,8 @@ class TrackedDevice:
         self.name = name
         self.node = node
         self.tracks: dict[str, Track] = {}
-        #: The device's level in the last reported change. A momentary event without a remedy is not reported.
+        #: The device's level in the last reported change. A momentary event without a remedy is not reported as a
+        #: change.
         self.level = NOTHING
         self.in_use = False
 
@@ -78,7 +81,7 @@ class Track:
         "wake",
     )
 
-    #: The fields that the fold computes, in the order of a snapshot. The track's other fields follow from these, or the
+    #: The fields that the events determine, in the order of a snapshot. The other fields follow from these, or the
     #: engine sets them.
     FOLDED = (
         "active",
@@ -105,21 +108,21 @@ class Track:
         self.since = 0
         self.severity = 0
         self.counts: tuple[int, ...] = ()
-        #: The remedy of the frequency rule while the rule has escalated; else `NOTHING`.
+        #: The remedy of the frequency rule while its escalation lasts; else `NOTHING`.
         self.escalated = NOTHING
         self.escalated_at = 0
         self.last_fault = 0
         self.last_recover = 0
-        #: Whether the fault has recovered since the last counted occurrence; then the release window runs from
+        #: Whether the fault has recovered since the last counted occurrence. If so, the release window counts from
         #: `last_recover`.
         self.quiet = False
         #: For the duration rule: when the present fault began, if it has not timed out yet; else `NOTHING`.
         self.pending = NOTHING
         self.timed_out = False
         self.timed_at = 0
-        #: When the fault that had timed out went away; `NOTHING`: it lasts.
+        #: When a fault that had timed out ended; `NOTHING`: the fault still lasts.
         self.recovering = NOTHING
-        #: The order of the latest change; an event with a smaller order is late.
+        #: The order of the latest change. An event with a smaller order is late.
         self.order = NOTHING
 
         #: A momentary event counts as active until this time.
@@ -134,9 +137,9 @@ class Track:
         self.fades = INF
         #: The entries since the checkpoint, in the order of their times.
         self.log: list[Entry] = []
-        #: The snapshot before the first entry of the log; None: a blank track.
+        #: The snapshot before the first entry of the log; None: the track had no history.
         self.checkpoint: tuple[object, ...] | None = None
-        #: When the log has more entries than this, `settle` moves old ones into the checkpoint.
+        #: Number of entries above which `settle` moves old entries of the log into the checkpoint.
         self.full = SHORT
 
     def snapshot(self) -> tuple[object, ...]:
@@ -148,7 +151,7 @@ class Track:
         self.counts = tuple(self.counts)
 
     def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply an event that the fault began or still lasts. Return whether the track escalated."""
+        """Apply an event that the fault has begun or still lasts. Return whether the track escalated."""
         if not self.active:
             self.active = True
             self.since = at
@@ -180,7 +183,7 @@ class Track:
         return escalated
 
     def recover(self, at: int, judge: CompiledRules) -> None:
-        """Apply an event that the fault is over."""
+        """Apply an event that the fault has ended."""
         was_active = self.active
         self.active = False
         if judge.fault >= 0:
@@ -191,13 +194,13 @@ class Track:
             if self.pending >= 0:
                 self.pending = NOTHING
                 return
-            # The fault has no timer: it began before there was a duration rule, and was counted at once.
+            # The fault has no duration timer: it began before the duration rule existed, and was counted at once.
         if was_active:
             self.last_recover = at
             self.quiet = True
 
     def deadline(self, judge: CompiledRules) -> int:
-        """Return the time after which the track changes without an event; `INF` if it does not."""
+        """Return the time after which the track changes without an event; `INF`: never."""
         due = INF
         if judge.fault >= 0:
             if self.timed_out:
@@ -212,8 +215,7 @@ class Track:
     def advance(self, to: int, judge: CompiledRules, floor: int = 0) -> bool:
         """Apply every deadline before `to`, in the order of their times. Return whether the track escalated.
 
-        `floor`: changes are dated no earlier than this, even if their deadline was (the rules are in force from then
-        on).
+        `floor`: the earliest date of a change, because the rules are in force since then. A deadline may be earlier.
         """
         escalated = False
         while True:
@@ -250,9 +252,9 @@ class Track:
         return self.judge_counts(at, judge)
 
     def judge_counts(self, at: int, judge: CompiledRules) -> bool:
-        """Escalate if enough occurrences are counted; the count then restarts from zero.
+        """Escalate if enough occurrences are counted. The count then restarts from zero.
 
-        Return whether it escalated.
+        Return whether the track escalated.
         """
         if len(self.counts) < judge.times:
             return False
@@ -262,7 +264,7 @@ class Track:
         return True
 
     def forget_before(self, moment: int) -> None:
-        """Drop the occurrences before `moment`; one exactly at `moment` stays."""
+        """Drop the occurrences before `moment`. An occurrence exactly at `moment` stays."""
         counts = self.counts
         if counts and counts[0] < moment:
             self.counts = counts[bisect_left(counts, moment) :]
@@ -279,7 +281,7 @@ class Track:
         self.suppressed &= 2
 
     def released(self, at: int) -> None:
-        """Apply a person's release of the device: the frequency escalation ends, and counting restarts from zero."""
+        """Apply a person's release of the device: end the frequency escalation, and restart the count from zero."""
         self.end_escalation()
         self.counts = ()
         self.order = max(self.order, at * STEP + DEED * 4)
@@ -287,7 +289,7 @@ class Track:
     def reloaded(self, at: int, old: CompiledRules, new: CompiledRules) -> bool:
         """Apply new rules. Counts and timers continue, and the new rules judge them at once.
 
-        The counts and escalations of a removed rule end, except a hold. Return whether the track escalated.
+        If a rule was removed, its counts and escalations end, except a hold. Return whether the track escalated.
         """
         if self.due < at:
             self.advance(at, old)
@@ -302,7 +304,7 @@ class Track:
             self.forget_before(at - old.window)
         if old.fault >= 0 and new.fault < 0:
             if self.timed_out and not self.active:
-                # The fault is gone already, and no recovery time has to pass any more.
+                # The fault has already ended, and the new rules require no recovery time.
                 self.last_recover = self.recovering if self.recovering >= 0 else at
                 self.quiet = True
             self.timed_out = False
@@ -317,7 +319,7 @@ class Track:
         return self.advance(at, new, floor=at) or escalated
 
     def refold(self, judge: CompiledRules) -> None:
-        """Fold the log again from the checkpoint, after an entry was inserted that is not the latest."""
+        """Apply the log again from the checkpoint, because an entry was inserted before the latest one."""
         self.restore(self.checkpoint)
         rules = self._first_rules(judge)
         self.due = self.deadline(rules)
@@ -340,8 +342,10 @@ class Track:
         return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
 
     def settle(self, oldest: int, judge: CompiledRules) -> None:
-        """Move the log's entries before the order `oldest` into the checkpoint, since the engine accepts no older
-        events."""
+        """Move the log's entries before the order `oldest` into the checkpoint.
+
+        The engine accepts no events that old.
+        """
         settled = bisect_left(self.log, oldest, key=order_of)
         if settled:
             past = Track(self.device, self.code)
@@ -352,7 +356,10 @@ class Track:
         self.full = max(SHORT, 2 * len(self.log))
 
     def apply(self, order: int, judge: CompiledRules) -> None:
-        """Apply one event that is not late. `order` has its time, kind and severity (see `event_order`)."""
+        """Apply one event that is not late.
+
+        `order`: a number made of its time, kind and severity (see `event_order`).
+        """
         at = order // STEP
         if self.due < at:
             self.advance(at, judge)
@@ -387,7 +394,7 @@ class Track:
         return moment
 
     def shown(self, now: int) -> int:
-        """Return the base level while the code is active or was just seen; else `NOTHING`."""
+        """Return the base level while the code is active or a momentary event still counts; else `NOTHING`."""
         return self.code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
 
     def asked(self, now: int) -> int:
@@ -403,5 +410,5 @@ class Track:
 
 
 _folded: Callable[[Track], tuple[object, ...]] = attrgetter(*Track.FOLDED)
-#: The snapshot of a track without any history.
+#: The snapshot of a track without history.
 _BLANK = (False, 0, 0, (), NOTHING, 0, 0, 0, False, NOTHING, False, 0, NOTHING, NOTHING)

@@ -25,18 +25,18 @@ ATTEMPTS = 4
 
 class TolerancePhase(enum.StrEnum):
     IDLE = "idle"
-    #: The group waits, because a RESTART_WORKERS fault may heal by itself.
+    #: The group waits, because a RESTART_WORKERS fault may end without help.
     HEALING = "healing"
-    #: A reset waits until the work on the group ends by itself, because the fault is a RESET_WHEN_IDLE fault.
+    #: A reset waits until no process uses the group, because the fault is a RESET_WHEN_IDLE fault.
     WAITING = "waiting"
-    #: The workers are notified, so that they save and exit.
+    #: The workers are notified that they must save and exit.
     NOTIFIED = "notified"
     #: The workers did not exit in time and are being stopped.
     STOPPING = "stopping"
     RESETTING = "resetting"
-    #: The workers were restarted for a RESTART_WORKERS fault that did not heal. The restart may have ended the fault.
+    #: The workers were restarted because a RESTART_WORKERS fault did not end. The restart may have ended it.
     RETRIED = "retried"
-    #: The group was reset after such a restart. If the fault comes back soon, no reset can end it.
+    #: The group was reset after such a restart. If the fault returns soon, resets do not help.
     PROVING = "proving"
     ISOLATED = "isolated"
 
@@ -57,7 +57,7 @@ class GroupBusy(Message, frozen=True, kw_only=True):
 
 
 class ResetEnded(Message, frozen=True, kw_only=True):
-    """The reset plugin has ended. `attempt`: the number from `Reset`; any other number is ignored."""
+    """The reset plugin has ended. `attempt`: the number from `Reset`. An event with another number is ignored."""
 
     attempt: int
     ok: bool
@@ -65,7 +65,7 @@ class ResetEnded(Message, frozen=True, kw_only=True):
 
 
 class Moment(Message, frozen=True, kw_only=True):
-    """The time that `next_wake` returned has come."""
+    """The time has come that `next_wake` returned."""
 
 
 ToleranceEvent = LevelChanged | GroupIdle | GroupBusy | ResetEnded | Moment
@@ -87,7 +87,7 @@ class StopGroup(Message, frozen=True, kw_only=True):
 
 
 class Reset(Message, frozen=True, kw_only=True):
-    """Reset these devices, while no process uses one of them. Answer with `ResetEnded` of the same attempt."""
+    """Reset these devices, which no process uses now. Answer with `ResetEnded` of the same attempt."""
 
     devices: tuple[str, ...]
     attempt: int
@@ -95,20 +95,20 @@ class Reset(Message, frozen=True, kw_only=True):
 
 
 class ClearFaults(Message, frozen=True, kw_only=True):
-    """The reset succeeded: the earlier faults of these devices are over, and workers may use the devices again."""
+    """The reset succeeded: end the earlier faults of these devices. Workers may use the devices again."""
 
     devices: tuple[str, ...]
 
 
 class RestartWorkers(Message, frozen=True, kw_only=True):
-    """Start the workers again; the devices need no reset."""
+    """Start the workers again. The devices need no reset."""
 
     devices: tuple[str, ...]
     reason: str
 
 
 class Isolate(Message, frozen=True, kw_only=True):
-    """No reset or restart helped: isolate these devices."""
+    """Isolate these devices, because no reset or restart has helped."""
 
     devices: tuple[str, ...]
     reason: str
@@ -129,7 +129,7 @@ class ToleranceSnapshot(Noun, frozen=True, kw_only=True):
 
 
 class Tolerance:
-    """One reset group: devices that can only be reset together, and whose workers are therefore stopped together.
+    """One reset group: devices that can only be reset together. All workers on the group are stopped for a reset.
 
     `attempts`: the maximum number of resets in a row. `busy`: whether a process uses the group now. `resettable`:
     whether the devices can be reset.
@@ -146,7 +146,7 @@ class Tolerance:
     ) -> None:
         self.devices = devices
         self.resettable = resettable
-        #: Whether a restart did not end a RESTART_WORKERS fault, so that the group needs a reset.
+        #: Whether a restart did not end a RESTART_WORKERS fault, so that the group now needs a reset.
         self.escalated = False
         self.grace = grace
         self.attempts = attempts
@@ -203,7 +203,10 @@ class Tolerance:
 
     @property
     def wanted(self) -> Remedy:
-        """The gravest remedy that needs a reset or a restart. Other parts handle the remedies that exclude devices."""
+        """The most severe remedy that needs a reset or a restart.
+
+        Other parts handle the remedies that exclude devices.
+        """
         answerable = [level for level in self.levels.values() if Remedy.RESTART_WORKERS <= level <= Remedy.RESET_NOW]
         most = max(answerable, default=Remedy.NONE)
         return Remedy.RESET_NOW if self.escalated and most is Remedy.RESTART_WORKERS else most
@@ -216,14 +219,14 @@ class Tolerance:
             TolerancePhase.RESETTING,
             TolerancePhase.ISOLATED,
         ):
-            # Once the workers are notified the reset happens, even if the fault goes away, because they are exiting
-            # already.
+            # Once the workers are notified, the reset happens even if the fault ends, because the workers are already
+            # exiting.
             if self.phase is TolerancePhase.ISOLATED and not self.levels:
                 self._rest()
             return []
         if self.phase is TolerancePhase.PROVING:
             if wanted is Remedy.NONE:
-                return []  # the reset has cleared the fault, or a milder fault has ended
+                return []  # the reset has ended the fault, or a milder fault has ended
             return self._isolate(f"a reset did not help, the fault came back within {self.grace.heal_s} s of it")
         if wanted is Remedy.RESET_NOW:
             return self._notify(now, "a device must be reset at once")
@@ -239,7 +242,7 @@ class Tolerance:
         return []
 
     def _rest(self) -> None:
-        """Go back to IDLE. Once the group has no fault, its failed resets are forgotten."""
+        """Return to IDLE. If the group has no fault any more, forget its failed resets."""
         self._to(TolerancePhase.IDLE)
         self.escalated = False
         if not self.levels:
@@ -258,7 +261,7 @@ class Tolerance:
         if self.phase is TolerancePhase.WAITING:
             return self._reset(now)
         if self.phase in (TolerancePhase.HEALING, TolerancePhase.RETRIED):
-            self._to(TolerancePhase.RETRIED)  # the workers ended by themselves: their next start is a restart as well
+            self._to(TolerancePhase.RETRIED)  # the workers ended by themselves, so their next start counts as a restart
         elif self.phase is TolerancePhase.PROVING:
             self._to(TolerancePhase.PROVING)
         return []
@@ -274,7 +277,7 @@ class Tolerance:
         return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]
 
     def _reset(self, now: float, last: str = "") -> list[ToleranceAction]:
-        """Reset once more, or isolate after too many tries. No other method emits `Reset`."""
+        """Reset once more, or isolate the group after too many tries. No other method emits `Reset`."""
         if self.attempt >= self.attempts:
             tried, last = self.attempt, last or "a process came back to a device that was reset"
             return self._isolate(f"{tried} resets did not help, the last: {last}")

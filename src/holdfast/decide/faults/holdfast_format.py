@@ -58,11 +58,11 @@ _GRACE = {"save_s": SAVE_S, "reset_s": RESET_S, "heal_s": HEAL_S}
 
 
 class _WrongFormat(Exception):
-    """The file has the wrong format. This module catches it and reports a fatal problem."""
+    """Raised if the file has the wrong format. This module catches it and reports a fatal problem."""
 
 
 def read_levels(data: bytes) -> Levels:
-    """Read the `codes` of a file. It never raises: `problems` lists what was ignored."""
+    """Read the `codes` of a file. Never raise: `problems` lists the ignored parts."""
     try:
         return _levels(_sections(data).get("codes"))
     except _WrongFormat as error:
@@ -70,7 +70,7 @@ def read_levels(data: bytes) -> Levels:
 
 
 def read_rules(data: bytes) -> Rules:
-    """Read the rules of a file. It never raises: `problems` lists what was ignored."""
+    """Read the rules of a file. Never raise: `problems` lists the ignored parts."""
     try:
         sections = _sections(data)
         reader = _PolicyReader()
@@ -219,7 +219,8 @@ class _PolicyReader(RulesDraft):
 
 def _sections(data: bytes) -> dict[str, yaml.Node]:
     try:
-        # Parse to nodes, not to values: `80E18005` and `0123` keep their spelling, and a repeated key is noticed.
+        # Parse to YAML nodes, not to values, so that `80E18005` and `0123` keep their spelling and a repeated key is
+        # noticed.
         root = yaml_nodes(data)
     except Malformed as error:
         at = f"line {error.line}, column {error.column}: " if error.line is not None else ""

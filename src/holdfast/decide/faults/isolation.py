@@ -40,7 +40,8 @@ __all__ = [
     "standings",
 ]
 
-#: A RETRY_REQUEST fault does not stop an inference job for this many seconds: its requests are retried meanwhile.
+#: Seconds for which a RETRY_REQUEST fault does not stop an inference job, because the job retries its requests
+#: meanwhile.
 RETRY_WAIT_S = 60.0
 
 
@@ -51,13 +52,13 @@ class LevelConsequence(Noun, frozen=True, kw_only=True):
     stop: bool = False
     #: Whether the next attempt must not use the device.
     avoid: bool = False
-    #: Whether the next attempt should use other devices if it can, while the fault lasts.
+    #: Whether the next attempt should use other devices, if possible, while the fault lasts.
     elsewhere: bool = False
     #: Whether to reset the device before it is used again.
     reset: bool = False
-    #: Whether workers that listen get time to save before the stop.
+    #: Whether workers that asked for a notice get time to save before the stop.
     save: bool = True
-    #: Check again at this time (seconds), because the fault may be over then; None: no check is needed.
+    #: When to check again (seconds), because the fault may have ended by then; None: no check is needed.
     wait_until: float | None = None
     why: str = ""
 
@@ -144,7 +145,7 @@ def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ..
 
 
 def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding: Iterable[Reason]) -> str:
-    """Return the event that would end this standing, in words; empty for a healthy device."""
+    """Return what would end this standing, in words; empty for a healthy device."""
     found = list(deciding)
     if standing_of(level) is Standing.HEALTHY:
         return ""

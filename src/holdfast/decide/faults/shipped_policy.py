@@ -41,10 +41,13 @@ def default_rules() -> Rules:
 
 @functools.cache
 def default_policy() -> Policy:
-    """Return the policy that applies if the user gives no file."""
+    """Return the policy that applies if the user supplies no file."""
     return policy_of(catalogue_levels(), default_rules())
 
 
 def with_catalogue(levels: Levels, *, of_seed: bool) -> Levels:
-    """Merge a file's levels over the built-in ones. Ascend's file replaces its vendor's whole list (`of_seed`)."""
+    """Merge a file's levels over the built-in ones.
+
+    `of_seed`: the file is Ascend's and replaces Ascend's whole list.
+    """
     return merged(catalogue_levels(frozenset({"ascend"}) if of_seed else frozenset()), levels)

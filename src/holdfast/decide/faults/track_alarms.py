@@ -1,7 +1,7 @@
-"""Alarms: the time at which each track must be looked at. The cost of an alarm hardly depends on how many are set.
+"""Alarms: when each track must be checked next. The cost of an alarm hardly depends on the number of alarms.
 
-One heap of all alarms would be slow when there are many. So only the alarms of the next second or so are in a heap;
-the others are in unordered buckets, one for each 1.024 seconds.
+One heap of all alarms would be slow when there are many. So the heap only has the alarms of about the next second. The
+others are in unordered buckets of 1.024 seconds each.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from holdfast.decide.faults.fault_track import Track
 Alarm = tuple[int, str, str, Track]
 
 
-#: A bucket has the alarms of 2**10 milliseconds.
+#: A bucket covers 2**10 milliseconds.
 _SHIFT = 10
 
 
 class Alarms:
     """A priority queue of alarms.
 
-    An alarm stays until `pop` or `keep` removes it, even if its track has a newer one.
+    An alarm stays until `pop` or `keep` removes it, even if its track got a newer alarm.
     """
 
     __slots__ = ("_buckets", "_edge", "_near", "_order", "size")

@@ -1,1 +1,1 @@
-"""Questions of the owner to all nodes: links, samples of ranks, and one answer from many. Pure."""
+"""Requests of the owner to all nodes: link measurements and samples of ranks, and the merging of the answers. Pure."""

@@ -4,7 +4,7 @@
     collection.hear(node, answer, now)             returns the merged answer when the last node has answered
     collection.due(now), collection.next_wake()    returns the merged answer without nodes that are late
 
-At most one request of each kind is open: a new one replaces it. A job on one machine does not use this.
+At most one request of each kind is open; a new request replaces it. A job on one machine does not use this module.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from holdfast.model.evidence import (
 from holdfast.model.exit_report import Evidence
 from holdfast.model.faults import ActiveFault
 
-#: Seconds that the nodes may take to send evidence: well below the owner's own time limit for it.
+#: Seconds that the nodes may take to send evidence. This is well below the owner's time limit for evidence.
 EVIDENCE_S = 10.0
-#: Seconds that the nodes may take to answer, in addition to the time limits of the hooks.
+#: Seconds that the nodes may take to answer about hooks, in addition to the time limits of the hooks.
 HOOKS_S = 5.0
-#: Minimum seconds between two progress events of a running round.
+#: Minimum seconds between two progress events of a round of checks.
 MOVED_S = 0.2
 
 Question = RunChecks | CollectEvidence | RunHooks
@@ -63,14 +63,14 @@ class AnswerCollection:
         self._open: dict[type[Question], _OpenQuestion] = {}
 
     def ask(self, question: Question, now: float) -> None:
-        """Start to wait for the nodes' answers to this request."""
+        """Begin to wait for the nodes' answers to this request."""
         limit_s = _limit_s(question)
         nodes = _nodes_of(question.evidence) if isinstance(question, CollectEvidence) else question.nodes
         waits_for = dict.fromkeys(nodes)
         self._open[type(question)] = _OpenQuestion(question, waits_for, limit_s, now + limit_s)
 
     def hear(self, node: str, word: ev.Event, now: float) -> ev.Event | None:
-        """Take a node's answer. Return the event for the owner, or None while other nodes have not answered."""
+        """Record a node's answer. Return the event for the owner, or None while other nodes have not answered."""
         match word:
             case ev.ChecksFinished():
                 asked = self._asked(RunChecks, node)
@@ -93,7 +93,7 @@ class AnswerCollection:
         return None if asked.waits_for else self._close(asked)
 
     def next_wake(self) -> float | None:
-        """Return when `due` has an event; None: no request is open."""
+        """Return when `due` will have an event; None: no request is open."""
         return min((asked.due for asked in self._open.values()), default=None)
 
     def due(self, now: float) -> Iterator[ev.Event]:
@@ -154,8 +154,8 @@ def _number(question: Question) -> tuple[int, int]:
 def _limit_s(question: Question) -> float:
     match question:
         case RunChecks():
-            # Each node's round ends just before `deadline_s`. This limit is later than that, and earlier than the
-            # gang's.
+            # Each node ends its round just before `deadline_s`. The limit here is later than the node's, and earlier
+            # than the gang's.
             return question.deadline_s - min(0.5, question.deadline_s / 20) + question.fetch_s
         case CollectEvidence():
             return EVIDENCE_S
@@ -169,14 +169,15 @@ def _limit_s(question: Question) -> float:
 def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
     silent = {lost.node for lost in evidence.lost if lost.silent_s > 0 or lost.gone}
     nodes = dict.fromkeys(worker.node for worker in evidence.workers)
-    # If all nodes are silent, ask them all: one may have come back.
+    # If all nodes are silent, ask all of them, because some may have come back.
     return [node for node in nodes if node not in silent] or nodes
 
 
 def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
-    """Yield (node, request for its evidence), without the data of other nodes: a request must not grow with the gang.
+    """Yield (node, request for its evidence). A request has only the node's own data, so that its size does not grow
+    with the gang.
 
-    Faults are left out as well, because each node knows its own faults.
+    Faults are left out too, because each node knows its own faults.
     """
     known = question.evidence
     mine: dict[str, list[WorkerEvidence]] = {}
@@ -193,11 +194,12 @@ def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
         yield node, replace(question, evidence=part)
 
 
-#: The owner keeps the whole reading of the logs of this many ranks, those that died first; of the others the best clue.
+#: The owner keeps the full log reading of this many ranks, those that died first. Of the other ranks it keeps only the
+#: best clue.
 MOST_READ = 1000
-#: Seconds. A fault of a node and a fault that the gang knows are the same if their dates differ by at most this.
+#: Maximum seconds between the dates of one fault, as the node and the gang date it.
 SAME_FAULT_S = 2.0
-#: The order of a check's states: of its states on several nodes the report shows the first in this order.
+#: The order of a check's states, worst first. If the states differ between nodes, the report shows the worst.
 _WORST_FIRST = (
     "failed",
     "running",
@@ -210,7 +212,7 @@ _WORST_FIRST = (
 
 
 def named(names: Sequence[str]) -> str:
-    """Return the first names and the number of the others: `gpu-1, gpu-2 and 5 more`."""
+    """Return the first names and the number of the rest: `gpu-1, gpu-2 and 5 more`."""
     rest = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -221,10 +223,11 @@ def named(names: Sequence[str]) -> str:
 def merged_checks(
     order: RunChecks, answers: Mapping[str, ev.ChecksFinished], missing: Sequence[str], limit_s: float
 ) -> ev.ChecksFinished:
-    """Merge the nodes' results into one. `missing`: nodes that gave no answer within `limit_s`; the job avoids them."""
+    """Merge the nodes' results into one. `missing`: nodes without an answer within `limit_s`, which the job avoids."""
     in_order = [(node, answers[node]) for node in order.nodes if node in answers]
     failed = [(node, word) for node, word in in_order if word.state is CheckState.FAIL]
-    # A failure that stops the job comes first; among several such failures, that of the first node.
+    # Failures that stop the job come first. The sort is stable, so the failures otherwise stay in the order of the
+    # nodes.
     failed.sort(key=lambda one: not one[1].fatal)
     failures = [failure for _, word in failed if (failure := word.failure) is not None]
     # Add the node's name to its device names, because each node has a gpu0.
@@ -264,7 +267,7 @@ def _by_node(answers: Sequence[tuple[str, ev.ChecksFinished]]) -> dict[str, tupl
 
 
 def merged_taken(rounds: Sequence[ChecksTaken]) -> ChecksTaken:
-    """Merge the nodes' rounds into one. Each check gets its gravest state on any node, with the message from there."""
+    """Merge the nodes' rounds into one. Each check gets its worst state on any node, with that node's message."""
     lines: dict[str, list[CheckLine]] = {}
     for taken in rounds:
         for line in taken.checks:
@@ -302,7 +305,7 @@ def _unanswered(missing: Sequence[str], limit_s: float) -> CheckFailure:
 
 
 def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the warnings with their nodes' names; a warning of several nodes appears once. `said`: (node, warning)."""
+    """Return the warnings, each with the names of its nodes. Equal warnings are merged. `said`: (node, warning)."""
     nodes: dict[str, list[str]] = {}
     for node, text in said:
         nodes.setdefault(text.replace(f"{node}: ", "", 1), []).append(node)
@@ -346,7 +349,7 @@ def merged_evidence(
 
 
 def _told(known: WorkerEvidence, said: WorkerEvidence | None) -> WorkerEvidence:
-    """Return one worker's evidence: its exit as the gang knows it, and its log as the node has read it."""
+    """Return one worker's evidence: the exit from the gang's record, and the log reading from the node."""
     if said is None:
         return known
     ended = known.exit
@@ -379,7 +382,7 @@ def _of_node(line: Evidence, node: str) -> Evidence:
 
 
 def _faults(known: AttemptEvidence, told: Mapping[str, AttemptEvidence]) -> tuple[ActiveFault, ...]:
-    """Return the faults that the gang knows, unchanged, and the new ones that the nodes report."""
+    """Return the faults that the gang knows, and those that only the nodes report."""
     found = list(known.faults)
     for node, of_node in told.items():
         for fault in of_node.faults:
@@ -404,7 +407,9 @@ def _hang(
     workers: Sequence[WorkerEvidence],
     ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
-    """Return the hang's evidence; if no sample has stacks, with those that the workers wrote when they were stopped."""
+    """Return the hang's evidence. If no sample has stacks, add the stacks that the workers wrote when they were
+    stopped.
+    """
     hang = known.hang
     if hang is None or _has_stacks(hang.looks):
         return hang
@@ -436,7 +441,7 @@ def _has_stacks(looks: Sequence[tuple[RankSnapshot, ...]]) -> bool:
 
 
 def _surroundings(workers: Sequence[WorkerEvidence], told: Mapping[str, AttemptEvidence]) -> HostFacts | None:
-    """Return the host facts of the node whose worker died first, else of any node."""
+    """Return the host facts of the node whose worker died first, else of any node that has some."""
     nodes = dict.fromkeys(worker.node for worker in sorted(workers, key=_died))
     found = (told[node].surroundings for node in nodes if node in told)
     return next((surroundings for surroundings in found if surroundings is not None), None)

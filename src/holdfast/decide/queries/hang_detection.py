@@ -1,14 +1,17 @@
-"""Detects a gang that hangs: the owner asks all nodes at once for samples of their ranks, and judges these together.
+"""Detects a gang that hangs: the owner requests samples of the ranks from all nodes at once, and judges all samples
+together.
 
-Pure: `now` comes in, requests to the nodes go out.
+Pure: callers pass in `now`, and get requests to the nodes.
 
     hangs.begin(attempt, seats, now), hangs.end()     an attempt runs; it runs no more
     hangs.due(now), hangs.next_wake()                 returns the next request, or the hang that was found
-    hangs.hear(node, seen, now)                       takes a node's sample; returns the same once all have answered
+    hangs.hear(node, seen, now)                       takes a node's sample; returns the same as `due` once all have
+    answered
 
-First the owner asks when each rank last printed a line or reported a step, which costs nothing. It takes closer samples
-only of a silent gang. `HangWatch` decides when to take a sample, and how close; `holdfast.explain.hangs.hang_judgement`
-judges the samples. A node that does not answer in time is named with its ranks, and the others are judged without it.
+First the owner requests when each rank last printed a line or reported a step, which costs nothing. The owner takes
+closer samples only of a silent gang. `HangWatch` decides when to take a sample, and how close it is;
+`holdfast.explain.hangs.hang_judgement` judges the samples. A node that does not answer in time is named with its ranks,
+and the others are judged without it.
 """
 
 from __future__ import annotations
@@ -39,13 +42,13 @@ from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen, Want
 from holdfast.model.job_spec import Seat
 
 _MOST_LOOKS = 64
-#: Limit on the exponent of the back-off: ranks that are silent but move are looked at ever more rarely, down to once in
-#: 2^4 / 2 time-outs.
+#: Limit on the exponent of the back-off. Ranks that are silent but active are sampled less and less often, down to once
+#: in 2^4 / 2 time-outs.
 _MOST_CALM = 4
 
 
 class NativeLook(enum.Enum):
-    """The state of the single sample that includes native frames, which halts the processes for a moment."""
+    """The state of the only sample that includes native frames, which halts the processes for a moment."""
 
     LATER = enum.auto()
     WANTED = enum.auto()
@@ -60,8 +63,8 @@ class HangWatch:
         watch.wants(now)                  the kind of sample that is due, or None; take that sample, pass it to `looked`
         watch.looked(look, now)           returns a Judgement; Hung is final
 
-    Sampling begins shortly before the time-out ends, so that the judgement comes when it has ended. While some ranks
-    print and others never do (often only rank 0 logs), the silent ranks get light samples, and close samples only on
+    Sampling begins shortly before the time-out ends, so that the judgement is ready at its end. While some ranks print
+    and others never do (often only rank 0 logs), the silent ranks get light samples, and close samples only on
     suspicion.
     """
 
@@ -99,7 +102,7 @@ class HangWatch:
 
     @property
     def native(self) -> bool:
-        """Whether the next sample should include native frames, which happens once, when all ranks are silent."""
+        """Whether the next sample should include native frames. That happens once, when all ranks are silent."""
         return self._closer is NativeLook.WANTED
 
     def wants(self, now: float) -> Closeness | None:
@@ -108,7 +111,7 @@ class HangWatch:
             return None
         early_s = self.timeout_s - gap_s(self.timeout_s)
         if self._looks and min(self._words.values()) > max(shot.at for shot in self._looks[0]):
-            self._forget()  # every rank has printed or reported since the first look
+            self._forget()  # every rank has printed or reported since the first sample
         if now - max(self._words.values()) >= early_s:
             return Closeness.STACKS
         if self._suspicious:
@@ -120,8 +123,10 @@ class HangWatch:
         return None
 
     def looked(self, look: Look, now: float, closeness: Closeness = Closeness.STACKS) -> Judgement:
-        """Judge with one more sample, which `wants` requested. `Hung` is final; otherwise `next_wake` gives the next
-        time."""
+        """Judge with one more sample, which `wants` requested.
+
+        The result `Hung` is final. After any other result `next_wake` returns the next time.
+        """
         self._looks.append(look)
         if len(self._looks) > _MOST_LOOKS:
             del self._looks[1]
@@ -131,7 +136,8 @@ class HangWatch:
         self._closer = self._closer_after(look, judgement)
         match judgement:
             case Hung() if self._closer is NativeLook.WANTED:
-                # Take one more sample, which shows where native code waits: the job hangs, so the delay costs nothing.
+                # Take one more sample, with native frames, which shows where native code waits. The job hangs, so the
+                # delay does no harm.
                 self._next_at = now
                 return LookAgain(why="the frames of machine code are wanted", look_at=now)
             case Hung():
@@ -182,8 +188,10 @@ class HangWatch:
         self._closer = NativeLook.LATER
 
     def _rest(self, judgement: NotHung, now: float) -> None:
-        """Schedule the next sample after no hang was found: when the gang is silent again, or, while only some ranks
-        are silent, at growing intervals."""
+        """Schedule the next sample after a sample found no hang.
+
+        If all ranks are silent it is due soon; while only some are silent, at growing intervals.
+        """
         early_s = self.timeout_s - gap_s(self.timeout_s)
         silent_at = max(self._words.values(), default=now) + early_s
         if silent_at <= now:
@@ -195,17 +203,17 @@ class HangWatch:
         self._next_at = min(silent_at, self._light_at)
 
 
-#: Seconds that a node may take to answer: longer than its own limit for the stacks of a few ranks.
+#: Seconds that a node may take to answer. A node's own limit for the stacks of a few ranks is shorter.
 ANSWER_S = 10.0
-#: Seconds added for each rank of the largest node if stacks are requested: a node samples some ranks in parallel, at
-#: most 5 s each.
+#: Seconds added to `ANSWER_S` per rank of the largest node if stacks are requested. A node samples some ranks in
+#: parallel, at most 5 s each.
 STACK_S = 1.5
-#: Seconds added if native frames are requested.
+#: Seconds added to `ANSWER_S` if native frames are requested.
 NATIVE_S = 15.0
-#: The evidence has the looks at up to this many culprits, and at up to this many other ranks.
+#: The evidence has the snapshots of up to this many culprits, and of up to this many other ranks.
 SHOWN = 64
 
-#: What the owner does next: a request to every node, or the event of the hang that was found.
+#: The next step of the owner: a request to every node, or the event of the hang that was found.
 Next = LookAtRanks | WantLastWords | HangFound
 
 
@@ -227,12 +235,12 @@ class HangDetection:
         self._watch: HangWatch | None = None
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._asked: _OpenLook | None = None
-        #: The nodes that did not answer the last sample, with the seconds that it waited for them.
+        #: Node → the seconds that the owner waited for its answer, for the nodes that did not answer the last sample.
         self._deaf: dict[str, float] = {}
         self._number = 0
 
     def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
-        """Start to watch an attempt whose ranks are all up. A second call for the same attempt does nothing."""
+        """Start to watch an attempt whose ranks are all up. A repeated call for the same attempt does nothing."""
         if self._watch is not None and self._watch.attempt == attempt:
             return
         self._watch = HangWatch(attempt, self._timeout_s, [seat.rank for seat in seats], now)
@@ -263,7 +271,7 @@ class HangDetection:
         return [self._ask(watch, Closeness.WORDS, now)] if wake is not None and wake <= now else []
 
     def hear(self, node: str, seen: RanksSeen, now: float) -> list[Next]:
-        """Take a node's answer; ignore an answer to another sample. `node`: empty if there is only one node."""
+        """Record a node's answer. Ignore an answer to another sample. `node`: empty if there is only one node."""
         watch, asked = self._watch, self._asked
         if watch is None or asked is None or (seen.attempt, seen.number) != (watch.attempt, asked.look.number):
             return []
@@ -284,7 +292,8 @@ class HangDetection:
         if closeness is Closeness.STACKS:
             limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
             limit_s += NATIVE_S if native else 0.0
-        # The sample with native frames follows at once: do not wait again for a node that did not answer the last one.
+        # The sample with native frames follows at once, so do not wait again for a node that did not answer the last
+        # sample.
         wanted = set(self._ranks) - set(self._deaf if native else ())
         self._asked = _OpenLook(look, wanted or set(self._ranks), now, now + limit_s)
         return look
@@ -311,7 +320,7 @@ class HangDetection:
         return found
 
     def _listen(self, watch: HangWatch, answers: Mapping[str, RanksSeen]) -> None:
-        """Update the watch with each rank's last line or step, and with the ranks that have ended."""
+        """Update the watch: when each rank last printed a line or reported a step, and which ranks have ended."""
         for node, seen in answers.items():
             for heard in seen.heard:
                 if heard.at is not None:
@@ -321,7 +330,9 @@ class HangDetection:
 
 
 def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
-    """Add the ranks without a sample to the hang's reason. If all other ranks wait alike, these are the culprits."""
+    """Add the ranks without a sample to the hang's reason. If all other ranks wait alike, the ranks without a sample
+    are the culprits.
+    """
     if not missing:
         return hang
     ranks = tuple(sorted(rank for of_node in missing.values() for rank in of_node))
@@ -333,7 +344,8 @@ def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], wai
 
 
 def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> HangEvidence:
-    """Add the node's name to the culprits in the reason, if the job has several nodes and they are all on one."""
+    """Add the node's name to the culprits in the reason, if the job has several nodes and all culprits are on one
+    node."""
     who = name_ranks(hang.culprits)
     nodes = [node for node, of_node in ranks.items() if set(of_node) & set(hang.culprits)]
     if len(ranks) < 2 or len(nodes) != 1 or not hang.why.startswith(f"{who} ") or hang.why.startswith(f"{who} on "):
@@ -342,7 +354,7 @@ def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> Han
 
 
 def _bounded(hang: HangEvidence) -> HangEvidence:
-    """Keep only the looks at the first culprits and at some other ranks, since a report shows no more."""
+    """Keep only the snapshots of the first culprits and of some other ranks, since a report shows no more."""
     kept = set(hang.culprits[:SHOWN])
 
     def some(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:

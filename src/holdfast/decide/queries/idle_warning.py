@@ -1,7 +1,7 @@
 """Warns once, with stacks, about an idle gang, if the job has no hang time-out. It stops nothing. Pure.
 
-A gang is idle if during the whole time no rank has printed, reported a step, changed its use of CPU or moved bytes.
-`holdfast.decide.queries.hang_detection` judges and stops a gang; it takes samples more often and in more detail.
+A gang is idle if for `after_s` seconds no rank has printed, reported a step, changed its use of CPU or moved bytes. By
+contrast, `holdfast.decide.queries.hang_detection` stops a gang that hangs, and samples more often and in more detail.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
-#: How many samples of a silent gang are taken within the time after which the warning comes.
+#: Number of samples of a silent gang within the seconds after which the warning is due.
 PARTS = 4
-#: Seconds that a sample may take; nothing waits for it.
+#: Seconds that a sample may take. Nothing waits for it.
 ANSWER_S = 60.0
-#: A rank is active if its use of CPU changes by more than this many cores.
+#: A rank counts as active if its use of CPU changes by more than this many cores.
 CHANGE_CORES = 0.25
-#: A rank is active if it moved more than this many bytes between two samples.
+#: A rank counts as active if it moved more than this many bytes between two samples.
 MOVED_BYTES = 1 << 20
 
 Look = tuple[RankSnapshot, ...]
@@ -73,7 +73,7 @@ class IdleWarning:
         return self._asked.due if self._asked is not None else self._next_at
 
     def due(self, now: float) -> LookAtRanks | HangEvidence | None:
-        """Return the request to all nodes that is due at `now`, or at last the evidence for the warning."""
+        """Return the request to all nodes that is due at `now`, or the evidence for the warning."""
         if self._asked is not None:
             return self._whole(self._asked, now) if now >= self._asked.due else None
         if self._next_at is None or now < self._next_at:
@@ -81,9 +81,9 @@ class IdleWarning:
         return self._ask(Closeness.WORDS, now)
 
     def hear(self, node: str, seen: RanksSeen, now: float) -> LookAtRanks | HangEvidence | None:
-        """Take a node's answer.
+        """Record a node's answer.
 
-        Return the next request, or at last the evidence. `node`: empty if there is only one.
+        Return the next request, or the evidence for the warning. `node`: empty if there is only one node.
         """
         asked = self._asked
         if asked is None or (seen.attempt, seen.number) != (self._attempt, asked.look.number):
@@ -139,7 +139,9 @@ class IdleWarning:
         self._next_at = at + part_s if at >= now else max(at + part_s, now + part_s / 2)
 
     def _moves(self, look: Look) -> bool:
-        """Return whether a rank was active since the previous sample, and keep each rank's CPU use since then."""
+        """Return whether a rank was active since the previous sample. Store each rank's CPU use for the next
+        comparison.
+        """
         before = {shot.rank: shot for shot in self._looks[-1]} if self._looks else {}
         if before and before.keys() != {shot.rank for shot in look}:
             return True

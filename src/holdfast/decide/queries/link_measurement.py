@@ -1,12 +1,12 @@
-"""Finds nodes, and links between nodes, that do not work: nodes exchange data in pairs over real connections. Pure.
+"""Finds nodes, and links between nodes, that do not work. Nodes exchange data in pairs over real connections. Pure.
 
     links = LinkMeasurement(order, addresses, token, now)    the nodes of a round of checks
     links.hear(node, word, now), links.due(now)              return the commands for nodes, until
     links.verdict                                            has the result
 
 In the first two waves every node exchanges data with its two neighbours in the order of nodes. Then each suspect is
-tested with a node that works (`model/pair_search.py`), so that the bad node is named and not its partner. A pair that
-fails is tried once more in the other direction.
+tested with a node that works (`model/pair_search.py`), so that a failure shows which node is bad. A pair that fails is
+tried once more in the other direction.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from holdfast.model.pair_search import Pair, PairSearch
 #: The name of the check, as users select it.
 NAME = "links"
 SIZE = 1 << 20
-#: Seconds that one exchange may take, including the opening of a port and the messages.
+#: Seconds that one exchange may take, including the time to open a port and to send the messages.
 WAIT_S = 5.0
 #: Seconds that the measurement of all links may take.
 ALL_S = 20.0
-#: Maximum number of waves of exchanges; more waves would find nothing more. With more nodes than this, the search ends
-#: after two waves if no exchange has worked.
+#: Maximum number of waves of exchanges, because more waves find nothing more. With more nodes than this, the search
+#: ends after two waves if no exchange has worked.
 MOST_WAVES = 8
-#: An exchange that takes over this many times as long as the fast quarter is slow, which gives a warning.
+#: An exchange that takes more than this many times the first quartile of all exchanges is slow, which causes a warning.
 SLOW_FACTOR = 8.0
 SLACK_S = 0.1
 
 Word = PortOpen | PeerMeasured
 Order = OpenPort | MeasurePeer | ClosePort
-#: Pairs of a node and the command for it.
+#: Commands for nodes: (node, command).
 Orders = list[tuple[str, Order]]
 
 
 class LinkVerdict(msgspec.Struct, frozen=True):
-    """The result of the round about the links. `avoid`: the bad nodes."""
+    """The result of measuring the links. `avoid`: the bad nodes."""
 
     line: CheckLine
     warnings: tuple[str, ...] = ()
@@ -55,7 +55,9 @@ class LinkVerdict(msgspec.Struct, frozen=True):
 
 
 class _Exchange(msgspec.Struct):
-    """One pair that exchanges data: the second node connects to the first, or the other way round if `turned`."""
+    """One pair that exchanges data. The second node connects to the first; if `turned`, the first connects to the
+    second.
+    """
 
     pair: Pair
     turned: bool = False
@@ -64,13 +66,13 @@ class _Exchange(msgspec.Struct):
 class LinkMeasurement:
     """One round of exchanges between the nodes of a round of checks. Times are seconds on the owner's clock.
 
-    `order`: the request for the checks. `addresses`: of the nodes, by name. `token`: the secret that nodes show each
-    other.
+    `order`: the request for the checks. `addresses`: node → its address. `token`: the secret by which nodes recognise
+    each other.
     """
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:
         self._order = order
-        # Neighbours in this order are mostly neighbours in the order of ranks too.
+        # Nodes that are neighbours in this order are mostly neighbours in the order of ranks too.
         self._nodes = tuple(sorted(order.nodes, key=natural))
         self._addresses = addresses
         self._token = token
@@ -79,7 +81,7 @@ class LinkMeasurement:
         self._search = PairSearch(len(self._nodes), slow_factor=SLOW_FACTOR, slack_s=SLACK_S)
         self._ports: dict[str, int] = {}
         self._why: dict[Pair, str] = {}
-        #: The nodes that could not open a port, with the reason.
+        #: Node → why it could not open a port.
         self._closed: dict[str, str] = {}
         self._silent: set[str] = set()
         self._last = now
@@ -92,7 +94,7 @@ class LinkMeasurement:
         self.verdict: LinkVerdict | None = None
 
     def begin(self) -> Orders:
-        """Return the command to listen, for every node."""
+        """Return the command to listen for peers, for every node."""
         return [
             (
                 node,
@@ -108,13 +110,13 @@ class LinkMeasurement:
         ]
 
     def next_wake(self) -> float | None:
-        """Return when to call `due`; None once there is a verdict."""
+        """Return when to call `due`; None once the verdict exists."""
         return None if self.verdict is not None else min(self._due, self._ends)
 
     def hear(self, node: str, word: Word, now: float) -> Orders:
-        """Take a node's answer and return the next commands.
+        """Handle a node's answer and return the next commands.
 
-        An unexpected answer, or one of another round, is ignored.
+        Ignore an unexpected answer, and an answer of another round.
         """
         if self.verdict is not None or (word.attempt, word.round) != (self._order.attempt, self._order.round):
             return []
@@ -132,7 +134,7 @@ class LinkMeasurement:
                 return []
 
     def due(self, now: float) -> Orders:
-        """Fail the exchanges without an answer in time, and return the next commands."""
+        """Count late exchanges as failed, and return the next commands."""
         if self.verdict is not None:
             return []
         self._silent |= self._opening
@@ -147,7 +149,7 @@ class LinkMeasurement:
     # ------------------------------------------------------------------------------------------ the waves
 
     def _next(self, now: float) -> Orders:
-        """Return the commands for the next pairs; without further pairs, make the verdict."""
+        """Return the commands for the next pairs. If no pairs are left, make the verdict."""
         orders: Orders = []
         while not self._at_work:
             pairs = self._pairs()
@@ -163,7 +165,7 @@ class LinkMeasurement:
         self._wave += 1
         count = len(self._nodes)
         if self._wave == 2 and count > 3:
-            # Pair each node with its neighbour on the other side: after this wave every node has met two.
+            # Pair each node with its other neighbour. After this wave every node has been tested with two nodes.
             return [(node, node + 1) for node in range(1, count - 1, 2)] + [(0, count - 1)]
         hopeless = count > MOST_WAVES and self._search.reference_s is None and self._wave > 2
         return [] if hopeless or self._wave > MOST_WAVES else self._search.next_wave()
@@ -222,7 +224,7 @@ class LinkMeasurement:
         if len(failed) == len(found.times):
             warnings = [self._none(failed)]
         else:
-            # A node that gave no answer only gets a warning: its lease decides about it.
+            # A node that did not answer only gets a warning, because its lease decides about it.
             warnings = [f"{NAME}: {self._name(node)} gave no answer within {WAIT_S:g} s" for node in sorted(silent)]
             warnings += [self._link(pair) for pair in failed if blamed.isdisjoint(pair)]
             warnings += [self._slow(pair) for pair in found.times if pair not in failed and not found.works(pair)]
@@ -241,7 +243,7 @@ class LinkMeasurement:
         return [(node, close) for node in self._nodes]
 
     def _bad(self, dead: Sequence[int], failed: Sequence[Pair]) -> CheckFailure:
-        """Return the failure of the nodes that could not exchange data with working nodes."""
+        """Return the failure that names the nodes which could not exchange data with working nodes."""
         said = []
         for node in dead[:NAMED]:
             tried = [(pair, pair[0] if pair[1] == node else pair[1]) for pair in failed if node in pair]
@@ -299,8 +301,9 @@ class LinkMeasurement:
 
 
 def worth_measuring(checked: ChecksFinished, order: RunChecks, linked: Collection[str] = ()) -> bool:
-    """Return whether to measure links: several nodes have passed their checks, and these checks ran now, or not all of
-    the nodes are among those whose links were good in the last round (`linked`)."""
+    """Return whether to measure the links. Several nodes must have passed their checks. In addition, these checks ran
+    now, or some node is not in `linked`, the nodes whose links were good in the last round.
+    """
     mine = (checked.attempt, checked.round) == (order.attempt, order.round)
     passed = checked.state is CheckState.PASS and checked.taken is not None
     known = checked.taken is not None and checked.taken.reused and set(order.nodes) <= set(linked)
@@ -308,7 +311,7 @@ def worth_measuring(checked: ChecksFinished, order: RunChecks, linked: Collectio
 
 
 def with_links(checked: ChecksFinished, verdict: LinkVerdict) -> ChecksFinished:
-    """Return the round of checks with the result about the links added."""
+    """Return the round of checks with the result of measuring the links added."""
     taken, state = checked.taken, CheckState.FAIL if verdict.failure is not None else checked.state
     if taken is not None:
         others = tuple(line for line in taken.checks if line.name != NAME)

@@ -2,8 +2,8 @@
 
 There are five signs of progress: a higher step of `holdfast.progress`, a higher count in the output, a finished
 checkpoint, a run much longer than all before it, and a run of `healthy_s`. The first attempt has no earlier count or
-run to exceed. A count that stands alone in its attempt, without lower ones before it, is no progress: the number of a
-restart or a process rises by itself.
+run to exceed. A count without lower counts before it in its attempt is no progress, because it may be the number of a
+restart or of a process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.progress_facts import RESTORING, Count, Sign, SignKind
 
 LONGER_FACTOR = 2.0
-#: A run must be longer than every earlier attempt by this factor, and by these seconds.
+#: A run counts as longer if it exceeds every earlier attempt by this factor and by `LONGER_S` seconds.
 LONGER_S = 60.0
 EPOCH = "epoch"
 
@@ -29,9 +29,9 @@ def signs_of(
     ran_s: float,
     healthy_s: float,
 ) -> tuple[Sign, ...]:
-    """Return the signs of progress of an attempt; signs that restore the budget come first.
+    """Return the signs of progress of an attempt. Signs that restore the budget come first.
 
-    `step`: the step that `holdfast.progress` reported. `history`: the attempts before it. `ran_s`: seconds in RUNNING.
+    `step`: the step that `holdfast.progress` reported. `history`: the earlier attempts. `ran_s`: seconds in RUNNING.
     """
     found: list[Sign] = []
     if step is not None and (sign := _step(step, history)):
@@ -44,7 +44,8 @@ def signs_of(
         found.append(Sign(kind=SignKind.CHECKPOINT, text=f"checkpoint {first}{more} was finished"))
     if history and (sign := _longer(ran_s, history)):
         found.append(sign)
-    # If two attempts end at exactly the same counts, the job fails at that place, however long it takes to get there.
+    # If two attempts end at exactly the same counts, the job fails at that place, even if the attempts differ in
+    # length.
     stuck = bool(counts) and bool(history) and _standing(counts) == _standing(history[-1].counts)
     if ran_s >= healthy_s and not stuck:
         found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
@@ -64,8 +65,8 @@ def healthy(signs: Iterable[Sign]) -> bool:
 def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
     """Return the attempt's last counts: for each name the count that all ranks of a role have reached.
 
-    The ranks of a role advance together, and the lead of a fast rank at the stop is chance. So the lowest rank counts.
-    Of several roles the furthest one counts.
+    The ranks of a role advance together, and a fast rank is only ahead by chance, so the lowest rank counts. Of several
+    roles the furthest role counts.
     """
     lowest: dict[tuple[str, str], Count] = {}
     for worker in evidence.workers:
@@ -78,7 +79,7 @@ def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
         other = highest.get(count.name)
         if other is None or _place(count) > _place(other):
             highest[count.name] = count
-    # The epoch comes first, because the other counts may begin again in each epoch.
+    # The epoch comes first, because the other counts may restart in each epoch.
     return tuple(sorted(highest.values(), key=lambda count: (count.name != EPOCH, count.name)))
 
 
@@ -100,7 +101,9 @@ def _step(step: int, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign | None:
-    """Return a sign for the first count that exceeds all earlier attempts; none if the epoch is lower than before."""
+    """Return a sign for the first count that exceeds those of all earlier attempts. Return none if the epoch is lower
+    than before.
+    """
     series = [count for count in counts if not count.alone]
     earlier = [count for record in history for count in record.counts]
     comparable = {count.name for count in earlier} & {count.name for count in counts}
@@ -121,7 +124,8 @@ def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign 
 
 
 def _best(count: Count, history: Sequence[AttemptRecord]) -> tuple[Count, int] | None:
-    """Return the furthest count of this name in earlier attempts, with the attempt's number; None if none compares.
+    """Return the furthest count of this name in earlier attempts, with the attempt's number; None if no count is
+    comparable.
 
     A count with an epoch and a count without one are not compared: they may mean different things.
     """
@@ -144,7 +148,8 @@ def _longer(ran_s: float, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _ran_s(record: AttemptRecord) -> float:
-    # The record's detection time was subtracted from the phase in which the trouble began, mostly RUNNING.
+    # The detection time of the record was subtracted from the phase in which the trouble began, which is mostly
+    # RUNNING.
     return record.parts.get("running", 0.0) + record.parts.get("detection", 0.0)
 
 

@@ -1,7 +1,6 @@
 """Decides what follows a failed attempt: one pure function with an ordered list of rules.
 
-All budgets are computed from the history of attempts, so no counter can be wrong: replaying the records gives the same
-decision.
+It computes all budgets from the history of attempts, so a replay of the records gives the same decision.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Sign, SignKind
 
-#: Failures of this blame are charged to the user's budget, all others to the wider platform budget.
+#: Failures with this blame are charged to the user's budget, all others to the platform's larger budget.
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
-#: Each attempt has a new rendezvous port, so a port that is taken in two attempts in a row is the program's own.
+#: Each attempt has a new rendezvous port. So if two attempts in a row find a port in use, the program chose that port.
 OWN_PORT = Phrase.ADDRESS_IN_USE
-#: Before these failures all ranks only waited, so a long attempt does not count as healthy.
+#: All ranks only waited before these failures, so a long attempt does not count as healthy.
 WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
 
 
@@ -39,9 +38,9 @@ def recover(
 ) -> Decision:
     """Decide what follows the attempt that `report` explains.
 
-    `history`: the attempts before it, oldest first. `signs`: the signs of progress in this attempt. `now`: seconds,
-    when the delay begins. `jitter`: uniform in [0, 1]. `spare`: every rank still has a place without the blamed nodes
-    or devices. `left`: the remaining budget for another run of the job; None: no platform starts it again.
+    `history`: the earlier attempts, oldest first. `signs`: the signs of progress in this attempt. `now`: when the delay
+    begins, in seconds. `jitter`: a random number in [0, 1]. `spare`: whether every rank still has a place without the
+    blamed nodes or devices. `left`: the remaining budget for another run of the job; None: no platform starts it again.
     """
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
@@ -54,13 +53,14 @@ def recover(
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
     if is_loss(report):
-        # A lost node takes no part until it is back. Then it gets a second chance, so no spare place is needed.
+        # A lost node takes no part until it is back, and then gets a second chance. So the job needs no spare place for
+        # it.
         bad = tuple(name for name in bad if any(is_loss(r.report) and name in r.report.devices for r in history))
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
-    # A try on other nodes is a new try: the same failure ends the job only if it happens there as well.
+    # A try on other nodes is a new try. The same failure ends the job only if it happens on them too.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
-        # Another run of the job gets other nodes, and the user's budget does not pay for it.
+        # Another run of the job gets other nodes, and does not count against the user's budget.
         taken_from = is_loss(report) or report.rerun is Rerun.ELSEWHERE
         if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
             return _elsewhere(report, left, bad)
@@ -95,7 +95,7 @@ def recover(
 
 
 def _elsewhere(report: ExitReport, left: RequeueBudget, bad: Sequence[str]) -> Decision:
-    """Return the decision to continue with other nodes in another run of the job. `bad`: nodes to avoid."""
+    """Return the decision to continue on other nodes in another run of the job. `bad`: the nodes to avoid."""
     names = report.devices or bad
     without = f"without {', '.join(names)}" if names else "with other nodes"
     return Decision(
@@ -117,7 +117,7 @@ def _refusal(
     same: str,
     now: float,
 ) -> str:
-    """Return why no further attempt may be made; empty: one may be made."""
+    """Return why no further attempt may be made; empty if one may be made."""
     if report.rerun is Rerun.NEVER:
         if report.phrase == Phrase.CHECK_FAILED:
             return "the check asks to stop the job"
@@ -146,9 +146,9 @@ def _refusal(
 def _same_again(
     report: ExitReport, policy: RestartPolicy, history: Sequence[AttemptRecord], *, signs: Sequence[Sign], charged: bool
 ) -> str:
-    """Return why another attempt would fail in the same way; empty if it may not.
+    """Return why another attempt would fail in the same way; empty if it might succeed.
 
-    It would if the last failures are equal and none of these attempts got further than the one before it.
+    It would fail if the last failures are equal, and none of these attempts got further than the attempt before.
     """
     judged = (charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT
     before = history[-(policy.same_failure - 1) :] if policy.same_failure > 1 else ()
@@ -170,9 +170,9 @@ def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
 
 
 def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy: RestartPolicy) -> bool:
-    """Return whether the previous attempt, without progress, blamed the same node: then the job avoids it.
+    """Return whether the previous attempt made no progress and blamed the same node. Then the job avoids the node.
 
-    A bug in the program blames a rank, and a rank is often on the same node. So failures of the workload do not count.
+    Failures of the workload do not count: a bug in the program blames a rank, and a rank is often on the same node.
     """
     if report.first is None or report.blame is Blame.WORKLOAD or not history or history[-1].progressed:
         return False
@@ -181,9 +181,10 @@ def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy:
 
 
 def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
-    """Return why the job may not avoid these devices or nodes too: the job itself may break them.
+    """Return why the job may not avoid these devices or nodes as well; empty if it may. The job itself may be what
+    breaks them.
 
-    `taken`: the names that it avoids already. `most`: how many it may avoid.
+    `taken`: the names that the job already avoids. `most`: how many it may avoid.
     """
     if not taken:
         return f"avoiding {', '.join(bad)} is more than this job may: at most {most} (max_isolations in a job file)"
@@ -205,19 +206,19 @@ def failure_name(report: ExitReport) -> str:
 
 
 def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
-    """Return a clause with the first sign of progress, or with the lack of one. Empty for a first attempt."""
+    """Return a clause about the first sign of progress, or about the lack of progress. Empty for a first attempt."""
     if signs:
         return f"; progress: {signs[0].text}"
     return f"; no sign of progress since attempt {_last_sign(history)}" if history else ""
 
 
 def _last_sign(history: Sequence[AttemptRecord]) -> int:
-    """Return the number of the last attempt with a sign of progress; the first attempt if there is none."""
+    """Return the number of the last attempt with a sign of progress; the first attempt if no attempt has one."""
     return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
 
 
 def is_loss(report: ExitReport) -> bool:
-    """Return whether the report is about nodes that fell silent or left, as the gang itself detected."""
+    """Return whether the report is about nodes that fell silent or left, as detected by the gang itself."""
     return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
 
 

@@ -1,6 +1,6 @@
-"""Computes from the attempts so far: the spent restarts of each budget, failures in a row, and the next pause.
+"""Computes from the attempts so far: the spent restarts of each budget, failures in a row, and the next pause. Pure.
 
-Decides whether the platform may start the job again in another run, and what that costs. Pure.
+It also decides whether the platform may start the job again in another run, and which budget pays for that.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from holdfast.model.phrases import Phrase
 def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
     """Return the spent restarts of one budget. `charged`: the user's budget, else the platform's.
 
-    The user's budget starts anew after each attempt with a sign that restores it. `restored`: the present attempt has
-    one.
+    The user's budget starts anew after each attempt with a sign that restores it. `restored`: whether the present
+    attempt has such a sign.
     """
     count = 0
     if charged and restored:
@@ -34,18 +34,17 @@ def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored:
 
 
 def restarted(record: AttemptRecord) -> bool:
-    """Return whether another attempt followed this one, also in another run of the job."""
+    """Return whether another attempt followed this one, even if in another run of the job."""
     return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE, DecisionKind.REQUEUE)
 
 
 def failed(record: AttemptRecord) -> bool:
-    """Return whether the attempt itself failed. A resized gang, or a requeue by the platform, is no failure."""
+    """Return whether the attempt itself failed. A resize of the gang, or a requeue by the platform, is no failure."""
     return record.report.phrase != Phrase.RESIZED and record.decision.kind is not DecisionKind.REQUEUE
 
 
 def failures_in_row(history: Sequence[AttemptRecord]) -> int:
-    """Return how many attempts the present row of failures has: those from the last one that progressed or ran
-    healthily."""
+    """Return the number of failures in a row: those since the last attempt that progressed or was healthy."""
     count = 0
     for record in reversed(history):
         count += 1
@@ -67,12 +66,12 @@ def restart_delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: fl
     return longest * (0.5 + jitter / 2)
 
 
-#: Seconds that the platform may take to end this run after the owner asked for a new one.
+#: Seconds that the platform may take to end this run after the owner has asked for a new run.
 ANSWER_S = 300.0
 
 
 class RequeueBudget(msgspec.Struct, frozen=True):
-    """The platform's budget for further runs of the job: restarts spent, and the limit."""
+    """The platform's budget for further runs of the job: the spent restarts, and the limit."""
 
     spent: int
     limit: int
@@ -84,12 +83,14 @@ class RequeueBudget(msgspec.Struct, frozen=True):
         return f"restart {self.spent + 1} of {self.limit} (platform budget, not yours)"
 
     def instead(self, reason: str) -> str:
-        """Return a reason to end the job, with the reason why the job is not queued again."""
+        """Return a reason to end the job, followed by why the job is not queued again."""
         return f"{reason}; not queued again: {self.refusal}" if self.refusal else reason
 
 
 def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int) -> RequeueBudget:
-    """Return the budget for further runs. `unrecorded`: requeues that followed no attempt, so no record shows them."""
+    """Return the budget for further runs. `unrecorded`: the number of requeues that followed no attempt, so that no
+    record shows them.
+    """
     limit = spec.restarts.platform_max_restarts
     spent = spent_restarts(history, charged=False, restored=False) + unrecorded
     refusal: str | None = None
