@@ -1,1 +1,1 @@
-"""Presents a job to people: the report as text, JSON and HTML, logs, swimlanes and statistics."""
+"""Presents a job to people: reports as text, JSON and HTML, logs, swimlanes (time charts of ranks) and statistics."""

@@ -1,6 +1,6 @@
 """The short report that a run prints at its end: exception, place, class, fix, log, other ranks, next command.
 
-`text_report` makes the whole report; the last line of the short one names the command that prints it.
+`text_report` makes the full report. The last line of the short report is the command that prints the full one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from holdfast.report.terminal_text import Style, paint, wrapped
 from holdfast.report.text_report import entry, evidence_lines, headline
 from holdfast.safe_text import one_line
 
-#: The width of a label in columns, without the two blanks before it.
+#: The width of a label in columns, without the two blanks before the label.
 _LABEL = 9
-#: The role of a job that names none; it is left out, because readers know that a rank is a worker.
+#: The role of a job that names none. The report omits this role, because readers know that a rank is a worker.
 _USUAL_ROLE = "worker"
 _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
-#: Up to this many characters of an exception are shown. The log has the rest.
+#: Maximum number of characters shown of an exception. The log has the rest.
 _MOST_SAID = 400
 _MOST_SOURCE = 100
-#: Up to this many lines show statements of the platform and the kernel.
+#: Maximum number of lines with statements of the platform and the kernel.
 _MOST_SEEN = 3
 _SEEN = (EvidenceKind.PLATFORM, EvidenceKind.KERNEL, EvidenceKind.FAULT, EvidenceKind.MEMORY)
-#: Up to this many groups of equal attempts are shown.
+#: Maximum number of groups of equal attempts that are shown.
 _MOST_ATTEMPTS = 6
 
 _FAULT = {
@@ -90,9 +90,8 @@ def _left(report: ExitReport, width: int, colour: bool) -> list[str]:
 
 
 def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:
-    """Return the explanation of one exit as `holdfast explain` prints it: like a job's report, but with the deciding
-    lines.
-    """
+    """Return the explanation of one exit, as `holdfast explain` prints it: a job's report, but with the deciding
+    lines."""
     style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
     what = one_line(scene.said) or _without_who(report.reason)
     lines = _headed("", one_line(report.phrase), what, width, style, colour)
@@ -103,7 +102,7 @@ def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, co
         lines += _entry("class", " · ".join(_class(report, None)), width, colour)
     if fix := fix_of(report, scene):
         lines += _entry("fix", fix, width, colour, Style.STRONG)
-    # The line "others" below shows the stop of the other ranks.
+    # Leave out the evidence about holdfast's stop of the other ranks, because the line "others" below shows that stop.
     told = tuple(item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL)
     lines += evidence_lines(told, width, colour, label_columns=_LABEL)
     lines += _logs(scene, width, colour)
@@ -149,7 +148,7 @@ def _who(report: JobReport, width: int) -> list[str]:
 
 
 def _culprit(report: ExitReport, world: int) -> list[str]:
-    """Return the rank, the number of ranks, the node, the rank's exit and the confidence, as parts of a line.
+    """Return parts of a line: the rank, the number of ranks, the node, the rank's exit and the confidence.
 
     `world`: the number of the job's ranks; 0: not known.
     """
@@ -170,7 +169,7 @@ def _culprit(report: ExitReport, world: int) -> list[str]:
 
 
 def _packed(parts: Sequence[str], width: int) -> list[str]:
-    """Put as many parts on each line as fit; no part is broken over two lines unless it is longer than a line."""
+    """Put as many parts on each line as fit. A part is only broken over two lines if it is longer than a line."""
     lines: list[str] = []
     for part in map(one_line, parts):
         more = f"{lines[-1]} · {part}" if lines else ""
@@ -182,7 +181,7 @@ def _packed(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
-    """Return a line for the place with its source line, and one for its callers, the innermost first."""
+    """Return a line for the place with its source line, and a line for its callers, the innermost first."""
     if not frames:
         return []
     place, *callers = frames
@@ -195,7 +194,7 @@ def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
 
 
 def _near(path: str, folder: str) -> str:
-    """Shorten a path to its file name if it is in the folder of the line above."""
+    """Shorten a path to its file name, if the file is in the folder named in the line above."""
     return path.removeprefix(f"{folder}/") if folder and dirname(path) == folder else path
 
 
@@ -211,7 +210,7 @@ def _place(frame: UserFrame, width: int) -> str:
 
 
 def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -> list[str]:
-    """Return the line with the reason; none if it only repeats the exception."""
+    """Return the line with the reason; empty if the reason only repeats the exception."""
     bare = _without_who(report.reason)
     said = one_line(scene.said)
     if not said or bare in said or bare.endswith(f"raised {said}"):
@@ -220,7 +219,7 @@ def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -
 
 
 def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
-    """Return statements of Slurm, Kubernetes and the kernel about the end that are not in the reason."""
+    """Return statements of Slurm, Kubernetes and the kernel about the end, without those that are in the reason."""
     lines: list[str] = []
     for item in report.evidence:
         text = one_line(item.text)
@@ -243,7 +242,7 @@ def _class(report: ExitReport, decision: Decision | None) -> list[str]:
             told = one_line(decision.reason).replace(f"{report.phrase} would fail", "it would fail")
             parts.append(begun if known else f"not restarted: {told}")
         case DecisionKind.STOP:
-            pass  # the headline has the request to stop
+            pass  # the headline already shows the request to stop
         case _:
             parts.append(f"{decision.kind.value}: {one_line(decision.reason)}")
     return parts
@@ -258,7 +257,7 @@ def _lines(scene: FailurePlace) -> str:
 
 
 def _logs(scene: FailurePlace, width: int, colour: bool) -> list[str]:
-    """Return the line with the culprit's log, and one for another rank's if its lines are the evidence."""
+    """Return the line with the culprit's log, and a line for another rank's log if the evidence is in that log."""
     lines = _entry("log", scene.log + _lines(scene), width, colour) if scene.log else []
     if scene.witness_log:
         label = "" if lines else "log"
@@ -267,7 +266,10 @@ def _logs(scene: FailurePlace, width: int, colour: bool) -> list[str]:
 
 
 def _others(report: ExitReport) -> str:
-    """Return one line about the ranks that ended because of the culprit, and how, if all ended in the same way."""
+    """Return one line about the ranks that ended because of the culprit.
+
+    It says how they ended if all ended in the same way.
+    """
     who = ranks(report.collateral)
     ends = {item.text for item in report.evidence if item.kind is EvidenceKind.COLLATERAL}
     how = f" ({one_line(ends.pop())})" if len(ends) == 1 else ""
@@ -277,7 +279,7 @@ def _others(report: ExitReport) -> str:
 def _commands(report: JobReport, scene: FailurePlace) -> list[str]:
     """Return commands to type next, the most specific first.
 
-    If the log's place is shown, or the log is empty, `holdfast logs` is left out.
+    `holdfast logs` is left out if another line shows the log's place, or if the log is empty.
     """
     last, logs = report.report, next_command(report)
     own = last.hint or logs
@@ -290,14 +292,15 @@ def _commands(report: JobReport, scene: FailurePlace) -> list[str]:
 
 
 def _page(report: ExitReport) -> str:
-    """Return what `holdfast exits` takes for the class: its name, or its code if a component made the name."""
+    """Return the argument with which `holdfast exits` shows the class: its name, or its code if a component made up
+    the name."""
     from holdfast.catalogue.exit_rows import load
 
     return report.phrase if report.phrase in load().by_phrase else str(report.code)
 
 
 def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
-    """Put as many commands on a line as fit; a command that is the beginning of another one is left out."""
+    """Put as many commands on each line as fit. Leave out a command that is the beginning of another command."""
     lines: list[str] = []
     for command in map(one_line, commands):
         if any(other.startswith(f"{command} ") for other in commands):
@@ -313,7 +316,7 @@ def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
 def _ends(record: AttemptRecord, report: ExitReport) -> bool:
     """Return whether the job's report is the report of this attempt, and not of a later request.
 
-    Hints are not compared: a missing hint is added from files.
+    Hints are not compared, because a missing hint is later added from files.
     """
     own = record.report
     return (own.attempt, own.phrase, own.code, own.reason) == (
@@ -325,9 +328,10 @@ def _ends(record: AttemptRecord, report: ExitReport) -> bool:
 
 
 def _attempts(attempts: Sequence[AttemptRecord], width: int, colour: bool, *, whole: bool = True) -> list[str]:
-    """Return a line for each run of equal attempts; none if all were equal, because another line has their number.
+    """Return a line for each run of equal attempts; empty if all attempts were equal, because another line has their
+    number.
 
-    `whole`: the job ended as its last attempt did.
+    `whole`: whether the job ended in the same way as its last attempt.
     """
     groups = [list(run) for _, run in groupby(attempts, key=_alike)]
     if len(groups) < 2 and whole and not any(record.decision.avoid for record in attempts[:-1]):
@@ -363,7 +367,7 @@ def _alike(record: AttemptRecord) -> tuple[object, ...]:
 
 
 def _without_who(reason: str) -> str:
-    """Return the reason without the rank, which the next line names."""
+    """Return the reason without the rank, because the next line names the rank."""
     text = one_line(reason)
     found = _WHO.match(text)
     return text[found.end() :] if found else text

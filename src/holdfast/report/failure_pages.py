@@ -1,6 +1,6 @@
 """`python -m holdfast.report.failure_pages`: writes `docs/reference/failures/` from the catalogue.
 
-There is one page for each failure class, whose address is in reports, and a list of all classes.
+There is one page for each failure class, and a list of all classes. Reports have the address of the page.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLOCKS: tuple[tuple[range, str], ...] = (
     (range(255, 256), "255: unexplained"),
 )
 
-#: Explanations of a block of codes, shown above its rows.
+#: Codes → the explanation of this block of codes, shown above its rows.
 _NOTES: dict[range, str] = {
     range(1, 3): (
         "1: an internal error of holdfast. 2: wrong usage, or a job file that cannot be used; no worker was started."
@@ -131,7 +131,7 @@ def _again(row: ExitRow) -> str:
 
 
 def _samples(wordings: Sequence[Wording]) -> Iterator[str]:
-    """Yield a sample line for each pattern: the first line of its first sample that the pattern matches.
+    """Yield a sample line for each pattern: the first line that the pattern matches in its first sample.
 
     A long line is cut.
     """
@@ -144,7 +144,7 @@ def _samples(wordings: Sequence[Wording]) -> Iterator[str]:
 
 
 def _without_fields(text: str) -> str:
-    """Replace fields such as `{device}` by DEVICE: only a report has values for them."""
+    """Replace fields such as `{device}` by DEVICE, because only a report has values for them."""
     return re.sub(r"\{(\w+)[^}]*\}", lambda field: field[1].upper(), text)
 
 

@@ -18,25 +18,25 @@ _STACK = Lazy(r"(?P<function>.{1,200}) \((?P<path>[^()\n]{1,4096}):(?P<line>\d{1
 _DUMPED = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})')
 _CRASHED, _INNERMOST = "Current thread ", "(most recent call first):"
 _BEGIN = "Traceback (most recent call last):"
-#: Parts of the paths of installed code, which the user did not write.
+#: Parts of the paths of installed code, which is not the user's code.
 _OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
-#: Beginnings of such paths in stacks whose paths are shortened.
+#: Beginnings of the paths of installed code, in stacks with shortened paths.
 _LIBRARIES = ("torch/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "selectors.py", "<")
 
-#: Only this many bytes at the end of a log are searched.
+#: Number of bytes at the end of a log that are searched.
 TAIL_BYTES = 256 * 1024
-#: The traceback is searched in this many lines before the exception.
+#: Number of lines before the exception in which to search for the traceback.
 MOST_LINES = 400
 MOST_FRAMES = 3
 
 
 class UserFrame(Noun, frozen=True, kw_only=True):
-    """A frame of the user's own code in a stack."""
+    """A frame of the user's code in a stack."""
 
     path: str
     line: int
     function: str
-    #: The source line from the log; empty if the log has none.
+    #: The source line as the log shows it; empty if the log does not show it.
     source: str = ""
 
 
@@ -45,13 +45,13 @@ class FailurePlace(Noun, frozen=True, kw_only=True):
 
     #: The first line of the exception as the program printed it.
     said: str = ""
-    #: The innermost frame first, at most `MOST_FRAMES`.
+    #: The frames of the user's code, the innermost first; at most `MOST_FRAMES`.
     frames: tuple[UserFrame, ...] = ()
-    #: The path of the log file; `first_line` and `last_line` are the traceback in it.
+    #: The path of the log file. `first_line` and `last_line` are the lines of the traceback in this file.
     log: str = ""
     first_line: int | None = None
     last_line: int | None = None
-    #: The rank whose lines are the evidence, and their log, if it is not the culprit.
+    #: The rank in whose log the evidence is, if that rank is not the culprit. The log's path is in `log`.
     witness: int | None = None
     witness_log: str = ""
 
@@ -59,7 +59,7 @@ class FailurePlace(Noun, frozen=True, kw_only=True):
 def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
     """Return the place of the report's failure. `logs`: the parent of the `attempt-<n>` directories; None: read no log.
 
-    If a log cannot be read (it is on another node or was removed), the place comes from the report's evidence.
+    If a log cannot be read (because it is on another node or was removed), the place comes from the report's evidence.
     """
     item = _deciding(report)
     if item is None:
@@ -74,7 +74,8 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
         return FailurePlace(said=said, frames=frames)
     path = _log(logs, report.attempt, source["role"], source["rank"], source["stream"])
     if report.first is not None and int(source["rank"]) not in (report.first.rank, *(one.rank for one in report.also)):
-        # Another rank's lines tell of the culprit, so its place in the code is not the culprit's.
+        # The evidence is another rank's line about the culprit. So the place in that rank's code is not the culprit's
+        # place.
         log, count = _written(report, logs)
         line = f":{source['line']}" if source["line"] else ""
         theirs = f"{path}{line}" if path.is_file() else ""
@@ -107,9 +108,9 @@ def _end_of(path: Path) -> list[str]:
 
 
 def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
-    """Return the log of a culprit without a deciding line, stderr before stdout.
+    """Return the log of a culprit for which no line decided, stderr before stdout.
 
-    The number is the log's last line; None if the log is too long to be counted.
+    The number is that of the log's last line; None if the log is too long to count its lines.
     """
     first = report.first
     if first is None or logs is None or "/" in first.role:
@@ -126,7 +127,7 @@ def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
 
 
 def _waiting(report: ExitReport) -> tuple[UserFrame, ...]:
-    """Return the place of a hang's culprit from its last stack dump: the user's frames, or else the innermost one."""
+    """Return the place of a hang's culprit from its last stack dump: the user's frames, or else the innermost frame."""
     if report.first is None:
         return ()
     begin = f"rank {report.first.rank} "
@@ -139,7 +140,7 @@ def _waiting(report: ExitReport) -> tuple[UserFrame, ...]:
 
 
 def _dumped(lines: list[str]) -> list[UserFrame]:
-    """Return the user's frames of the last `faulthandler` dump, for the thread that crashed, the innermost first."""
+    """Return the user's frames in the last `faulthandler` dump, for the crashed thread, the innermost first."""
     begins = [at for at, line in enumerate(lines) if line.startswith(_CRASHED) and line.endswith(_INNERMOST)]
     frames: list[UserFrame] = []
     for line in lines[begins[-1] + 1 :][:MOST_LINES] if begins else ():
@@ -154,7 +155,7 @@ def _users(path: str) -> bool:
 
 
 def _deciding(report: ExitReport) -> Evidence | None:
-    """Return the first evidence from a worker's log, preferably one with the exception."""
+    """Return the first evidence from a worker's log, preferably evidence with the exception."""
     read = [item for item in report.evidence if item.kind in (EvidenceKind.LOG, EvidenceKind.EXCEPTION)]
     own = [item for item in read if report.exception and item.text.startswith(report.exception)]
     return next(iter((*own, *read)), None)

@@ -1,7 +1,7 @@
 """Writes the *fix* of a report: at most two whole sentences, for this failure, with its rank, number and limit.
 
-The catalogue's solution is for every failure of a class. Where the report knows more, its sentence takes the place of
-one that only says where to look; a sentence that repeats the line above is left out.
+The catalogue's solution is for every failure of a class. If the report knows more, its sentence replaces a general
+sentence that only says where to look. A sentence that repeats the line above is left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.safe_text import one_line
 MOST_SENTENCES = 2
 _END = Lazy(r"[.!?] (?=[A-Z`'\"])")
 _LIMIT = Lazy(r"\blimit (?P<size>[\d.]+ [KMGT]?i?B)\b")
-#: Statuses that Python itself, a shell or timeout(1) gives: they are no numbers of the program's.
+#: Exit statuses that Python, a shell or timeout(1) sets, so that the program need not contain such a number.
 _USUAL = frozenset({0, 120, 124, 125, 126, 127})
 
 
@@ -30,7 +30,7 @@ def fix_of(report: ExitReport, scene: FailurePlace, job: str = "") -> str:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Return the sentences of a text. A full stop inside of brackets or a quoted command ends none."""
+    """Return the sentences of a text. A full stop within brackets or a quoted command does not end a sentence."""
     found, begin = [], 0
     for end in _END.finditer(text):
         part = text[begin : end.start() + 1]
@@ -41,7 +41,7 @@ def sentences_of(text: str) -> list[str]:
 
 
 def _known(report: ExitReport, scene: FailurePlace, job: str) -> Iterator[str]:
-    """Yield what the report's own facts tell to do."""
+    """Yield advice from the facts of this report."""
     rank = report.first.rank if report.first is not None else None
     logs = f": `holdfast logs {job} --attempt {report.attempt} --rank {rank}`" if job else ""
     match report.phrase:
@@ -49,7 +49,8 @@ def _known(report: ExitReport, scene: FailurePlace, job: str) -> Iterator[str]:
             runs = f"what rank {rank} runs" if rank is not None else "the program"
             other = f"{status} is no status of Python's or of a signal" if status != 1 else "no exception was printed"
             yield f"Search {runs} for `sys.exit({status})`, `os._exit({status})` or `exit {status}`: {other}."
-        case Phrase.COLLECTIVE_TIMEOUT if rank is not None and not report.original.how:  # others waited for it
+        # the other ranks waited for this rank
+        case Phrase.COLLECTIVE_TIMEOUT if rank is not None and not report.original.how:
             yield f"Look at what rank {rank} did then{logs}."
         case Phrase.RENDEZVOUS_TIMEOUT if rank is not None and not report.original.how:
             yield f"Look at what rank {rank} did before the ranks were to meet{logs}."
@@ -70,7 +71,7 @@ def _known(report: ExitReport, scene: FailurePlace, job: str) -> Iterator[str]:
 
 
 def _general(report: ExitReport, scene: FailurePlace) -> Iterator[str]:
-    """Yield the sentences of the solution, without those that the lines above make empty."""
+    """Yield the sentences of the solution, without those that the report's facts or the lines above make useless."""
     known = any(_known(report, scene, ""))
     for sentence in sentences_of(one_line(report.solution)):
         if scene.frames and sentence.startswith(_OF_THE_PLACE):
@@ -80,13 +81,13 @@ def _general(report: ExitReport, scene: FailurePlace) -> Iterator[str]:
         yield sentence
 
 
-#: Sentences that only say to look at the place, which the report has.
+#: Sentences that only say to look at the place. They are left out if the report shows the place.
 _OF_THE_PLACE = (
     "Start at the last frame of the traceback", "Look at the Python line that called into native code",
     "Look at the stacks in the evidence", "Look at the stack of the rank that differs",
     "Read the exception and the line of your own code",
 )  # fmt: skip
-#: Sentences in whose place the report's own facts stand.
+#: Sentences that advice from the report's facts replaces.
 _INSTEAD = (
     "Find the rank that did not join", "Look at what the missing rank did", "Look at the node or rank that is missing",
     "Collect next: ", "Nothing recognised says why", "Ask for more memory",

@@ -1,4 +1,4 @@
-"""Lists a job's log files and copies their bytes, in blocks because a log may have gigabytes."""
+"""Lists a job's log files and copies their bytes. It copies in blocks, because a log may have gigabytes."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def parts_of(home: Path, job_id: str, attempt: int) -> list[LogPart]:
 def chosen(
     home: Path, job_id: str, *, attempt: int | None, rank: int | None, streams: Iterable[str]
 ) -> tuple[int, list[LogPart]]:
-    """Return the attempt (the last one if `attempt` is None) and its logs of this rank (None: all) and these streams.
+    """Return the attempt (if None, the last attempt) and its logs of this rank (if None, all ranks) and these streams.
 
-    Raises `BadUsage` for an attempt or a rank that the job does not have. Without any logs: attempt 0 and an empty
-    list.
+    If the job has no logs, return 0 and an empty list. Raise `BadUsage` for an attempt or a rank that the job does not
+    have.
     """
     attempts = attempts_of(home, job_id)
     if attempt is not None and attempt not in attempts:
@@ -77,11 +77,12 @@ def chosen(
 def copy(
     part: LogPart, write: Write, *, since: Mark | None = None, prefixed: bool, whole_lines: bool = False
 ) -> Mark | None:
-    """Write a log from position `since` on (None: its first byte), each line with the part's prefix if `prefixed`.
+    """Write a log from position `since` on (None: from its first byte). If `prefixed`, write the part's prefix before
+    each line.
 
-    Returns the position where it stopped. A rotated log is read over all its pieces. If the last line has no line end
-    and `prefixed` is set, a line end is added, so that the next log's prefix begins a line. With `whole_lines`, such a
-    line is left for the next call instead.
+    Return the position at which the next call continues. A rotated log is read over all its pieces. If the last line
+    has no line end and `prefixed` is set, add a line end, so that the next log's prefix begins a line. With
+    `whole_lines`, leave such a line for the next call instead.
     """
     lines = _Lines(part.prefix if prefixed else b"", write)
     mark = since
@@ -106,7 +107,7 @@ def copy(
 
 
 class _Lines:
-    """Adds a prefix to each line of the written blocks; without a prefix, it passes the blocks on unchanged."""
+    """Writes blocks with a prefix before each line. Without a prefix it writes the blocks unchanged."""
 
     def __init__(self, prefix: bytes, write: Write) -> None:
         self._prefix = prefix
@@ -128,7 +129,7 @@ class _Lines:
 
 
 def _numbered(directory: Path, name: str | None) -> list[tuple[int, Path]]:
-    """Return (number, path) of the entries called `<name>-<number>`; `name` None: with any name."""
+    """Return (number, path) of the entries called `<name>-<number>`. `name` None: with any name."""
     found = []
     try:
         entries = list(directory.iterdir())

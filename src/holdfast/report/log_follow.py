@@ -1,7 +1,7 @@
 """Waits for logs to grow and for their job to end, with events of the kernel instead of polling.
 
-inotify reports writes. A blocking `flock` in a separate thread reports the owner's end: it gets the lock as soon as the
-owner, which holds it, dies for any reason.
+inotify reports writes. A separate thread waits in `flock` for the owner's lock, and gets it as soon as the owner dies
+for any reason.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ class LogWatch:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self._names: dict[int, Path] = {}
         self._ended, self._end = os.pipe2(os.O_CLOEXEC)
-        # A daemon thread: a reader of the logs can exit without waiting for the job.
+        # Use a daemon thread, so that a command that reads the logs can exit without waiting for the job.
         threading.Thread(target=_await_lock, args=(lock, self._end), daemon=True).start()
 
     def add(self, directory: Path) -> bool:
-        """Watch a directory too; True if it was not watched before. A directory that no longer exists is ignored."""
+        """Also watch this directory.
+
+        Return True if it was not watched before. Ignore a directory that no longer exists.
+        """
         mask = _CREATE | _MODIFY | _MOVED_TO
         number = self._add(self._fd, os.fsencode(directory), mask)
         if number < 0 or number in self._names:
@@ -50,10 +53,10 @@ class LogWatch:
         return True
 
     def wait(self) -> set[Path] | None:
-        """Wait for a change and return the changed paths; empty: too many changed. None: the job has ended (its lock is
-        free).
+        """Wait for a change and return the changed paths; empty: too many paths changed to list them. None: the job has
+        ended (its lock is free).
 
-        The file with a log's times changes before the log does; such changes are ignored.
+        The file with a log's times changes before the log does, so changes of that file are ignored.
         """
         while True:
             ready, _, _ = select.select([self._fd, self._ended], [], [])
@@ -88,7 +91,7 @@ class LogWatch:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
-        # The thread closes `_end`, because it may outlive this object.
+        # Do not close `_end` here: the thread closes it, because the thread may outlive this object.
         os.close(self._ended)
 
 
@@ -97,6 +100,6 @@ def _await_lock(lock: Path, end: int) -> None:
         with opened(lock) as file:
             fcntl.flock(file, fcntl.LOCK_SH)
     except OSError:
-        pass  # without a lock there is nothing to wait for: the job counts as ended
+        pass  # without a lock there is nothing to wait for, so the job counts as ended
     finally:
         os.close(end)

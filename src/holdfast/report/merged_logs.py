@@ -1,6 +1,6 @@
 """Merges several logs by the times of their lines, with a filter of lines and a choice of fields.
 
-The memory is bounded for any number and size of logs: each log holds one block.
+Memory use is limited for any number and size of logs, because each log holds only one block.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Write = Callable[[bytes], object]
 class Pattern(Noun, frozen=True, kw_only=True):
     """A compiled pattern that lines must contain."""
 
-    #: Matches one line. re2 has no public type for a compiled pattern.
+    #: Matches one line. The type is Any because re2 has no public type for a compiled pattern.
     in_line: Any
-    #: Matches a block of many lines: it finds at least the lines that `in_line` matches. None: not possible for this
+    #: Searches a block of many lines. It finds at least the lines that `in_line` matches. None: impossible for this
     #: pattern.
     in_block: Any = None
 
@@ -40,24 +40,24 @@ class LogLineFilter(Noun, frozen=True, kw_only=True):
     """Selects lines of a log."""
 
     since: float | None = None
-    #: Seconds since the epoch, as `since`; a line of exactly this time is excluded.
+    #: Seconds since the epoch, like `since`. A line of exactly this time is excluded.
     until: float | None = None
     #: The pattern that lines must contain; None: all lines.
     pattern: Pattern | None = None
-    #: The number of last lines of each log; None: all lines.
+    #: Number of lines to select at the end of each log; None: all lines.
     tail: int | None = None
 
 
 def pattern_of(text: str) -> Pattern:
     """Compile a pattern. Raises `BadUsage` if the text is not a regular expression."""
-    import re2  # imported late: most commands that print logs search for nothing
+    import re2  # imported here, because most commands that print logs do not search
 
     options = re2.Options()
     options.log_errors = False
     written = text.encode(errors="surrogateescape")
     try:
         line = re2.compile(written, options)
-        # \A and \z would match the ends of the block instead of the ends of a line.
+        # In a block, \A and \z match the ends of the block instead of the ends of a line.
         ends = b"\\A" in written or b"\\z" in written or b"(?-" in written
         return Pattern(in_line=line, in_block=None if ends else re2.compile(b"(?m:" + written + b")", options))
     except re2.error as error:
@@ -72,10 +72,13 @@ class LogSource(Protocol):
     """Reads a log, on this machine or on another node."""
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """Return the position of the first of the last `tail` lines since time `since`; None: the log's first byte."""
+        """Return the position of the first selected line: one of the last `tail` lines, not before `since`.
+
+        None: the log's first byte.
+        """
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """Read the log as `log_times.read_on` does."""
+        """Read the log from position `since` on, as `log_times.read_on` does for a file."""
 
 
 class FileReader:
@@ -85,16 +88,16 @@ class FileReader:
         self._path = path
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """Find the position as `LogSource.begin` says. Raises OSError if the log does not exist."""
+        """Return the same as `LogSource.begin`. Raise OSError if the log does not exist."""
         mark = since_mark(self._path, since) if since is not None else None
         return mark if tail is None else later(self._path, mark, tail_mark(self._path, tail))
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """Read the log as `LogSource.read_on` says."""
+        """Return the same as `LogSource.read_on`."""
         try:
             return read_on(self._path, since, size, whole_lines=whole_lines)
         except FileNotFoundError:
-            return [], since  # the log is being rotated: it has been renamed, and its successor does not exist yet
+            return [], since  # the log is being rotated: it has been renamed, and the new file does not exist yet
 
 
 class LogCursor:
@@ -103,8 +106,8 @@ class LogCursor:
     def __init__(self, part: LogPart, wish: LogLineFilter, block_bytes: int, reader: LogSource | None = None) -> None:
         """Create the cursor at the first selected line.
 
-        `part`: the log. `wish`: the filter. `block_bytes`: bytes that one read may return. `reader`: None for a log on
-        this machine. Raises OSError if the log does not exist.
+        `part`: the log. `wish`: the filter. `block_bytes`: maximum bytes of one read. `reader`: reads the log; None: a
+        log on this machine. Raise OSError if the log does not exist.
         """
         self.part = part
         self._reader = reader or FileReader(part.path)
@@ -114,7 +117,7 @@ class LogCursor:
         self._mark = self._begin()
         self._last = 0.0
         self._over = False
-        #: Whether the last line that was read has no line end yet.
+        #: Whether the last line that was read still lacks its line end.
         self.goes_on = False
         self._skip = (
             self._before_the_tail() if wish.tail is not None and (wish.pattern or wish.until is not None) else 0
@@ -131,8 +134,9 @@ class LogCursor:
         return self._mark
 
     def _before_the_tail(self) -> int:
-        """Return the number of selected lines before the last `tail` ones. A separate pass counts them without keeping
-        them.
+        """Return the number of selected lines before the last `tail` selected lines.
+
+        A separate pass counts them without storing them.
         """
         fit = 0
         first = LogCursor(
@@ -144,7 +148,7 @@ class LogCursor:
         return max(0, fit - self._wish.tail)
 
     def peek(self, *, whole_lines: bool) -> float | None:
-        """Return the time of the next line; None: there is none for now. Lines without a time come first."""
+        """Return the time of the next line; None: no line is available now. Lines without a time come first."""
         if not self._spans and not self._over:
             spans, self._mark = self._reader.read_on(self._mark, self._block_bytes, whole_lines=whole_lines)
             self._spans.extend(spans)
@@ -167,7 +171,7 @@ class LogCursor:
         return span
 
     def wanted(self, span: Span) -> Iterator[bytes]:
-        """Yield the selected lines of the span; if no line has to be examined, they come in one piece."""
+        """Yield the selected lines of the span. If no line needs to be examined, yield the span in one piece."""
         if self._wish.pattern is None and not self._skip:
             yield span.data
             return
@@ -183,7 +187,8 @@ def fitting(data: bytes, pattern: Pattern | None) -> Iterator[bytes]:
     at = 0
     while at < len(data):
         if pattern is not None and pattern.in_block is not None:
-            # A match in a line is also a match in the block: text before the first match in the block needs no search.
+            # A match in a line is also a match in the block. So the text before the block's first match needs no
+            # search.
             if (found := pattern.in_block.search(data, at)) is None or found.start() >= len(data):
                 return
             at = data.rfind(b"\n", at, found.start()) + 1 or at
@@ -195,22 +200,22 @@ def fitting(data: bytes, pattern: Pattern | None) -> Iterator[bytes]:
 
 
 class Printer:
-    """Writes lines, each with the requested fields before it, or each as a JSON object."""
+    """Writes lines, each with the requested fields before it, or each line as a JSON object."""
 
     def __init__(
         self, write: Write, *, prefixed: bool, timestamps: bool = False, as_json: bool = False, attempts: bool = False
     ) -> None:
         """Create a printer.
 
-        `write`: receives the output. `prefixed`: worker and stream before each line. `timestamps`: the time before each
-        line. `as_json`: one JSON object per line. `attempts`: the attempt in the prefix too.
+        `write`: receives the output. `prefixed`: write worker and stream before each line. `timestamps`: write the time
+        before each line. `as_json`: write one JSON object per line. `attempts`: add the attempt to the prefix.
         """
         self._write = write
         self._prefixed = prefixed
         self._timestamps = timestamps
         self._as_json = as_json
         self._attempts = attempts
-        #: The log whose line was written without its line end.
+        #: The log whose last written line had no line end.
         self._open: LogCursor | None = None
         self.wrote = False
 
@@ -233,7 +238,7 @@ class Printer:
             self._open = None if data.endswith(b"\n") else source
 
     def end(self) -> None:
-        """End the open output line, if it has a prefix, so that the next line begins a new one."""
+        """If the last line has a prefix and no line end, write the line end, so that the next line begins a new one."""
         if self._open is not None and (self._prefixed or self._timestamps):
             self._write(b"\n")
         self._open = None
@@ -246,7 +251,7 @@ class Printer:
 
 
 def stamp(at: float | None) -> str:
-    """Format a time as `2026-11-22 14:20:01.250 +01:00`; None is a hyphen."""
+    """Format a time as `2026-11-22 14:20:01.250 +01:00`. None becomes a hyphen."""
     if at is None:
         return "-"
     text = clock(at)
@@ -286,7 +291,10 @@ def block_bytes(logs: int) -> int:
 
 
 def merge(sources: Sequence[LogCursor], put: Callable[[LogCursor, Span], None], *, whole_lines: bool = False) -> None:
-    """Pass all lines that are present to `put`, by time; lines of equal time come in the order of the sources."""
+    """Pass all available lines to `put`, in the order of their times.
+
+    Lines of equal time are in the order of the sources.
+    """
     heap = [
         (at, number)
         for number, source in enumerate(sources)
@@ -303,7 +311,7 @@ def merge(sources: Sequence[LogCursor], put: Callable[[LogCursor, Span], None], 
             if at is None:
                 heapq.heappop(heap)
                 break
-            # Lines of other logs must not interrupt a line that arrives in parts.
+            # If a line arrives in parts, lines of other logs must not interrupt it.
             if other is not None and (at, number) > other and not source.goes_on:
                 heapq.heapreplace(heap, (at, number))
                 break

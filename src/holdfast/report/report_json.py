@@ -18,5 +18,8 @@ def exit_text(report: ExitReport) -> str:
 
 
 def pretty(value: object) -> str:
-    """Return any value as JSON, indented by one; characters that could control a terminal are written as `\\uXXXX`."""
+    """Return any value as JSON, indented by one blank.
+
+    Characters that could control a terminal are written as `\\uXXXX`.
+    """
     return json_text(msgspec.json.format(encode(value), indent=1).decode())

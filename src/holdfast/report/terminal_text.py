@@ -1,4 +1,4 @@
-"""Text for a terminal: coloured only on request, and free of control sequences from users and programs."""
+"""Text for a terminal. It has colours only on request, and no control sequences from users and programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Style", "columns", "harmless", "paint", "wants_colour", "wrapped"]
 
 
 class Style(enum.StrEnum):
-    """ANSI codes that begin a style; `0` ends each of them."""
+    """ANSI codes that begin a style. `0` ends any style."""
 
     GOOD = "1;32"
     BAD = "1;31"
@@ -33,7 +33,7 @@ def wants_colour(stream: TextIO, env: Mapping[str, str]) -> bool:
 
 
 def columns(env: Mapping[str, str]) -> int:
-    """Return the width for output: the terminal's, limited to 60 to 120; 100 without a terminal."""
+    """Return the width for output in columns: the terminal's, limited to 60 to 120; without a terminal 100."""
     import shutil
 
     wide = shutil.get_terminal_size((100, 24)).columns
@@ -41,7 +41,10 @@ def columns(env: Mapping[str, str]) -> int:
 
 
 def wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
-    """Wrap paragraphs at blanks. A word that is wider than the line (a path, a command) stays whole for copying."""
+    """Wrap paragraphs at blanks.
+
+    A word that is longer than a line (a path, a command) stays whole, so that it can be copied.
+    """
     lines: list[str] = []
     for paragraph in text.splitlines() or [""]:
         lead = indent if lines or first is None else first

@@ -26,9 +26,9 @@ _RERUN_WORDS = {
 
 
 def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: bool = False) -> str:
-    """Return the report of the whole job. It ends with a line end; `width` in columns.
+    """Return the report of the whole job. The text ends with a line end. `width`: columns.
 
-    `parts`: each attempt also shows how its time was spent, as in `holdfast show`.
+    `parts`: also show how each attempt's time was spent, as in `holdfast show`.
     """
     lines = [headline(report, colour=colour)]
     if report.outcome is not Outcome.SUCCEEDED:
@@ -45,7 +45,7 @@ def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: 
 
 
 def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
-    """Return the state of the pre-checks, and a line for each check that did not simply pass."""
+    """Return the state of the pre-checks, and a line for each check that did not pass without a warning."""
     passed = sum(check.state == "passed" for check in taken.checks)
     reused = ", of the attempt before" if taken.reused else ""
     count = f": {passed} of {len(taken.checks)} checks passed{reused}" if taken.checks else ""
@@ -100,7 +100,7 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
                 lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (_LABEL + 5))
         before = record
         decision = record.decision
-        told = decision.reason.startswith("restart ")  # the reason of a restart has these facts already
+        told = decision.reason.startswith("restart ")  # the reason of a restart already names these facts
         notes = [] if told else [decision.kind.value]
         if decision.delay_s and not told:
             notes.append(f"after {duration(decision.delay_s)}")
@@ -113,7 +113,7 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
     return lines
 
 
-#: Limit on the number of bound workers that the report shows; report.json has more.
+#: Maximum number of bound workers that the report shows. The file report.json has more.
 MOST_RANKS = 16
 
 
@@ -158,7 +158,7 @@ def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
 def entry(
     label: str, text: str, width: int, colour: bool, style: Style | None = None, *, label_columns: int = _LABEL
 ) -> list[str]:
-    """Return a labelled paragraph; an empty label continues the entry above."""
+    """Return a labelled paragraph. An empty label continues the paragraph above."""
     indent = " " * (label_columns + 2)
     lines = wrapped(harmless(text), width, indent)
     if style is not None:
@@ -186,7 +186,7 @@ def _culprit(culprit: Culprit, report: ExitReport | None) -> str:
 def evidence_lines(
     evidence: tuple[Evidence, ...], width: int, colour: bool, *, label_columns: int = _LABEL
 ) -> list[str]:
-    """Return the first items of the evidence, each with its source and time."""
+    """Return the first items of evidence, each with its source and time."""
     lines: list[str] = []
     indent = " " * (label_columns + 4)
     for item in evidence[:_EVIDENCE_ITEMS]:
@@ -199,7 +199,7 @@ def evidence_lines(
         shown = text[-_EVIDENCE_LINES:]
         if len(shown) < len(text):
             lines.append(indent + f"… {len(text) - len(shown)} lines before these are in report.json")
-        # Log lines are not wrapped, because people search for them and compare them.
+        # Log lines are not wrapped, so that they can be searched for and compared.
         lines += [indent + paint("| ", Style.FAINT, colour) + line[:2000] for line in shown]
     if len(evidence) > _EVIDENCE_ITEMS:
         more = f"… {len(evidence) - _EVIDENCE_ITEMS} more in report.json"
@@ -207,7 +207,7 @@ def evidence_lines(
     return lines
 
 
-#: The character in the time bar, and the name in its legend, for each part of an attempt's time; in order of time.
+#: Part of an attempt's time → its character in the time bar, and its name in the legend; in order of time.
 _LOOKS = {
     "backoff": ("·", "back-off"),
     "checking": ("░", "checks"),
@@ -219,7 +219,7 @@ _LOOKS = {
     "draining": ("▚", "draining"),
     "decision": ("▞", "decision"),
 }
-#: Phases that contain the time to the first output, which an attempt's record also has as a separate part.
+#: Phases that contain the time to the first output, which the attempt's record also has as a part of its own.
 _AFTER_GO = ("starting", "running", "detection", "draining")
 _BAR = 30
 
@@ -228,8 +228,8 @@ def bar(parts: Mapping[str, float], width: int) -> list[str]:
     """Return the bar `▒▓▓███████▚` and its legend `▒ prepare 1.9 s, ▓ go → first output 3 s …`, on one line if both
     fit.
 
-    Every bar has the same width, whether the attempt took 0.2 s or three days. Every part that took time gets at least
-    one mark, and its time in the legend.
+    Every bar has the same width, whether the attempt took 0.2 s or three days. Every part that took time has at least
+    one mark in the bar, and its time is in the legend.
     """
     shown = in_a_row(parts)
     if not shown:
@@ -243,7 +243,7 @@ def bar(parts: Mapping[str, float], width: int) -> list[str]:
 def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
     """Return the parts of an attempt's time that are above 0, in order of time, with their seconds.
 
-    The time to the first output is subtracted from the phases that contain it.
+    Subtract the time to the first output from the phases that contain it.
     """
     cut = {name: max(0.0, seconds) for name, seconds in parts.items()}
     left, before = cut.get("first_output", 0.0), 0.0
@@ -274,7 +274,7 @@ def _look(name: str) -> tuple[str, str]:
 
 
 def _shares(spans: Sequence[float]) -> list[int]:
-    """Return the number of the bar's marks for each time span: at least one each, and `_BAR` in total."""
+    """Return how many marks of the bar each time span gets: at least one, and `_BAR` in total."""
     total = sum(spans)
     shares = [max(1, round(_BAR * span / total)) for span in spans]
     while sum(shares) != _BAR:
@@ -284,7 +284,7 @@ def _shares(spans: Sequence[float]) -> list[int]:
 
 
 def _filled(names: Sequence[str], width: int) -> list[str]:
-    """Join the names into lines without breaking a name."""
+    """Join the names into lines. A name is never broken over two lines."""
     lines = [names[0]]
     for name in names[1:]:
         if len(lines[-1]) + len(name) + 3 <= width:

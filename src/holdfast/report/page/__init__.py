@@ -1,7 +1,7 @@
 """One job as one HTML page for a ticket: it needs no server, no network and no JavaScript.
 
-The page is made from strings and `html.escape`: there is only one page, so showing a job needs no template engine. Each
-text goes through `safe` or `block`. A test compares the tags of a hostile job's page with those of a harmless one.
+The page is made with strings and `html.escape`, because a template engine is not worthwhile for one page. Each text
+goes through `safe` or `block`. A test compares the tags of a hostile job's page with those of a harmless one.
 """
 
 from __future__ import annotations

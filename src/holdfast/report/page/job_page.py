@@ -1,4 +1,4 @@
-"""Builds the page section by section, in the order of a reader's questions."""
+"""Builds the page section by section, in the order in which readers ask questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.report.swimlane import STYLE, figure, swimlane_of
 from holdfast.report.text_report import bound_in_words
 from holdfast.safe_text import harmless
 
-#: Plain CSS; it has no text of users or programs, and loads no file.
+#: Plain CSS. It contains no text of users or programs, and loads no file.
 PAGE_STYLE = """
 :root{color-scheme:light dark;--ink:#1b1f24;--faint:#57606a;--line:#d0d7de;--paper:#ffffff;--block:#f3f5f7;
 --bad:#b3121d;--good:#1a7f37;--warn:#8a4b00}
@@ -44,9 +44,9 @@ overflow-wrap:anywhere}.wide{overflow:visible}section{break-inside:auto}h2{break
 
 
 MOST_EVIDENCE = 60
-#: Up to this many lines of one piece of evidence are shown, the last ones.
+#: Maximum number of lines shown of one piece of evidence: its last lines.
 MOST_LINES = 60
-#: Limit on the JSON report on the page, in characters; for a longer report the page names the file.
+#: Limit on the JSON report on the page, in characters. If the report is longer, the page names the file instead.
 MOST_JSON = 120_000
 _LINE = 1000
 _NODES = 200
@@ -67,8 +67,8 @@ def page(
 
     `known`: the job's attempts and report. `events`: its journal, oldest first. `now`: seconds since the epoch.
     `report_json`: the report as `--json` prints it. `written_by`: the versions of the programs that made the page.
-    `scene`: the place of the failure in the worker's log. Its source lines are left out: they come from the log itself,
-    where no secret is masked.
+    `scene`: the place of the failure in the worker's log. The page leaves out its source lines, because they come from
+    the log, in which secrets are not masked.
     """
     history = list(events)
     facts = facts_of(history, known)

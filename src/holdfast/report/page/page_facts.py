@@ -1,4 +1,7 @@
-"""Facts for the page from a job's journal that its report lacks: how it was submitted, and how each rank ended."""
+"""Collects facts for the page from a job's journal: how the job was submitted, and how each rank ended.
+
+The report lacks these.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def facts_of(events: Iterable[tuple[float, Event]], known: JobDetail) -> Journal
 
 
 class RankGroup(Noun, frozen=True, kw_only=True):
-    """Ranks that ended in the same way, and why they are not the cause."""
+    """Ranks that ended in the same way, and why these ranks are not the cause."""
 
     ranks: tuple[int, ...]
     ended: str
@@ -63,7 +66,7 @@ def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[RankGro
         return (RankGroup(ranks=rest, ended="", why="ended because of the first cause"),) if rest else ()
     first = exits.get(last.first.rank) if last.first is not None else None
     if first is not None and first.after_stop:
-        first = None  # holdfast stopped this rank with the others, so the order of their ends has no meaning
+        first = None  # holdfast stopped this rank with the others, so the order of their exits has no meaning
     collateral = set(last.collateral)
     found: dict[tuple[str, str], list[tuple[int, float | None]]] = {}
     for rank, told in sorted(exits.items()):
@@ -96,7 +99,7 @@ def _later(first: WorkerExit | None, told: WorkerExit) -> float | None:
 
 
 def _after(late: Sequence[float | None]) -> str:
-    """Return a text such as `, 12 ms to 0.4 s after it`."""
+    """Return a text such as `, 12 ms to 0.4 s after it` about the exits of ranks after the culprit's."""
     known = sorted(seconds for seconds in late if seconds is not None and seconds >= 0)
     if not known:
         return ""
@@ -105,7 +108,7 @@ def _after(late: Sequence[float | None]) -> str:
 
 
 def budgets(report_attempts: JobReport | None, known: JobDetail, spec: JobSpec | None) -> list[str]:
-    """Return lines with the restarts so far, and with the number that the job may have."""
+    """Return lines with the number of restarts so far, and the number that the job may have."""
     records = report_attempts.attempts if report_attempts is not None else known.attempts
     again = [r.decision for r in records if r.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE)]
     charged = sum(each.charged for each in again)

@@ -23,7 +23,7 @@ class FailedAttempt(Noun, frozen=True, kw_only=True):
     job_id: str
     name: str
     record: AttemptRecord
-    #: Whether the next attempt made progress or succeeded; None: there was no next attempt.
+    #: Whether the next attempt made progress or succeeded; None: no attempt followed.
     helped: bool | None = None
 
     @property
@@ -37,7 +37,7 @@ class FailedAttempt(Noun, frozen=True, kw_only=True):
 
 
 class FailureGroup(Noun, frozen=True, kw_only=True):
-    """The failures of one group, the newest first."""
+    """The failures of one group, newest first."""
 
     key: str
     phrase: str
@@ -61,7 +61,7 @@ class FailureGroup(Noun, frozen=True, kw_only=True):
 
     @property
     def retried(self) -> int:
-        """The number of these failures that another attempt followed."""
+        """The number of these failures after which another attempt followed."""
         return sum(failure.helped is not None for failure in self.failures)
 
     @property
@@ -75,7 +75,7 @@ class FailureGroup(Noun, frozen=True, kw_only=True):
 
 
 def failures(jobs: Iterable[PastJob]) -> Iterator[FailedAttempt]:
-    """Yield every attempt that failed. A stop by a person or the platform is not a failure."""
+    """Yield every attempt that failed. An attempt that a person or the platform stopped has not failed."""
     for job in jobs:
         for record, after in zip_longest(job.attempts, job.attempts[1:]):
             if not ended_well(record) and record.report.blame is not Blame.OPERATOR:
@@ -114,13 +114,14 @@ def groups(found: Iterable[FailedAttempt]) -> tuple[FailureGroup, ...]:
 
 
 def week_of(at: float) -> float:
-    """Return Monday, 00:00 UTC, of the week that contains `at`; both in seconds since the epoch."""
+    """Return Monday, 00:00 UTC, of the week that contains `at`. Both are in seconds since the epoch."""
     return (at - _EPOCH_MONDAY_S) // WEEK_S * WEEK_S + _EPOCH_MONDAY_S
 
 
 def by_week(found: Iterable[FailedAttempt]) -> dict[str, dict[float, int]]:
-    """Count failures: class → week (its Monday 00:00 UTC in seconds since the epoch) → number; most frequent class
-    first.
+    """Count failures: class → week (Monday, 00:00 UTC, in seconds since the epoch) → number.
+
+    The most frequent class comes first.
     """
     counted: dict[str, dict[float, int]] = {}
     for failure in found:
@@ -132,16 +133,18 @@ def by_week(found: Iterable[FailedAttempt]) -> dict[str, dict[float, int]]:
 
 
 def mtbf_s(jobs: Sequence[PastJob]) -> float | None:
-    """Mean time between failures in seconds: running time ÷ number of failures; None without a failure."""
+    """Return the mean time between failures in seconds: running time ÷ number of failures; None if there was no
+    failure."""
     count = sum(1 for _ in failures(jobs))
     ran = sum(record.parts.get("running", 0.0) for job in jobs for record in job.attempts)
     return ran / count if count else None
 
 
 def mttr_s(jobs: Iterable[PastJob]) -> dict[str, float]:
-    """Mean time to recover by class, in seconds: from the first sign of trouble to the next attempt's first output.
+    """Return class → mean time to recover, in seconds from the first sign of trouble to the next attempt's first
+    output.
 
-    The key "" has the mean over all classes. It is missing if there was no recovery.
+    The key "" has the mean over all classes. The key is missing if there was no recovery.
     """
     times: dict[str, list[float]] = {}
     for job in jobs:

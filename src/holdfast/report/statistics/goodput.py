@@ -1,8 +1,8 @@
-"""Sums up how jobs spent their time: productive, or lost, and why.
+"""Sums up how jobs spent their time: productive, or lost and why.
 
-Attempts record how long each of their parts took. A part counts as productive only if the program ran and its work was
-kept. An attempt that failed without any sign of progress has kept nothing: its running time is lost work. Only the
-program knows its last checkpoint, so work between a checkpoint and a failure counts as productive.
+Attempts record how long each of their parts took. A part is productive only if the program ran and its work was kept.
+An attempt that failed without any sign of progress has kept no work, so its running time is lost. Work between the last
+checkpoint and a failure counts as productive, because only the program knows when its last checkpoint was.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from holdfast.model.phrases import Phrase
 
 
 class TimeUse(enum.StrEnum):
-    """The uses of a job's time."""
+    """The ways in which a job spends time."""
 
     PRODUCTIVE = "productive"
-    #: The program ran, but none of its work was kept.
+    #: The program ran, but its work was lost.
     LOST_WORK = "lost_work"
     START = "start"
     CHECKS = "checks"
     DETECTION = "detection"
-    #: From the last sign of life of a hanging job to its stop.
+    #: The time from the last sign of life of a hanging job to its stop.
     HANG = "hang"
     DRAIN = "drain"
     DECISION = "decision"
@@ -34,7 +34,7 @@ class TimeUse(enum.StrEnum):
     QUEUE = "queue"
 
 
-#: The use of each part's time. `first_output` overlaps other parts, and `done` takes no time.
+#: Part of an attempt → the use of its time. `first_output` overlaps other parts, and `done` takes no time.
 _OF_PART: Mapping[str, TimeUse] = {
     "backoff": TimeUse.BACKOFF,
     "assembling": TimeUse.START,
@@ -51,7 +51,7 @@ _HANGS = frozenset({Phrase.HUNG_WORKER})
 
 
 class Goodput(Noun, frozen=True, kw_only=True):
-    """Seconds by use; `wall_s` is their sum."""
+    """Seconds for each use of time. `wall_s` is the sum."""
 
     seconds: dict[TimeUse, float]
 
@@ -65,14 +65,15 @@ class Goodput(Noun, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """ETTR: productive ÷ wall time, from 0 to 1; None if no time has passed."""
+        """ETTR (effective training time ratio): productive time ÷ wall time, from 0 to 1; None if no time has
+        passed."""
         return self.seconds.get(TimeUse.PRODUCTIVE, 0.0) / self.wall_s if self.wall_s > 0 else None
 
 
 def ended_well(record: AttemptRecord) -> bool:
-    """Return whether the attempt succeeded, or a person or the platform stopped it regularly.
+    """Return whether the attempt succeeded, or was stopped regularly by a person or the platform.
 
-    A stop by a time limit does not count, nor an owner's death.
+    A stop by a time limit is not regular, nor is the death of an owner.
     """
     stopped = record.decision.kind is DecisionKind.STOP and record.report.blame in (Blame.OPERATOR, Blame.PLATFORM)
     return stopped or record.decision.kind is DecisionKind.SUCCEED
@@ -84,7 +85,7 @@ def kept(record: AttemptRecord) -> bool:
 
 
 def of_attempt(record: AttemptRecord) -> dict[TimeUse, float]:
-    """Return the seconds of one attempt and of the wait before it, by use."""
+    """Return use → seconds, for one attempt and the wait before it."""
     found: dict[TimeUse, float] = {}
     for part, seconds in record.parts.items():
         spent = _OF_PART.get(part)
@@ -98,7 +99,7 @@ def of_attempt(record: AttemptRecord) -> dict[TimeUse, float]:
 
 
 def goodput(attempts: Iterable[AttemptRecord]) -> Goodput:
-    """Sum up attempts of one or many jobs."""
+    """Sum up the attempts of one or more jobs."""
     total: dict[TimeUse, float] = {}
     for record in attempts:
         for spent, seconds in of_attempt(record).items():
@@ -107,10 +108,10 @@ def goodput(attempts: Iterable[AttemptRecord]) -> Goodput:
 
 
 def recoveries(attempts: Sequence[AttemptRecord]) -> list[tuple[AttemptRecord, float]]:
-    """Return each attempt that follows another one, and how long the job stood still before it.
+    """Return each attempt that follows another attempt, and how long the job did no work before it.
 
-    The time is in seconds, from the first sign of trouble to the first output of the new attempt. If that wrote none,
-    the time ends when its workers run.
+    This is the time in seconds from the first sign of trouble to the first output of the new attempt. If the new
+    attempt wrote no output, the time ends when its workers run.
     """
     found = []
     for before, after in pairwise(attempts):

@@ -5,8 +5,8 @@
     STYLE                                                  its style sheet; light, dark and printed
     scale_of(swimlane)                                     maps times to horizontal positions, and back
 
-Equal ranks share a row, so the picture of ten thousand ranks stays small. This package escapes all texts. It is pure:
-it reads no clock and no file, and shows times in the `zone` that the caller passes.
+Ranks with equal histories share a row, so the picture of ten thousand ranks stays small. The package escapes all texts.
+It is pure: it reads no clock and no file, and shows times in the `zone` that callers pass.
 """
 
 from __future__ import annotations

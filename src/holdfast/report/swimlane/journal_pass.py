@@ -1,4 +1,4 @@
-"""Collects from a job's events the history of each rank, node and attempt, in one pass over the journal."""
+"""Collects from a job's events the history of each rank, node and attempt. It reads the journal once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class AttemptHistory:
         self.number = number
         self.began = self.last = at
         self.ranks: dict[int, RankHistory] = {}
-        #: Ranks that are not up yet. With this set a report of one node does not cost a loop over ten thousand ranks.
+        #: Ranks that are not up yet. With this set, a report of one node needs no loop over ten thousand ranks.
         self.behind: set[int] = set()
         self.checked: float | None = None
         self.going: float | None = None
@@ -67,7 +67,7 @@ class AttemptHistory:
 
 
 class SwimlaneFacts:
-    """Everything that a picture needs. `node_marks` also has nodes without a rank."""
+    """Everything that a picture needs. `node_marks` also has nodes on which no rank ran."""
 
     def __init__(self) -> None:
         self.attempts: dict[int, AttemptHistory] = {}
@@ -140,9 +140,9 @@ def _take(whole: SwimlaneFacts, now: float, event: Event) -> None:
             text = "the owner of the job is back after a crash"
             whole.marks.append(Mark(kind=MarkKind.BACK, at=now, text=text, attempt=whole.present))
         case JobSubmitted():
-            pass  # the nodes and ranks that took part are in the events of the attempts
+            pass  # ignore this event: the events of the attempts have the nodes and ranks that took part
         case _:
-            pass  # other events change nothing in the picture
+            pass  # other events do not change the picture
 
 
 def _lost(whole: SwimlaneFacts, now: float, node: str, text: str) -> None:

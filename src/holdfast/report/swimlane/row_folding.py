@@ -1,4 +1,4 @@
-"""Folds rows of equal ranks into one: among ten thousand ranks, only few histories differ."""
+"""Folds the rows of ranks with equal histories into one row. Among ten thousand ranks, only few histories differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from holdfast.model.human_format import natural
 from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLanes, Stretch, SwimlaneRow
 
-#: Limit on the rows of a picture; above it, ranks that ended alike share a row.
+#: Limit on the rows of a picture. Above this limit, ranks that ended in the same way share a row.
 MOST_ROWS = 36
 #: Limit on the marks on the row of a job or a node.
 MOST_MARKS = 48
@@ -42,9 +42,9 @@ _Story = Callable[[RankRow], Hashable]
 def fold_rows(
     rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], bands: Sequence[Band]
 ) -> tuple[NodeLanes, ...]:
-    """Group the rows by node, at most about `MOST_ROWS` of them.
+    """Group the rows by node, and fold them into at most about `MOST_ROWS` rows.
 
-    Ranks are folded by what happened and when; if that leaves too many rows, only by what happened.
+    Fold ranks with the same events at the same times. If that leaves too many rows, ignore the times.
     """
     exact = _by_times(rows, bands)
     span_s = max((band.end for band in bands), default=0.0) - min((band.start for band in bands), default=0.0)
@@ -56,7 +56,7 @@ def fold_rows(
 
 
 def thin_marks(marks: Sequence[Mark], span_s: float) -> tuple[Mark, ...]:
-    """Merge marks of the same kind that lie close together; `marks` are sorted by time."""
+    """Merge marks of the same kind that lie close together. `marks` are sorted by time."""
     near_s = span_s / 100
     while True:
         groups: list[list[Mark]] = []
@@ -74,7 +74,7 @@ def thin_marks(marks: Sequence[Mark], span_s: float) -> tuple[Mark, ...]:
 
 
 def _by_times(rows: Sequence[RankRow], bands: Sequence[Band]) -> _Story:
-    """Return a key function for rows that is equal for the same events at about the same times."""
+    """Return a key function. Its key is equal for rows with the same events at nearly the same times."""
     values: dict[tuple[int, str], set[float]] = defaultdict(set)
     for row in rows:
         for key, at in _moments(row):
@@ -102,7 +102,7 @@ def _by_kinds(row: RankRow) -> Hashable:
 
 
 def _by_end(row: RankRow) -> Hashable:
-    """Return a key that depends only on how the row ended: it has few values, however long the job was."""
+    """Return a key that depends only on how the row ended. There are few such keys, however long the job was."""
     return (row.culprit, row.marks[-1].kind if row.marks else None)
 
 
@@ -136,7 +136,7 @@ def _by_node(
 
 
 def _limited(rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], span_s: float) -> tuple[NodeLanes, ...]:
-    """Return the nodes with culprits and serious marks first, as many as there is room for, and all others as one."""
+    """Return the nodes with culprits and serious marks first, as many as fit, and all other nodes as one entry."""
     of_node: dict[str, list[RankRow]] = defaultdict(list)
     for row in rows:
         of_node[row.node].append(row)
@@ -158,7 +158,7 @@ def _limited(rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], span_
 
 
 def _few(rows: Sequence[RankRow], most: int) -> list[SwimlaneRow]:
-    """Fold rows into about `most` lanes: by their events, or by how they ended if that gives too many."""
+    """Fold rows into about `most` rows: by their events, or by how they ended if that leaves too many."""
     for story in (_by_kinds, _by_end):
         found: dict[Hashable, list[RankRow]] = defaultdict(list)
         for row in rows:
@@ -181,7 +181,7 @@ def _node(
 
 
 def _lane(rows: Sequence[RankRow], ranks_of: str | None = None) -> SwimlaneRow:
-    """Fold rows into one. `ranks_of`: the node whose ranks name the row; None: the ranks of all nodes."""
+    """Fold these rows into one. `ranks_of`: the node whose ranks the row's name shows; None: the ranks of all nodes."""
     stretches: dict[int, list[Stretch]] = defaultdict(list)
     marks: dict[tuple[int, MarkKind], list[Mark]] = defaultdict(list)
     for row in rows:
@@ -212,7 +212,7 @@ def _widest(found: Sequence[Stretch]) -> Stretch:
 
 
 def _together(marks: Sequence[Mark]) -> Mark:
-    """Merge equal marks into one with all their texts, each text once."""
+    """Merge equal marks into one mark, which has each of their texts once."""
     if len(marks) == 1:
         return marks[0]
     first, last = min(mark.at for mark in marks), max(mark.until or mark.at for mark in marks)

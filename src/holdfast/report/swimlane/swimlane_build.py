@@ -12,7 +12,7 @@ from holdfast.report.swimlane.journal_pass import AttemptHistory, RankHistory, S
 from holdfast.report.swimlane.row_folding import RankRow, fold_rows, thin_marks
 from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, PhaseSpan, Stretch, Swimlane
 
-#: At most this many attempts are drawn, the last ones.
+#: Maximum number of attempts that are drawn: the last ones.
 MOST_BANDS = 24
 
 _BEFORE_START = ("backoff", "assembling")
@@ -24,8 +24,10 @@ def swimlane_of(
 ) -> Swimlane:
     """Build the swimlane of one job.
 
-    `events`: its journal, as `record.views.events` returns it; if it is empty, the records alone make the bands.
-    `attempts`: the records of ended attempts. `now`: seconds since the epoch for a running job; None: it has ended.
+    `events`: the job's journal, as `record.views.events` returns it; if it is empty, the bands come from `attempts`
+    alone.
+    `attempts`: the records of ended attempts. `now`: for a running job, seconds since the epoch; None: the job has
+    ended.
     """
     told = swimlane_facts(events)
     records = {record.attempt: record for record in attempts}
@@ -37,7 +39,7 @@ def swimlane_of(
     by_attempt = {band.attempt: band for band in bands}
     rows = _rows(told, by_attempt, records)
     nodes, marks = _of_nodes(told, rows, start)
-    # The stops that holdfast requests after the job's end are not shown.
+    # Leave out stops that holdfast requests after the job's end.
     of_job = [
         mark for mark in told.marks if mark.at >= start and (mark.kind is not MarkKind.STOP_ASKED or mark.at <= end)
     ]
@@ -58,7 +60,7 @@ def _band(
     number: int, record: AttemptRecord | None, attempt: AttemptHistory | None, told: SwimlaneFacts, now: float | None
 ) -> Band:
     if record is None:
-        assert attempt is not None  # the number comes from one of the two
+        assert attempt is not None  # either the record or the history has the number
         end = max(now if now is not None else told.last, attempt.last)
         return Band(attempt=number, start=attempt.began, end=end, parts=_so_far(attempt, end), running=now is not None)
     before = [(name, record.parts.get(name, 0.0)) for name in _BEFORE_START]
@@ -69,7 +71,7 @@ def _band(
         if seconds > 0:
             parts.append(PhaseSpan(name=name, start=at, end=at + seconds))
             at += seconds
-    if not parts:  # the attempt's owner was lost before it recorded the parts
+    if not parts:  # the attempt's owner was lost before it recorded the attempt's parts
         parts = [PhaseSpan(name="running", start=record.started_at, end=max(record.ended_at, record.started_at))]
     return Band(
         attempt=number,
@@ -82,7 +84,7 @@ def _band(
 
 
 def _so_far(attempt: AttemptHistory, end: float) -> tuple[PhaseSpan, ...]:
-    """Return the phases that the events of an attempt without a record show."""
+    """Return the phases of an attempt that has no record, as its events show them."""
     turns = [("checking", attempt.began), ("preparing", attempt.checked), ("starting", attempt.going)]
     turns += [("running", attempt.up), ("draining", attempt.trouble)]
     known = [(name, at) for name, at in turns if at is not None]
@@ -95,7 +97,7 @@ def _so_far(attempt: AttemptHistory, end: float) -> tuple[PhaseSpan, ...]:
 
 
 def _rows(told: SwimlaneFacts, bands: Mapping[int, Band], records: Mapping[int, AttemptRecord]) -> list[RankRow]:
-    """Build one row for each rank on each node where it ran."""
+    """Build one row for each rank on each node on which the rank ran."""
     rows: dict[tuple[str, int], RankRow] = {}
     for number, band in bands.items():
         attempt = told.attempts.get(number)
@@ -175,7 +177,7 @@ class _Ends:
 
 
 def _of_attempt(band: Band, records: Mapping[int, AttemptRecord], told: SwimlaneFacts) -> list[Mark]:
-    """Return the marks of an attempt as a whole: its failed checks and its progress."""
+    """Return the marks about an attempt as a whole: its failed checks and its progress."""
     marks = []
     attempt, record = told.attempts.get(band.attempt), records.get(band.attempt)
     for at, failure in attempt.checks if attempt is not None else ():
@@ -185,7 +187,7 @@ def _of_attempt(band: Band, records: Mapping[int, AttemptRecord], told: Swimlane
     if record is not None and record.step is not None and not any("step" in text for text in seen):
         seen.append(f"step {record.step}")
     if seen:
-        # No event has the time of the progress: it happened before the end of the run.
+        # No event has the time of the progress, so put the mark at the end of the running phase.
         ran = [part.end for part in band.parts if part.name == "running"]
         at = ran[-1] if ran else band.end
         text = f"progress by the end of attempt {band.attempt}: {'; '.join(seen)}"
@@ -194,7 +196,7 @@ def _of_attempt(band: Band, records: Mapping[int, AttemptRecord], told: Swimlane
 
 
 def _of_nodes(told: SwimlaneFacts, rows: Sequence[RankRow], start: float) -> tuple[dict[str, list[Mark]], list[Mark]]:
-    """Return the marks by node, and the marks without a known node, which go to the job's row."""
+    """Return node → its marks, and the marks without a known node, which go to the job's row."""
     known = {row.node for row in rows}
     only = next(iter(known)) if len(known) == 1 else None
     of_nodes: dict[str, list[Mark]] = {}

@@ -1,4 +1,4 @@
-"""Names of the rows, bands and marks of a swimlane; the picture and the table use the same."""
+"""Names of the rows, bands and marks of a swimlane. The picture and the table use the same names."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from holdfast.model.human_format import Zone, clock, duration, ranks
 from holdfast.report.swimlane.swimlane_model import Band, Mark, NodeLanes, Swimlane, SwimlaneRow
 from holdfast.safe_text import one_line
 
-#: Limit on the characters shown of a text.
+#: Maximum number of characters shown of a text.
 _MOST = 300
 
 
 def safe(text: str, most: int = _MOST) -> str:
-    """Return any text for HTML, also for an attribute: one line, cut and escaped."""
+    """Return any text in a form safe for HTML, also in an attribute: one line, cut and escaped."""
     plain = one_line(text)
     return html.escape(plain if len(plain) <= most else f"{plain[: most - 1]}…")
 
 
 def lane_name(lane: SwimlaneRow, nodes: NodeLanes) -> str:
-    """Name a row: `rank 3`, `ranks 0 to 2`; for several nodes `10000 ranks, 8 on each node`."""
+    """Name a row: `rank 3`, or `ranks 0 to 2`; if it covers several nodes, `10000 ranks, 8 on each node`."""
     if len(nodes.nodes) == 1:
         return ranks(lane.ranks)
     each, rest = divmod(lane.count, len(nodes.nodes))
@@ -29,7 +29,7 @@ def lane_name(lane: SwimlaneRow, nodes: NodeLanes) -> str:
 
 
 def nodes_name(nodes: NodeLanes) -> str:
-    """Name nodes: `gpu-1`, or `1249 nodes: gpu-1 … gpu-1250`."""
+    """Name nodes, as in `gpu-1` or `1249 nodes: gpu-1 … gpu-1250`."""
     names = nodes.nodes
     if len(names) == 1:
         return names[0] or "a node without a name"
@@ -37,7 +37,7 @@ def nodes_name(nodes: NodeLanes) -> str:
 
 
 def mark_words(mark: Mark, zone: Zone, bands: tuple[Band, ...]) -> str:
-    """Describe a mark: `own death at 2026-11-23 04:00:41 +01:00, 0.6 s into attempt 1: exit status 1`."""
+    """Describe a mark, as in `own death at 2026-11-23 04:00:41 +01:00, 0.6 s into attempt 1: exit status 1`."""
     many = f"{mark.count} × " if mark.count > 1 else ""
     until = f" to {clock(mark.until, zone)}" if mark.until is not None and mark.until - mark.at >= 1 else ""
     into = ""
@@ -49,7 +49,7 @@ def mark_words(mark: Mark, zone: Zone, bands: tuple[Band, ...]) -> str:
 
 
 def band_words(band: Band, zone: Zone) -> str:
-    """Describe a band: `attempt 1, 2026-11-23 04:00:41 +01:00, 0.7 s: UserException`."""
+    """Describe a band, as in `attempt 1, 2026-11-23 04:00:41 +01:00, 0.7 s: UserException`."""
     end = "it runs" if band.running else band.phrase or "how it ended is not known"
     return f"attempt {band.attempt}, {clock(band.start, zone)}, {duration(band.end - band.start)}: {end}"
 

@@ -1,4 +1,4 @@
-"""The model of a swimlane. Times are seconds since the epoch; texts are not escaped."""
+"""The model of a swimlane (a time chart of ranks). Times are seconds since the epoch; texts are not escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.model.noun_base import Noun
 
 
 class MarkKind(enum.StrEnum):
-    """The kind of an event at one moment. The value is its name in the legend."""
+    """The kind of an event in the picture. The value is its name in the legend."""
 
     OWN_DEATH = "own death"
     #: The rank ended because another rank had failed.
@@ -21,11 +21,11 @@ class MarkKind(enum.StrEnum):
     PROGRESS = "progress"
     #: A person, or a signal, requested a stop.
     OPERATOR = "operator"
-    #: Something other than a person requested a stop: the platform, a limit, a fault, a hang, holdfast itself.
+    #: A stop was requested by something other than a person: the platform, a limit, a fault, a hang, holdfast itself.
     STOP_ASKED = "stop asked"
     LOST = "node lost"
     CHECK = "check failed"
-    #: The platform has started the job again, or its owner is back after a crash.
+    #: The platform has started the job again, or the job's owner has restarted after a crash.
     BACK = "started again"
 
 
@@ -38,25 +38,25 @@ class Mark(Noun, frozen=True, kw_only=True):
     text: str
     #: The attempt's number; 0: no attempt.
     attempt: int = 0
-    #: The time of the last of several marks drawn as one; None: it is a single mark.
+    #: The time of the last mark, if this mark stands for several; None: it is a single mark.
     until: float | None = None
     count: int = 1
 
 
 class Stretch(Noun, frozen=True, kw_only=True):
-    """The life of a rank's process in one attempt; in a row of several ranks, from the first start to the last end."""
+    """The life of a rank's process in one attempt. In a row of several ranks: from the first start to the last end."""
 
     attempt: int
     start: float
     end: float
-    #: The time from which nothing moved; None: no hang was found.
+    #: The time from which the rank showed no activity; None: no hang was found.
     silent_from: float | None = None
 
 
 class SwimlaneRow(Noun, frozen=True, kw_only=True):
-    """One row: a rank, or ranks to which the same happened at nearly the same times."""
+    """One row: a rank, or several ranks that had the same events at nearly the same times."""
 
-    #: The ranks; if several nodes share the row, only those of the first node.
+    #: The ranks. If several nodes share the row, only the ranks of the first node.
     ranks: tuple[int, ...]
     role: str
     stretches: tuple[Stretch, ...] = ()
@@ -70,11 +70,11 @@ class SwimlaneRow(Noun, frozen=True, kw_only=True):
 
 
 class NodeLanes(Noun, frozen=True, kw_only=True):
-    """A node with its rows, or several nodes to which the same happened."""
+    """A node with its rows, or several nodes that had the same events."""
 
     nodes: tuple[str, ...]
     lanes: tuple[SwimlaneRow, ...]
-    #: Marks about the machine, and not about one rank.
+    #: Marks about the machine. Marks about a rank are in its row.
     marks: tuple[Mark, ...] = ()
 
 
@@ -87,12 +87,12 @@ class PhaseSpan(Noun, frozen=True, kw_only=True):
 
 
 class Band(Noun, frozen=True, kw_only=True):
-    """One attempt."""
+    """One attempt as a band of the picture."""
 
     attempt: int
     start: float
     end: float
-    #: The phases, without gaps between them; the pause before the attempt lies before `start`.
+    #: The phases, without gaps between them. The pause before the attempt is before `start`.
     parts: tuple[PhaseSpan, ...]
     #: The failure class; empty while the attempt runs.
     phrase: str = ""
@@ -113,5 +113,5 @@ class Swimlane(Noun, frozen=True, kw_only=True):
     #: The number of ranks that the job has had.
     ranks: int = 0
     machines: int = 0
-    #: The number of first attempts that are not drawn.
+    #: The number of attempts that are not drawn: the first ones.
     left_out: int = 0

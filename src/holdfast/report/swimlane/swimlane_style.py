@@ -1,14 +1,14 @@
-"""The looks of the swimlane: the shapes of marks, the patterns of phases, and the style sheet.
+"""How the swimlane looks: the shapes of marks, the patterns of phases, and the style sheet.
 
-Each mark has a shape and each phase a pattern, so that readers need not distinguish colours. The colours are variables
-that the page may override.
+Each mark has a shape and each phase a pattern, so that readers need not distinguish colours. The colours are CSS
+variables that the page may override.
 """
 
 from __future__ import annotations
 
 from holdfast.report.swimlane.swimlane_model import MarkKind
 
-#: For each kind: its name in the style sheet, and its shape around the point 0, 0.
+#: Kind of mark → its name in the style sheet, and its shape around the point 0, 0.
 SHAPES: dict[MarkKind, tuple[str, str]] = {
     MarkKind.OWN_DEATH: ("own", '<circle r="5.5"/>'),
     MarkKind.PEER_DEATH: ("peer", '<circle class="sw-hollow" r="4.6"/>'),
@@ -28,7 +28,7 @@ SHAPES: dict[MarkKind, tuple[str, str]] = {
     MarkKind.BACK: ("back", '<path class="sw-line" d="M4.6 1.5 A4.8 4.8 0 1 1 3 -3.6 M3.4 -7 V-3 H-0.6"/>'),
 }
 
-#: For each part of an attempt: its look and its name.
+#: Part of an attempt → its look and its name.
 PHASES: dict[str, tuple[str, str]] = {
     "backoff": ("wait", "back-off"),
     "assembling": ("wait", "waiting for nodes"),
@@ -42,7 +42,7 @@ PHASES: dict[str, tuple[str, str]] = {
     "queued": ("wait", "queued"),
 }
 
-#: The pattern drawn over the colour of a look, in a tile of 6 by 6; running time has none.
+#: Look → the pattern drawn over its colour, in a tile of 6 by 6. Running time has no pattern.
 PATTERNS: dict[str, str] = {
     "wait": '<circle cx="3" cy="3" r="1"/>',
     "check": '<path d="M0 6 L6 0"/>',
@@ -56,11 +56,11 @@ PATTERNS: dict[str, str] = {
 
 
 def phase(name: str) -> tuple[str, str]:
-    """Return the look and the name of a part; a part that only a later version of holdfast knows looks like waiting."""
+    """Return the look and the name of a part. A part from a later version of holdfast looks like waiting."""
     return PHASES.get(name, ("wait", name))
 
 
-#: Plain CSS for a `<style>` element; it has no text of users or programs.
+#: Plain CSS for a `<style>` element. It contains no text of users or programs.
 STYLE = """
 .sw{--sw-ink:#1b1f24;--sw-faint:#57606a;--sw-line:#d0d7de;--sw-life:#8aa4c0;--sw-own:#c1121f;--sw-peer:#8a4b00;
 --sw-stopped:#57606a;--sw-good:#1a7f37;--sw-hang:#8250df;--sw-fault:#b35900;--sw-person:#0550ae;--sw-paper:#ffffff;

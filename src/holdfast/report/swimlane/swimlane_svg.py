@@ -1,4 +1,4 @@
-"""Draws the swimlane as one `<svg>` with a legend: without scripts, and readable without colours."""
+"""Draws the swimlane as one `<svg>` with a legend. It uses no scripts, and is readable without colours."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLa
 from holdfast.report.swimlane.swimlane_style import PATTERNS, SHAPES, phase
 from holdfast.report.swimlane.swimlane_table import table
 
-#: Width of the shortest part, in the unit of `width`.
+#: Minimum width of a part, in the unit of `width`.
 _LEAST = 9.0
-#: Short parts are drawn wider than they were; together they get at most this fraction of the width.
+#: Short parts are drawn wider than to scale. Together they get at most this fraction of the width.
 _MOST_AT_LEAST = 0.4
 
 
@@ -37,14 +37,14 @@ class Scale:
         places = [left]
         for each in widths:
             places.append(places[-1] + each)
-        #: Pairs of (time, x position), both rising; the scale is linear between two of them.
+        #: Pairs of (time, x position), both rising. Between two pairs the scale is linear.
         self.knots: tuple[tuple[float, float], ...] = tuple(zip(times, places, strict=True))
         self._times, self._places = times, places
-        #: Whether some part is drawn more than twice as wide as it was.
+        #: Whether some part is drawn more than twice as wide as to scale.
         self.stretched = min(spans) / total * width < least / 2
 
     def place(self, at: float) -> float:
-        """Return the x position of a time; a time outside is drawn at the edge."""
+        """Return the x position of a time. A time outside the picture is drawn at its edge."""
         return _between(self._times, self._places, at)
 
     def moment(self, place: float) -> float:
@@ -63,24 +63,24 @@ def _between(source: Sequence[float], target: Sequence[float], value: float) -> 
 
 
 WIDTH = 1120
-#: The x positions between which time is drawn. The names of the rows are left of them.
+#: The x positions between which time is drawn. The names of the rows are to the left.
 LEFT, RIGHT = 212, 1100
 #: Heights of the rows: axis, job, node and lane.
 _AXIS, _JOB, _NODE, _LANE = 30, 40, 24, 22
 #: Minimum distance between two marks, in the units of the picture. Marks that are closer in time are moved apart.
 _APART = 12.0
-#: Limit on the characters shown of a row's name.
+#: Maximum number of characters shown of a row's name.
 _LABEL = 29
 
-#: Returns the address for a row; None: the row is no link.
+#: Returns the address for a row; None: the row has no link.
 Link = Callable[[NodeLanes, SwimlaneRow], str | None]
-#: Returns the address for a moment, which is in seconds since the epoch.
+#: Returns the address for a moment (seconds since the epoch).
 Address = Callable[[float], str]
 _SLICES = 160
 
 
 def scale_of(swimlane: Swimlane) -> Scale:
-    """Return the scale from times to x positions of the picture, and back; a cursor over the picture needs it."""
+    """Return the scale that maps times to x positions of the picture, and back. A cursor over the picture needs it."""
     borders = [swimlane.start, swimlane.end]
     borders += [at for band in swimlane.bands for part in band.parts for at in (part.start, part.end)]
     return Scale(borders, left=LEFT, width=RIGHT - LEFT)
@@ -91,8 +91,8 @@ def figure(
 ) -> str:
     """Return the picture with its legend, its notes, and a folded table with the same content. The page needs `STYLE`.
 
-    `ident`: the beginning of the picture's ids; a page with several pictures gives each another one. `link`: the
-    address for a row. `at`: the address that shows all ranks at a moment, for a cursor over the picture.
+    `ident`: the beginning of the picture's ids, different for each picture on a page. `link`: returns the address for a
+    row. `at`: returns the address that shows all ranks at a moment, for a cursor over the picture.
     """
     notes = []
     if scale_of(swimlane).stretched:
@@ -137,8 +137,9 @@ class _Pen(NamedTuple):
         return out
 
     def cursor(self, height: float, at: Address) -> Iterator[str]:
-        """Yield slices of the axis, each a link to its moment. The Tab key reaches the first; arrow keys lead to the
-        others.
+        """Yield slices of the axis, each a link to its moment.
+
+        The Tab key reaches the first slice, and arrow keys the others.
         """
         wide = (RIGHT - LEFT) / _SLICES
         for slice_ in range(_SLICES):
@@ -194,7 +195,7 @@ class _Pen(NamedTuple):
         return f"<g><title>{safe(words)}</title>{out}</g>"
 
     def marks(self, marks: Sequence[Mark], y: float, of: str = "") -> list[str]:
-        """Draw marks, each with its description. `of`: the row that the descriptions name; empty: none."""
+        """Draw marks, each with its description. `of`: the row that the descriptions name; empty: they name no row."""
         out = []
         for mark, x in zip(marks, _places([self.scale.place(mark.at) for mark in marks]), strict=True):
             words = mark_words(mark, self.zone, self.swimlane.bands)
@@ -233,7 +234,7 @@ def svg(
 
 
 def legend(swimlane: Swimlane, *, ident: str = "sw") -> str:
-    """Return the legend: the shapes in the picture, with their names."""
+    """Return the legend: the shapes that occur in the picture, with their names."""
     seen = {mark.kind for mark in swimlane.marks}
     for node in swimlane.nodes:
         seen |= {mark.kind for mark in (*node.marks, *(mark for lane in node.lanes for mark in lane.marks))}
@@ -268,7 +269,7 @@ def _defs(ident: str) -> str:
 
 
 def _names(band: Band) -> Sequence[str]:
-    """Return names for a band, the longest first."""
+    """Return possible names for a band, the longest first."""
     end = "running" if band.running else band.phrase
     return (f"attempt {band.attempt}: {end}", f"attempt {band.attempt}", str(band.attempt))
 
@@ -276,7 +277,7 @@ def _names(band: Band) -> Sequence[str]:
 def _places(wanted: Sequence[float]) -> list[float]:
     """Return rising x positions for marks.
 
-    Each is at least `_APART` after the one before, and none is far beyond the right edge.
+    Each position is at least `_APART` after the previous one, and none is far beyond the right edge.
     """
     places: list[float] = []
     for place in wanted:

@@ -7,7 +7,7 @@ from holdfast.report.swimlane.swimlane_labels import lane_name, mark_words, node
 from holdfast.report.swimlane.swimlane_model import Mark, Swimlane
 from holdfast.report.swimlane.swimlane_style import phase
 
-#: Limit on the marks of a row in the table: the last ones are shown.
+#: Maximum number of marks shown for a row of the table: the last ones.
 _MOST_MARKS = 12
 
 
