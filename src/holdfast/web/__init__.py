@@ -1,1 +1,1 @@
-"""`holdfast web`: serves pages about jobs and devices from a separate process that only reads."""
+"""`holdfast web`: serves pages about jobs and devices. It runs in a separate process, which only reads."""

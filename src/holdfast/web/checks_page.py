@@ -1,4 +1,4 @@
-"""The page of pre-checks: the last result of each check on each node, and earlier results."""
+"""The page of pre-checks: the last result of each check on each node, and its earlier results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from holdfast.model.noun_base import Noun
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import Page, PageRequest
 
-#: Limit on the nodes shown: nodes with a failed check first, then the last checked ones.
+#: Limit on the nodes shown. Nodes with a failed check come first, then the nodes that were checked last.
 MOST_NODES = 40
-#: Limit on the runs in a check's trend.
+#: Maximum number of runs in a check's trend.
 TREND = 8
 
 
@@ -40,7 +40,7 @@ class Checks(Noun, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
-    #: The number of nodes that are left out.
+    #: The number of nodes that the page leaves out.
     left_out: int = 0
     trouble: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The page of devices: the standing of each, the reason, its counts, how it ends, and people's actions."""
+"""The page of devices: the standing of each device, its reason and counts, what would end it, and actions of people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.record.state_directory import unreadable
 from holdfast.untrusted import Malformed, json_as
 from holdfast.web.page_parts import Home, Page, PageRequest
 
-#: Limit on the history entries that the page shows: the last ones.
+#: Maximum number of history entries that the page shows: the last ones.
 MOST_PAST = 60
 MOST_DEVICES = 2000
 
@@ -31,11 +31,11 @@ class DeviceEntry(Noun, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()
     since: float | None = None
     reason: str = ""
-    #: Lines such as `79: 2 of 3 within 24 h before HOLD`.
+    #: Lines about counted faults, such as `79: 2 of 3 within 24 h before HOLD`.
     counted: tuple[str, ...] = ()
-    #: The event that returns the device to work.
+    #: The event that would make the device usable again.
     ends: str = ""
-    #: The key of the state directory, see `Home.key`.
+    #: The key of the device's state directory; see `Home.key`.
     home: str
     #: Whether the user of this server may change the device's standing.
     mine: bool
@@ -62,7 +62,7 @@ class Devices(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> Devices:
-    """Collect all devices of all state directories, the worst first."""
+    """Collect the devices of all state directories, those in the worst state first."""
     found: list[DeviceEntry] = []
     past: list[DeviceHistoryEntry] = []
     refused: dict[str, int] = {}
@@ -91,7 +91,7 @@ PAGE = Page("/devices", "devices.html", read, "Devices")
 
 
 def devices_of(home: Home, now: float) -> Iterable[DeviceEntry]:
-    """Yield each device of this machine or of the state directory's fault log. Raises `HoldfastError` and OSError."""
+    """Yield each device of this machine, or of the state directory's fault log. Raise `HoldfastError` or OSError."""
     here = socket.gethostname()
     with FaultLog(home.path, load_policy(None, None).policy, now, writable=False, keep=True) as log:
         rows = list_devices(log)
@@ -134,7 +134,7 @@ def _past(home: Home) -> tuple[list[DeviceHistoryEntry], dict[str, int]]:
         store.close()
     found = []
     for row in rows:
-        with contextlib.suppress(Malformed):  # an entry of another version is skipped, the others are shown
+        with contextlib.suppress(Malformed):  # skip an entry that another version wrote, and show the others
             found += _happened(row)
     return found, refused
 

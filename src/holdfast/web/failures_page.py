@@ -1,4 +1,4 @@
-"""The page Failures: classes by week, equal failures grouped, the nodes that they share, MTBF and MTTR."""
+"""The page Failures: classes by week, groups of equal failures, the nodes that they have in common, MTBF and MTTR."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from holdfast.web.page_parts import Home, Page, PageRequest
 MOST_GROUPS = 60
 MOST_WEEKS = 26
 MOST_NODES = 20
-#: Limit on the number of a group's jobs that are named.
+#: Maximum number of jobs that are named for a group.
 FEW_JOBS = 5
 _DAYS = 90
-#: A group's commonest device or node is named if the group has at least this many failures, and at least half of them
-#: happened there.
+#: Minimum number of failures in a group for which the page names the device or node where at least half of them
+#: happened.
 SHARED = 3
 _SHADES = 5
 
 
 class Week(Noun, frozen=True, kw_only=True):
-    """One cell of the map. `shade`: 0 (no failure) to 5 (as many as in the worst cell)."""
+    """One cell of the map of classes by week. `shade`: from 0 (no failure) to 5 (as many as in the worst cell)."""
 
     at: float
     count: int
@@ -41,7 +41,7 @@ class Week(Noun, frozen=True, kw_only=True):
 
 
 class ClassRow(Noun, frozen=True, kw_only=True):
-    """One failure class. `mttr_s`: mean time to repair in seconds; None if no attempt followed."""
+    """One failure class. `mttr_s`: mean time to recover in seconds; None if no attempt followed."""
 
     phrase: str
     count: int
@@ -91,7 +91,7 @@ class FailuresPage(Noun, frozen=True, kw_only=True):
     jobs: int
     mtbf_s: float | None
     mttr_s: float | None
-    #: The map's weeks as dates of their Mondays, the newest last.
+    #: The weeks of the map, as the dates of their Mondays, the newest last.
     weeks: tuple[str, ...]
     classes: tuple[ClassRow, ...]
     groups: tuple[GroupRow, ...]
@@ -106,7 +106,7 @@ class FailuresPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> FailuresPage:
-    """Build the page. Raises `BadRequest` for an address with an invalid choice."""
+    """Build the page. Raise `BadRequest` for an address with an invalid choice."""
     wanted = chosen(ask, days=_DAYS)
     jobs = wanted.of()
     every = list(failures(jobs))
@@ -139,7 +139,7 @@ PAGE = Page("/failures", "failures.html", read, "Failures")
 
 
 def _weeks(now: float, found: Sequence[FailedAttempt], days: int) -> tuple[float, ...]:
-    """Return the Mondays of the map in seconds since the epoch, the newest last."""
+    """Return the Mondays of the map in seconds since the epoch, newest last."""
     last = week_of(now)
     first = min((week_of(failure.at) for failure in found), default=last)
     count = min(int((last - first) // WEEK_S) + 1, MOST_WEEKS, days // 7 + 2 if days else MOST_WEEKS)
@@ -191,7 +191,7 @@ def _group(ask: PageRequest, homes: dict[str, Home], group: FailureGroup, severa
 def _shared(group: FailureGroup, several: bool) -> str:
     """Return a text such as `4 of 5 on gpu-07` about the device or node with at least half of the failures, or "".
 
-    A device is preferred because it is more precise. If all jobs ran on one node, sharing that node proves nothing.
+    A device is preferred because it is more precise. If all jobs ran on one node, that node is no sign of the cause.
     """
     for counted in (group.devices, group.nodes) if several else (group.devices,):
         for place, count in list(counted.items())[:1]:

@@ -1,4 +1,4 @@
-"""The first page: jobs and devices that need a person, and running jobs."""
+"""The first page: jobs and devices that need a person's attention, and running jobs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from holdfast.web.page_parts import Home, Page, PageRequest
 DAY_S = 86_400.0
 MOST_RUNNING = 60
 MOST_WANTED = 60
-#: Limit on the ranks whose files are examined for a sign of life.
+#: Maximum number of ranks whose files are checked for a sign of life.
 MOST_RANKS = 512
 
 
 class AttentionItem(Noun, frozen=True, kw_only=True):
     """One entry that a person has to act on."""
 
-    #: One of `failed`, `gone`, `device`, `check`.
+    #: The kind of entry: `failed`, `gone`, `device` or `check`.
     kind: str
     at: float | None = None
     what: str
@@ -54,11 +54,11 @@ class Running(Noun, frozen=True, kw_only=True):
     waits_for: str = ""
     created: float
     step: int | None = None
-    #: Steps per second since this server first saw the attempt.
+    #: Steps per second since this server first saw the attempt; None until another step is done.
     steps_per_s: float | None = None
     #: The latest time of a step, a line of output or an event.
     last_sign: float | None = None
-    #: The next time at which the owner decides without a new event, such as the end of a pause.
+    #: When the owner decides next if no event comes before, for example at the end of a pause.
     decides_at: float | None = None
     next_failure: str = ""
     dots: tuple[Dot, ...] = ()
@@ -76,7 +76,7 @@ class FrontPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> FrontPage:
-    """Collect the jobs and devices that need a person, and the running jobs."""
+    """Collect the jobs and devices that need a person's attention, and the running jobs."""
     wants: list[AttentionItem] = []
     running: list[Running] = []
     trouble = []
@@ -127,11 +127,11 @@ def _devices(home: Home, now: float) -> Iterable[AttentionItem]:
                     href="/devices",
                 )
     except (HoldfastError, OSError):
-        return  # the page of devices shows the error
+        return  # ignore the error, which the page of devices shows
 
 
 def _ended(ask: PageRequest, home: Home, job: PastJob) -> Iterable[AttentionItem]:
-    """Yield an item for a job of the last day that failed, and for the failed checks that kept it from starting."""
+    """Yield an item for a job that failed within the last day, and for failed checks that prevented its start."""
     view = job.view
     if view.outcome is not Outcome.FAILED or view.ended is None or ask.now - view.ended > DAY_S:
         return
@@ -175,7 +175,7 @@ def _running(ask: PageRequest, home: Home, job: PastJob) -> Running:
 
 
 def _signs(attempt: Path) -> tuple[list[tuple[int, float]], list[float]]:
-    """Return (step, time) of each rank on this machine, and the times of the last output to each log file."""
+    """Return (step, time) for each rank on this machine, and the times of the last output in each log file."""
     steps: list[tuple[int, float]] = []
     heard: list[float] = []
     try:
@@ -197,14 +197,14 @@ def _signs(attempt: Path) -> tuple[list[tuple[int, float]], list[float]]:
 
 
 class _Paces:
-    """Remembers the step of each attempt when this server first saw it."""
+    """Stores the step of each attempt at the time when this server first saw it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._first: OrderedDict[tuple[Path, str, int], tuple[int, float]] = OrderedDict()
 
     def rate(self, attempt: tuple[Path, str, int], step: int, at: float) -> float | None:
-        """Return the steps per second since the first call for this attempt; None until a further step is done."""
+        """Return the steps per second since the first call for this attempt; None until another step is done."""
         with self._lock:
             before, since = self._first.setdefault(attempt, (step, at))
             while len(self._first) > MOST_RUNNING * 4:

@@ -25,7 +25,7 @@ class GroupedBy(enum.StrEnum):
 
 
 class Piece(Noun, frozen=True, kw_only=True):
-    """One colour of a bar: it begins at `x` and is `width` wide, both in thousandths of the bar."""
+    """One coloured piece of a bar. It begins at `x` and is `width` wide, both in thousandths of the bar."""
 
     kind: TimeUse
     seconds: float
@@ -45,7 +45,7 @@ class GoodputRow(Noun, frozen=True, kw_only=True):
     lost_s: float
     #: Productive time ÷ all time, from 0 to 1.
     ettr: float | None = None
-    #: Steps from `holdfast.progress` that the next attempt repeated, or that were not saved before the job failed.
+    #: Steps, counted by `holdfast.progress`, that the next attempt repeated or that were not saved when the job failed.
     lost_steps: int = 0
     seconds: dict[TimeUse, float]
     pieces: tuple[Piece, ...] = ()
@@ -67,7 +67,7 @@ class GoodputPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> GoodputPage:
-    """Build the page. Raises `BadRequest` for an address with an invalid choice."""
+    """Build the page. Raise `BadRequest` for an address with an invalid choice."""
     wanted = chosen(ask, days=_DAYS)
     try:
         by = GroupedBy(ask.query.get("by", GroupedBy.WEEK))
@@ -90,7 +90,7 @@ PAGE = Page("/goodput", "goodput.html", read, "Goodput")
 
 
 def _by_week(jobs: Iterable[PastJob]) -> list[GoodputRow]:
-    """Return a row for each week, the newest first. An attempt counts in the week of its end."""
+    """Return a row for each week, newest first. An attempt counts in the week in which it ended."""
     weeks: dict[float, list[AttemptRecord]] = {}
     names: dict[float, set[str]] = {}
     steps: dict[float, int] = {}
@@ -106,7 +106,7 @@ def _by_week(jobs: Iterable[PastJob]) -> list[GoodputRow]:
 
 
 def _by_name(wanted: HistoryFilter) -> list[GoodputRow]:
-    """Return a row for each job name, the name with the most lost time first."""
+    """Return a row for each job name. The name with the most lost time comes first."""
     named: dict[str, list[PastJob]] = {}
     for job in wanted.of():
         named.setdefault(job.view.name, []).append(job)

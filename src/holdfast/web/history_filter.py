@@ -1,4 +1,4 @@
-"""Chooses the jobs that a page with figures counts, from all state directories, by the query of the page's address."""
+"""Selects the jobs for a page with figures, from all state directories, by the query in the page's address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _MOST_DAYS = 36_500
 
 
 class HistoryFilter(Noun, frozen=True, kw_only=True):
-    """The chosen jobs: those begun in the last `days` days (0: of any age) with this name (empty: any name)."""
+    """The selected jobs: those that began in the last `days` days (0: any time) and have this name (empty: any
+    name)."""
 
     jobs: tuple[tuple[Home, PastJob], ...]
     days: int
@@ -29,8 +30,9 @@ class HistoryFilter(Noun, frozen=True, kw_only=True):
 
 
 def chosen(ask: PageRequest, *, days: int) -> HistoryFilter:
-    """Choose the jobs. `days`: the default if the address has no number of days. Raises `BadRequest` for an invalid
-    one.
+    """Select the jobs.
+
+    `days`: the default if the address has no number of days. Raise `BadRequest` for an invalid number.
     """
     days = days_of(ask.query.get("days", ""), days)
     name = ask.query.get("name", "")
@@ -50,7 +52,7 @@ def chosen(ask: PageRequest, *, days: int) -> HistoryFilter:
 
 
 def day(at: float) -> str:
-    """Return the day in UTC, such as `2026-11-23`; weeks are counted in UTC too."""
+    """Return the day in UTC, such as `2026-11-23`. Weeks are counted in UTC too."""
     return clock(at, lambda _: 0.0)[:10]
 
 

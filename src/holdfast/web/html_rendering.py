@@ -1,4 +1,4 @@
-"""Renders values as HTML. The template engine escapes every text; no template switches that off."""
+"""Renders values as HTML. The template engine escapes every text, and no template disables that."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ from holdfast.version import __version__
 from holdfast.web.page_parts import Page, PageRequest
 from holdfast.web.web_job_page import LogLink
 
-#: Limit on the characters shown of one text, such as a piece of evidence.
+#: Maximum number of characters shown of one text, such as a piece of evidence.
 MOST_TEXT = 4000
 
 
 def when(at: float) -> Markup:
-    """Format a time. The page's script shows it as an age, or on demand in UTC; without scripts it is in local time."""
+    """Format a time.
+
+    The page's script shows it as an age, or in UTC if the user chooses. Without scripts it is in local time.
+    """
     return Markup('<time data-at="{}">{}</time>').format(f"{at:.3f}", clock(at))
 
 
 def countdown(at: float) -> Markup:
-    """Format a future time, to which the page's script counts down."""
+    """Format a future time. The page's script counts down to it."""
     return Markup('<time data-at="{}" data-count>at {}</time>').format(f"{at:.3f}", clock(at))
 
 
@@ -48,10 +51,10 @@ def size(count: float) -> str:
 
 
 def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[LogLink]) -> Markup:
-    """Draw the swimlane, which escapes its own texts.
+    """Draw the swimlane, which escapes its texts.
 
-    `address`: the page of a moment. `more`: an addition to that page's query. `logs`: the links for rows of these
-    ranks.
+    `address`: the address of a moment's page. `more`: an addition to that page's query. `logs`: rank → the link for its
+    row.
     """
     to = {log.rank: log.href for log in logs}
 
@@ -73,7 +76,8 @@ class Rendering:
         self._env = Environment(
             loader=PackageLoader("holdfast.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
-            # A job's name or log may contain control characters and text direction marks that garble the page.
+            # Clean every text: a job's name or log may contain control characters and text direction marks that garble
+            # the page.
             finalize=lambda value: harmless(value) if type(value) is str else value,
         )  # fmt: skip
         self._env.filters |= {
@@ -93,19 +97,22 @@ class Rendering:
         }
 
     def page(self, template: str, value: Noun, ask: PageRequest, path: str) -> str:
-        """Render a whole page. `path`: the request's path, for the navigation and the link to the `.json` twin."""
+        """Render a whole page.
+
+        `path`: the path of the request, for the navigation and for the link to the page's `.json` form.
+        """
         twin = f"{'/now' if path == '/' else path}.json" + (f"?{_query(ask)}" if ask.query else "")
         return self._env.get_template(template).render(it=value, ask=ask, path=path, twin=twin)
 
     def done(self, heading: str, text: str) -> str:
-        """Render the page after a change, with its result."""
+        """Render the page that shows the result of a change."""
         empty = PageRequest((), 0.0, {}, {})
         return self._env.get_template("done.html").render(
             heading=heading, text=text, it=None, ask=empty, path="", twin=""
         )
 
     def trouble(self, status: int, text: str, to: str) -> str:
-        """Render the page of an error, with a link to an existing page."""
+        """Render the page for an error, with a link to a page that exists."""
         empty = PageRequest((), 0.0, {}, {})
         return self._env.get_template("trouble.html").render(
             status=status, text=text, to=to, it=None, ask=empty, path="", twin=""

@@ -1,4 +1,4 @@
-"""The page of all jobs: how each ended, the class of each failed attempt, and the lost time."""
+"""The page of all jobs: how each job ended, the class of each failed attempt, and the lost time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.record.job_history import PastJob
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import BadRequest, Home, Page, PageRequest
 
-#: Limit on the jobs on one page.
+#: Maximum number of jobs on one page.
 A_PAGE = 100
-#: Limit on the attempts that are shown of a job: the last ones.
+#: Maximum number of attempts shown of a job: the last ones.
 MOST_DOTS = 20
 
 
@@ -30,8 +30,8 @@ class Dot(Noun, frozen=True, kw_only=True):
     """One attempt as a coloured dot."""
 
     attempt: int
-    #: `ok`: success; `own`: the program failed; `else`: a node, a device or the platform failed; `stopped`: by a person
-    #: or a limit.
+    #: `ok`: success; `own`: the program failed; `else`: a node, a device or the platform failed; `stopped`: a person or
+    #: a limit stopped it.
     kind: str
     text: str
 
@@ -65,7 +65,7 @@ class Jobs(Noun, frozen=True, kw_only=True):
     known: int
     sort: str
     page: int = 1
-    #: The address of the page before this page; empty if this is the first.
+    #: The address of the previous page; empty on the first page.
     earlier: str = ""
     later: str = ""
     states: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Jobs(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> Jobs:
-    """Collect all jobs that match the address. Raises `BadRequest` for an invalid order or page number."""
+    """Collect all jobs that match the address. Raise `BadRequest` for an invalid order or page number."""
     rows, trouble = [], []
     for home in ask.homes:
         history = REMEMBERED.past(home.path)

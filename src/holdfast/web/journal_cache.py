@@ -1,6 +1,6 @@
 """Caches what the server has read from journals, because ended jobs and recorded events do not change.
 
-A page is built anew for each request, but each event is decoded once. Safe for several threads.
+A page is built anew for each request, but each event is decoded only once. Several threads may use the cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.record.job_views import JobView, events_after
 from holdfast.record.state_directory import unreadable
 from holdfast.report.swimlane import Swimlane, swimlane_of
 
-#: Limit on the events kept for all jobs together; the jobs that were shown last are kept.
+#: Limit on the cached events of all jobs together. The jobs that were shown last stay in the cache.
 MOST_EVENTS = 100_000
 MOST_LANES = 32
 Dated = tuple[float, Event]
@@ -35,9 +35,8 @@ class JournalCache:
         self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
 
     def past(self, home: Path) -> JobHistory:
-        """Return the newest jobs of a state directory with their attempts and present states, and its trouble if there
-        is any.
-        """
+        """Return the newest jobs of a state directory, with their attempts and present states, and a message if it
+        cannot be read."""
         seen = job_history(home, before=self._past.get(home))
         if not seen.trouble and (gone := unreadable(home)):
             seen = replace(seen, trouble=gone)
@@ -59,8 +58,9 @@ class JournalCache:
     def swimlane(
         self, home: Path, view: JobView, attempts: Sequence[AttemptRecord], now: float | None
     ) -> Swimlane | None:
-        """Return the swimlane of one job; None if the job is unknown. `now`: for a running job, seconds since the
-        epoch.
+        """Return the swimlane of one job; None if the job is unknown.
+
+        `now`: seconds since the epoch, for a running job.
         """
         with self._lock:
             if now is None and (home, view) in self._lanes:

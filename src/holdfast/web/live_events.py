@@ -1,8 +1,8 @@
 """Server-sent events: an open page gets an event when the journal has a new entry, or a file has grown.
 
-inotify reports writes. SQLite then says within microseconds whether the journal itself has changed, over one connection
-per state directory that is open only while a page listens. Without this check, the server's own reading would cause
-events.
+inotify reports writes. Then SQLite reports within microseconds whether the journal itself has changed. Without this
+check, reads by this server would cause events. The server has one connection per state directory, which is open only
+while a page listens.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 from holdfast.record.database import FILE_NAME, Unusable, open_for_reading
 
 MOST_LISTENERS = 32
-#: Limit on the directories that one page watches.
+#: Maximum number of directories watched for one page.
 MOST_FOLDERS = 16
-#: Seconds between two events to one page.
+#: Minimum seconds between two events to one page.
 PAUSE_S = 1.0
-#: Seconds after which a page gets an event without a change: on a network file system, inotify reports only this
-#: machine's writes.
+#: Seconds after which a page gets an event even without a change. On a network file system, inotify only reports writes
+#: of this machine.
 BEAT_S = 15.0
 
 _MODIFY, _CREATE, _MOVED_TO = 0x002, 0x100, 0x080
@@ -32,7 +32,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class EventListener:
-    """One open page."""
+    """One open page, which gets events."""
 
     def __init__(self, home: Path | None, folders: tuple[Path, ...]) -> None:
         """Create the page's listener.
@@ -73,7 +73,7 @@ class Live:
                     return
                 listener.news.clear()
                 yield "event: change\ndata: \n\n"
-                # Changes during the pause go into the next event.
+                # Changes during the pause are part of the next event.
                 await asyncio.wait((ended,), timeout=PAUSE_S)
         finally:
             ended.cancel()
@@ -97,7 +97,7 @@ class Live:
     def _open(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         fd = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(libc, "inotify_init1") else -1
-        if fd >= 0:  # without inotify, pages are updated every BEAT_S
+        if fd >= 0:  # without inotify, pages are only updated every BEAT_S
             self._fd = fd
             asyncio.get_running_loop().add_reader(fd, self._read)
 
@@ -112,7 +112,7 @@ class Live:
     def _follow(self, home: Path) -> None:
         if home in self._journals:
             return
-        with suppress(Unusable, sqlite3.Error):  # the page itself shows the error
+        with suppress(Unusable, sqlite3.Error):  # the page shows this error when it loads
             if (db := open_for_reading(home)) is not None:
                 self._journals[home] = (db, _version(db))
 
@@ -136,7 +136,7 @@ class Live:
                 self._tell(folder)
 
     def _is_news(self, home: Path) -> bool:
-        """Return whether another process has committed to the journal."""
+        """Return whether another process has written to the journal."""
         self._follow(home)
         if home not in self._journals:
             return False

@@ -1,6 +1,6 @@
 """Reads a part of a rank's log for a page: the lines around one line, the last lines, or the matches of a search.
 
-A log may have gigabytes and any bytes: it is read in blocks up to a limit, and each line is cut at a limit.
+A log may have gigabytes and any bytes. So it is read in blocks up to a limit, and long lines are cut.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from holdfast.model.noun_base import Noun
 from holdfast.record.rotated_logs import BLOCK_BYTES, Mark, pieces
 from holdfast.record.timed_logs import timed_pieces
 
-#: Limit on the bytes of one log that a page searches.
+#: Maximum number of bytes that a page searches in one log.
 MOST_SCANNED = 1 << 30
 MOST_LINES = 300
-#: Limit on the characters shown of one line; the download has the whole line.
+#: Maximum number of characters shown of one line. The download has the whole line.
 MOST_LINE = 400
 MOST_FOUND = 200
 _AROUND = MOST_LINES // 2
@@ -48,14 +48,14 @@ class Excerpt(Noun, frozen=True, kw_only=True):
 
     stream: str
     lines: tuple[ExcerptLine, ...] = ()
-    #: The number of lines of the log that were read.
+    #: The number of lines of the log that were read, shown or not.
     total: int = 0
     bytes: int = 0
     #: Whether the log was read to its end.
     whole: bool = True
     #: The number of lines that match the search; None: there was no search.
     found: int | None = None
-    #: The number of the deciding line; 0: it is not in this log.
+    #: The number of the line that decided the report; 0: the line is not in this log.
     deciding: int = 0
 
 
@@ -63,7 +63,7 @@ def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, want
     """Return the lines that contain `wanted`; without `wanted`, the lines around line `around`; without both, the last
     lines.
 
-    `deciding`: the number of the line to be marked.
+    `deciding`: the number of the line that decided the report, to be marked.
     """
     reader = _PieceLines(path)
     kept: deque[tuple[Mark, ExcerptLine]] = deque(maxlen=None if wanted or around else MOST_LINES)
@@ -110,7 +110,7 @@ def by_time(excerpts: Iterable[Excerpt]) -> tuple[TimedLine, ...]:
 
 
 class _PieceLines:
-    """Reads all lines of a log from its pieces, the oldest first."""
+    """Reads all lines of a log from its rotated pieces, oldest first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -132,7 +132,7 @@ class _PieceLines:
                         byte += len(part) + 1
                     if last:
                         began = began if rest else (inode, byte)
-                        # A line longer than a block is cut: a page never shows more of it.
+                        # Cut a line that is longer than a block, because a page never shows that much.
                         rest = (rest + last)[:BLOCK_BYTES]
                         byte += len(last)
                     if self.read >= MOST_SCANNED:
@@ -159,7 +159,7 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 def shown(raw: bytes) -> str:
     """Return one line for a page: cut at the limit, with a mark for each invalid byte."""
-    # A progress bar overwrites its line with carriage returns: only the last state is shown.
+    # A progress bar overwrites its line with carriage returns. Show only its last state.
     text = raw[: 4 * MOST_LINE * 16].decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
     more = len(text) - MOST_LINE
     return text if more <= 0 else f"{text[:MOST_LINE]} … {more} characters more"

@@ -13,13 +13,13 @@ from holdfast.report.merged_logs import LogCursor, LogLineFilter, fitting
 from holdfast.web.log_excerpt import shown
 from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequest
 
-#: The length of the window before the moment, in seconds: a rank's lines are searched in it.
+#: The length of the window before the moment, in seconds. Lines are only searched in this window.
 WINDOW_S = 60.0
-#: Limit on the lines that are shown of each stream: the last before the moment.
+#: Maximum number of lines shown of each stream: the last lines before the moment.
 MOST_LINES = 6
 #: Limit on the ranks on the page; the culprit comes first.
 MOST_RANKS = 64
-#: Limit on the bytes of one log that are read, from the window's beginning.
+#: Maximum number of bytes read of one log, from the beginning of the window.
 MOST_BYTES = 4 << 20
 BLOCK_BYTES = 64 << 10
 STEPS_S = (-10.0, -1.0, 1.0, 10.0)
@@ -41,7 +41,7 @@ class StreamTail(Noun, frozen=True, kw_only=True):
     href: str
     culprit: bool = False
     lines: tuple[LoggedLine, ...] = ()
-    #: Whether the byte limit was reached before the moment, so that later lines are missing.
+    #: Whether lines just before the moment are missing, because the byte limit was reached.
     cut: bool = False
 
 
@@ -63,7 +63,7 @@ class MomentPage(Noun, frozen=True, kw_only=True):
     attempt: int
     window_s: float = WINDOW_S
     begun: float
-    #: The end of the attempt, or now if it is running; `begun` is its start.
+    #: The end of the attempt; for a running attempt, the present time. `begun` is its start.
     over: float
     streams: tuple[StreamTail, ...] = ()
     #: Ranks that wrote nothing in the window.
@@ -76,7 +76,7 @@ class MomentPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> MomentPage:
-    """Build the page. Raises `NoSuchPage` if the job has no logs, `BadRequest` if the moment is not a number."""
+    """Build the page. Raise `NoSuchPage` if the job has no logs, `BadRequest` if the moment is not a number."""
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     at = _asked(ask, view)
@@ -117,7 +117,10 @@ PAGE = Page("/job/{job}/at", "moment.html", read)
 
 
 def _asked(ask: PageRequest, view: JobView) -> float:
-    """Return the moment in the address; without one, the job's end or now."""
+    """Return the moment in the address.
+
+    If the address has none, return the job's end, or the present time for a running job.
+    """
     text = ask.query.get("t", "")
     if not text:
         return ask.now if view.ended is None else view.ended
@@ -133,7 +136,8 @@ def _asked(ask: PageRequest, view: JobView) -> float:
 def _attempt(
     ask: PageRequest, home: Home, view: JobView, records: tuple[AttemptRecord, ...], at: float
 ) -> tuple[int, float, float]:
-    """Return the number, start and end of the attempt that ran at that moment or began last before it."""
+    """Return the number, start and end of the attempt that ran at that moment; else of the last attempt that began
+    before it."""
     numbers = attempts_of(home.path, view.id)
     if not numbers:
         raise NoSuchPage(f"job `{view.id}` has no logs here", hint=f"/job/{view.id}")
@@ -149,19 +153,19 @@ def _stream(part: LogPart, at: float, href: str, culprit: int | None) -> StreamT
     last: deque[LoggedLine] = deque(maxlen=MOST_LINES)
     cut = False
     try:
-        # Times in logs have milliseconds: include lines of the moment's own millisecond.
+        # Times in logs have milliseconds, so include lines of the moment's own millisecond.
         source = LogCursor(part, LogLineFilter(since=at - WINDOW_S, until=at + 0.001), BLOCK_BYTES)
         taken = 0
         while (span := source.take(whole_lines=False)) is not None:
             if span.at is None:
-                break  # a log without times: nobody knows which lines were written before the moment
+                break  # the log has no times, so it is unknown which lines were written before the moment
             taken += len(span.data)
             last.extend(LoggedLine(at=span.at, text=shown(line.rstrip(b"\n"))) for line in fitting(span.data, None))
             if taken > MOST_BYTES:
                 cut = True
                 break
     except OSError:
-        last.clear()  # the log was deleted meanwhile
+        last.clear()  # the log was deleted after the page began to read it
     return StreamTail(
         rank=part.rank,
         role=part.role,

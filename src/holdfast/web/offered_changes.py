@@ -1,9 +1,9 @@
 """The two changes that pages offer: release a device, and report a fault. Each runs a command that a user could type.
 
-This server changes nothing itself: it starts `holdfast release` or `holdfast faults report` as its own user, and these
-notify every job of that user through its socket. A request for a change needs the token of holdfast's own form and must
-come from holdfast's own page. If it comes from this machine, the sending process must belong to the same user or to
-root.
+The server changes nothing itself. It starts `holdfast release` or `holdfast faults report` as the server's user, and
+these commands notify every job of that user through the job's socket. A request for a change needs the token in
+holdfast's form and must come from a page of holdfast. If it comes from this machine, the sending process must belong to
+the same user or to root.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ASSERTIONS = ("occur", "recover", "once")
 
 
 class Forbidden(HoldfastError):
-    """The request may not change anything; the message gives the reason."""
+    """The request may not change anything. The message says why."""
 
 
 async def fields_of(request: Request, token: str) -> dict[str, str]:
-    """Return the form fields of a request for a change. Raises `Forbidden` and `BadRequest`."""
+    """Return the form fields of a request for a change. Raise `Forbidden` or `BadRequest`."""
     body = b""
     async for block in request.stream():
         body += block
@@ -71,7 +71,7 @@ def report_of(given: Mapping[str, str]) -> list[str]:
 
 
 async def typed(home: Home, words: list[str]) -> tuple[bool, str]:
-    """Run one command on a state directory; return whether it succeeded, and its output. Raises `Forbidden`."""
+    """Run one command for a state directory. Return whether it succeeded, and its output. Raise `Forbidden`."""
     if not home.mine:
         raise Forbidden(f"{home.path} belongs to another user, who alone can change what it holds", hint="/devices")
     process = await asyncio.create_subprocess_exec(
@@ -94,7 +94,7 @@ def _must_be_same_user(request: Request) -> None:
     """
     client = request.client
     if client is None or not is_loopback(client.host):
-        return  # a user opened the pages to other machines on purpose: there, the token decides
+        return  # the user opened the pages to other machines on purpose, so the token alone decides
     owner = _user_of(client.host, client.port)
     if owner not in (0, os.getuid()):
         whose = "of another user" if owner is not None else "of no user that the kernel knows"

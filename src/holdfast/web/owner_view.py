@@ -1,7 +1,7 @@
-"""A running job as its owner sees it: its gang, the restarts that are left, and the decision after its next failure.
+"""A running job from its owner's view: its gang, the remaining restarts, and the decision after its next failure.
 
-The server replays the journal through the same pure `Gang`, and decides with the same functions as the owner. The
-replayed state is cached, so that the next page handles only new events.
+The server replays the journal into a `Gang`, and decides with the same functions as the owner. The replayed state is
+cached, so that the next page handles only new events.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from holdfast.model.noun_base import Noun
 from holdfast.web.journal_cache import REMEMBERED
 
 MOST_JOBS = 64
-#: A job with more events is shown without its owner's view.
+#: A job with more events is shown without the owner's view.
 MOST_EVENTS = 50_000
 
 
 def waits(view: GangView) -> str:
-    """Return what the phase waits for. The page itself shows when a pause ends."""
+    """Return what must happen before the phase ends. The page shows the end of a pause elsewhere."""
     return "the end of the pause before the next attempt" if view.phase is Phase.BACKOFF else view.waits_for
 
 
 class ReplayedGangs:
-    """The replayed gangs of running jobs. Safe for several threads."""
+    """The replayed gangs of running jobs. Several threads may use them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ REPLAYED = ReplayedGangs()
 
 
 class Budget(Noun, frozen=True, kw_only=True):
-    """One limit of a job's restarts and how much of it is used."""
+    """One limit on a job's restarts, and how much of it is used."""
 
     name: str
     used: int
@@ -94,9 +94,9 @@ def budgets_of(policy: RestartPolicy, attempts: Sequence[AttemptRecord]) -> tupl
 
 
 def next_failure(policy: RestartPolicy, attempts: Sequence[AttemptRecord], now: float) -> str:
-    """Return the decision if the job failed now in the same way as last time.
+    """Return the decision that would follow if the job failed now in the same way as last time.
 
-    A job that has not failed yet gets the decision after a failure of its program.
+    For a job that has not failed yet: the decision after a failure of its program.
     """
     if not attempts:
         if policy.max_restarts == 0:

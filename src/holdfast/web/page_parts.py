@@ -1,6 +1,7 @@
-"""The parts of a page: an address, a reader that turns a request into one value, and a template that shows the value.
+"""The parts of a page: an address, a reader, and a template.
 
-The same value is the page's `.json` twin. A reader is a plain function; it runs in a thread and only reads.
+The reader is a plain function that turns a request into one value. It runs in a thread, and only reads. The template
+shows the value as HTML. The page's `.json` form shows the same value as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holdfast.record.job_views import JobView, Survey, look
 
 
 class NoSuchPage(HoldfastError):
-    """There is no such page. The hint is the address of an existing one."""
+    """The page does not exist. The hint is the address of a page that does."""
 
 
 class BadRequest(HoldfastError):
@@ -27,10 +28,10 @@ class BadRequest(HoldfastError):
 class Home(NamedTuple):
     """One state directory."""
 
-    #: The key that names it in addresses if there are several state directories.
+    #: The key by which addresses name this state directory, if there are several.
     key: str
     path: Path
-    #: Whether it belongs to the user of this server, so that changes are allowed.
+    #: Whether the state directory belongs to the user of this server, so that changes are allowed.
     mine: bool
 
 
@@ -44,12 +45,12 @@ class PageRequest(NamedTuple):
     query: Mapping[str, str]
 
     def surveys(self) -> Iterator[tuple[Home, Survey]]:
-        """Yield each state directory with all its jobs; this writes nothing and closes no job."""
+        """Yield each state directory with all its jobs. Write nothing, and do not close lost jobs."""
         for home in self.homes:
             yield home, look(home.path)
 
     def home(self) -> Home:
-        """Return the state directory in the address; the first one if the address names none."""
+        """Return the state directory in the address; the first state directory if the address names none."""
         key = self.query.get("home", "")
         for home in self.homes:
             if key in ("", home.key):
@@ -57,7 +58,7 @@ class PageRequest(NamedTuple):
         raise NoSuchPage(f"no state directory is served under the key `{key}`", hint="/")
 
     def job(self) -> tuple[Home, JobView]:
-        """Return the job in the address and its state directory. Raises `NoSuchPage`."""
+        """Return the job in the address and its state directory. Raise `NoSuchPage`."""
         wanted, key = self.path.get("job", ""), self.query.get("home", "")
         for home, survey in self.surveys():
             if key in ("", home.key):
@@ -67,7 +68,7 @@ class PageRequest(NamedTuple):
         raise NoSuchPage(f"there is no job `{wanted}`", hint="/jobs")
 
     def at(self, home: Home) -> str:
-        """Return the query that selects this state directory; empty if there is only one."""
+        """Return the query that selects this state directory; empty if the server has only one."""
         return f"?home={home.key}" if len(self.homes) > 1 else ""
 
 
@@ -88,7 +89,7 @@ def is_loopback(host: str) -> bool:
 class Page(NamedTuple):
     """One page. Pages with a name are in the navigation."""
 
-    #: Such as `/jobs` or `/job/{job}`; the path of the twin ends with `.json`.
+    #: The path, such as `/jobs` or `/job/{job}`. The path of the JSON form ends with `.json`.
     path: str
     template: str
     read: Callable[[PageRequest], Noun]

@@ -1,4 +1,4 @@
-"""The page of one rank in one attempt: its logs with the deciding line, and the places of the ranks' stacks."""
+"""The page of one rank in one attempt: its logs with the deciding line, and where the ranks' stacks were."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EnvironmentComparison(Noun, frozen=True, kw_only=True):
     #: The number of the earlier attempt.
     before: int
     differences: tuple[Difference, ...]
-    #: Variables that differ between any two attempts; they are not compared.
+    #: Variables that differ between any two attempts. They are not compared.
     own: tuple[str, ...] = tuple(sorted(OWN))
 
 
@@ -43,7 +43,7 @@ class Stack(Noun, frozen=True, kw_only=True):
     """A group of ranks that were at the same place in the code."""
 
     ranks: str
-    #: Whether the page's own rank is one of them.
+    #: Whether the rank of this page is in the group.
     here: bool
     state: str
     place: str
@@ -67,18 +67,19 @@ class RankPage(Noun, frozen=True, kw_only=True):
     home_key: str = ""
     #: All attempts in which this rank has logs.
     attempts: tuple[int, ...] = ()
-    #: The reason why the attempt ended, if this rank was the first to fail; else empty.
+    #: Why the attempt ended, if this rank was the first to fail; else empty.
     reason: str = ""
     hang: str = ""
-    #: The lines of both streams by time, if the request has `by=time`.
+    #: The lines of both streams, merged by time, if the request has `by=time`.
     merged: tuple[TimedLine, ...] = ()
     stacks: tuple[Stack, ...] = ()
-    #: The difference from the environment of the attempt before; None: there is no earlier one, or it was not saved.
+    #: How the environment differs from the previous attempt's; None: there is no previous attempt, or an environment
+    #: was not saved.
     environment: EnvironmentComparison | None = None
 
 
 def read(ask: PageRequest) -> RankPage:
-    """Build the page. Raises `NoSuchPage` for an unknown rank, `BadRequest` for an invalid line number."""
+    """Build the page. Raise `NoSuchPage` for an unknown rank, `BadRequest` for an invalid line number."""
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     known = detail(Survey(home=home.path, jobs=(view,)), view)
@@ -124,7 +125,7 @@ PAGE = Page("/job/{job}/{attempt:int}/{rank:int}", "rank.html", read)
 
 
 def parts_asked(ask: PageRequest, home: Home) -> tuple[int, int, list[LogPart]]:
-    """Return attempt, rank and logs in the address. Raises `NoSuchPage`."""
+    """Return the attempt, rank and logs that the address names. Raise `NoSuchPage`."""
     job, attempt, rank = ask.path["job"], int(ask.path["attempt"]), int(ask.path["rank"])
     parts = [part for part in parts_of(home.path, job, attempt) if part.rank == rank]
     if not parts:
@@ -140,7 +141,7 @@ def _directories(home: Path, job: str, role: str, rank: int) -> list[tuple[int, 
 
 
 def log_asked(ask: PageRequest) -> tuple[str, Path]:
-    """Return the file name for the download, and the path of the log in the address. Raises `NoSuchPage`."""
+    """Return the file name for the download of the log that the address names, and its path. Raise `NoSuchPage`."""
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     for part in parts:
@@ -153,7 +154,7 @@ def log_asked(ask: PageRequest) -> tuple[str, Path]:
 
 
 def deciding(report: ExitReport, rank: int) -> dict[str, int]:
-    """Return, for each stream, the number of the first line of this rank's log that the report quotes."""
+    """Return stream → the number of the first line of this rank's log that the report quotes."""
     found: dict[str, int] = {}
     for one in report.evidence:
         if (match := _NUMBERED.search(one.source)) and int(match[1]) == rank:
@@ -162,7 +163,7 @@ def deciding(report: ExitReport, rank: int) -> dict[str, int]:
 
 
 def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
-    """Group the ranks of the last stack dump by place: groups with a culprit first, then the smallest."""
+    """Group the ranks of the last stack dump by place. Groups with a culprit come first, then the smallest groups."""
     alike: defaultdict[tuple[str, str], list[RankSnapshot]] = defaultdict(list)
     for snapshot in hang.looks[-1] if hang.looks else ():
         state = snapshot.threads[0].state if snapshot.threads else ""
@@ -183,7 +184,7 @@ def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
 
 
 def place_of(snapshot: RankSnapshot) -> str:
-    """Return a rank's place: its innermost line of Python and the native call in it.
+    """Return a rank's place: its innermost line of Python, and the native call made from there.
 
     Without a stack, the place is the kernel function in which a thread waits.
     """
@@ -215,9 +216,9 @@ def _line(ask: PageRequest) -> int:
 
 
 def _compare_environments(directories: Sequence[tuple[int, Path]], attempt: int) -> EnvironmentComparison | None:
-    """Compare the rank's environment in `attempt` with that in the attempt before.
+    """Compare the rank's environment in `attempt` with that in the previous attempt.
 
-    `directories`: (attempt, the rank's log directory). None: one of the two attempts saved no environment.
+    `directories`: (attempt, the rank's log directory). Return None if one of the two attempts saved no environment.
     """
     earlier = [number for number, _ in directories if number < attempt]
     places = dict(directories)
@@ -229,7 +230,7 @@ def _compare_environments(directories: Sequence[tuple[int, Path]], attempt: int)
 
 
 def _kept(directory: Path) -> dict[str, str]:
-    """Read the saved environment; empty if there is none or it cannot be read."""
+    """Read the saved environment; empty if it is missing or unreadable."""
     try:
         return json_as(read_file(directory / FILE, MOST_BYTES), dict[str, str], most_bytes=MOST_BYTES)
     except (OSError, Malformed):

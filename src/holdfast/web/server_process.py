@@ -11,12 +11,12 @@ import uvicorn
 from holdfast.web.page_parts import Home
 from holdfast.web.web_site import ServerSetup, WebSite
 
-#: Limit on the requests at the same time; further ones get status 503.
+#: Maximum number of requests at the same time. Any further request gets status 503.
 MOST_REQUESTS = 128
 
 
 class _Server(uvicorn.Server):
-    """Ends event streams on a signal: otherwise uvicorn would wait seconds for them."""
+    """A server that ends event streams on a signal. Otherwise uvicorn would wait seconds for them."""
 
     def __init__(self, config: uvicorn.Config, site: WebSite) -> None:
         super().__init__(config)
@@ -39,7 +39,7 @@ def serve(
     """Answer requests until a signal ends the server.
 
     `listening`: the open socket. `token`: the secret of the printed link. `port`: the port of `listening`. `clock`:
-    returns seconds since the epoch. `names`: further host names of this machine.
+    returns seconds since the epoch. `names`: further host names of this machine that requests may use.
     """
     site = WebSite(ServerSetup(homes, token, port, clock, names))
     config = uvicorn.Config(

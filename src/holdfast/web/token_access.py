@@ -1,7 +1,7 @@
 """Admits only requests with the token of the link that `holdfast web` printed.
 
-The token is compared in constant time; a browser keeps it in a cookie that no other site and no script can read. A
-request with a foreign host name (DNS rebinding) is refused. A request that changes anything needs a second token, which
+The token is compared in constant time. A browser keeps it in a cookie that no other site and no script can read. A
+request for an unknown host name (DNS rebinding) is refused. A request that changes anything needs a second token, which
 only holdfast's own pages have.
 """
 
@@ -41,22 +41,23 @@ _NO_TOKEN = (
 
 
 def form_token(token: str) -> str:
-    """Return the token for forms. The link's token cannot be computed from it."""
+    """Return the token for forms. Nobody can compute the link's token from it."""
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 
 class TokenAuth:
-    """Checks the host name and then the token of every request, and adds security headers to each response."""
+    """Checks the host name and the token of every request, and adds security headers to each response."""
 
     def __init__(self, app: ASGIApp, *, token: str, port: int, names: Sequence[str] = ()) -> None:
         """Wrap `app`.
 
-        `token`: the secret of the link. `port`: the server's port, a part of the cookie's name. `names`: host names
-        under which users reach this machine, besides numeric addresses and `localhost`.
+        `token`: the secret of the link. `port`: the server's port, a part of the cookie's name. `names`: host names of
+        this machine that requests may use, in addition to numeric addresses and `localhost`.
         """
         self._app = app
         self._token = token
-        self._cookie = f"holdfast-{port}"  # a browser shares cookies between the ports of a host
+        # a browser shares cookies between all ports of a host, so the name has the port
+        self._cookie = f"holdfast-{port}"
         self._names = {"localhost", *(name.lower() for name in names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +113,7 @@ class TokenAuth:
     def _without_token(self, scope: Scope, query: QueryParams) -> Response:
         """Answer with a small page that sets the cookie and sends the browser to the same address without the token.
 
-        A redirect would not carry the cookie if another site's link started it.
+        With a redirect, the cookie would be missing if a link on another site led to the address.
         """
         rest = urlencode([(name, value) for name, value in query.multi_items() if name != "token"])
         to = "/" + scope["path"].lstrip("/") + (f"?{rest}" if rest else "")

@@ -32,7 +32,7 @@ def command(homes: tuple[str, ...], port: int, host: str, insist: bool) -> None:
     It is a process of its own and only reads: it cannot slow or endanger a job. Ctrl-C ends it.
     """
     _must_be_installed()
-    from holdfast.web.server_process import serve  # needs the optional packages
+    from holdfast.web.server_process import serve  # this module needs the optional packages
 
     if not is_loopback(host) and not insist:
         raise BadUsage(
@@ -83,7 +83,7 @@ def _default() -> Path:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises BadUsage if it cannot be opened."""
+    """Return a listening socket. Raise BadUsage if it cannot be opened."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         made = socket.socket(family[0], socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""The page of one job: its end, the reason, the culprit, the decisions, and the time of each node and rank."""
+"""The page of one job: its end, the reason, the culprit, the decisions, and how each node and rank spent its time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.owner_view import REPLAYED, Budget, budgets_of, next_failure, waits
 from holdfast.web.page_parts import Home, Page, PageRequest
 
-#: Limit on the ranks with a link to their logs.
+#: Maximum number of ranks that have a link to their logs.
 MOST_RANKS = 500
 MOST_EVIDENCE = 40
 
@@ -64,16 +64,16 @@ class JobPage(Noun, frozen=True, kw_only=True):
     created: float
     ended: float | None = None
     host: str
-    #: One sentence: the exception as it was printed, the rank and the node; for a running job, its state.
+    #: One sentence: the exception as printed, the rank and the node; for a running job, its state.
     headline: str
-    #: Whether the job's owner died without recording the job's end.
+    #: Whether the job's owner died without recording how the job ended.
     gone: bool = False
-    #: The report of the job's end; for a running job, of the last failed attempt.
+    #: The report about the end of the job; for a running job, about its last failed attempt.
     report: ExitReport | None = None
     evidence: tuple[Evidence, ...] = ()
     more_evidence: int = 0
     attempts: tuple[AttemptEntry, ...] = ()
-    #: The owner's view of a running job.
+    #: A running job from its owner's view.
     view: GangView | None = None
     budgets: tuple[Budget, ...] = ()
     next_failure: str = ""
@@ -82,14 +82,14 @@ class JobPage(Noun, frozen=True, kw_only=True):
     logs: tuple[LogLink, ...] = ()
     more_logs: int = 0
     swimlane: Swimlane | None = None
-    #: An addition to each address of this job, if the server has several state directories.
+    #: The query that each address of this job needs, if the server has several state directories; else empty.
     more: str = ""
     #: The report's first line as `holdfast show` prints it.
     text: str = ""
 
 
 def read(ask: PageRequest) -> JobPage:
-    """Collect everything that is recorded about one job. Raises `NoSuchPage`."""
+    """Collect everything that is recorded about one job. Raise `NoSuchPage`."""
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     history = REMEMBERED.events(home.path, view.id)
@@ -137,7 +137,7 @@ def spec_of(history: Iterable[tuple[float, Event]]) -> JobSpec | None:
 
 
 def logs_of_job(ask: PageRequest, home: Home, job: str, report: ExitReport | None) -> tuple[LogLink, ...]:
-    """Return links to the logs of the last attempt on this machine, the culprit first."""
+    """Return links to the logs of the last attempt on this machine, the culprit's first."""
     numbers = attempts_of(home.path, job)
     if not numbers:
         return ()
@@ -156,7 +156,10 @@ def logs_of_job(ask: PageRequest, home: Home, job: str, report: ExitReport | Non
 
 
 def others(history: Sequence[tuple[float, Event]], report: ExitReport) -> Iterable[CollateralEntry]:
-    """Explain from the nodes' reports why the other ranks are not the cause; ranks with equal reasons are grouped."""
+    """Explain from the nodes' reports why the other ranks are not the cause.
+
+    Ranks with the same explanation are grouped.
+    """
     first = report.first.rank if report.first else None
     last: dict[int, Member] = {}
     for _, event in history:
@@ -212,5 +215,8 @@ def _commands(job: str, runs: bool, failed: bool, report: ExitReport | None) -> 
 
 
 def _small(view: GangView) -> GangView:
-    """Return the view without its members: the swimlane shows them, and ten thousand would make the page too large."""
+    """Return the view without its members.
+
+    The swimlane shows the members, and ten thousand would make the page too large.
+    """
     return msgspec.structs.replace(view, members=())

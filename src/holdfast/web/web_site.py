@@ -1,4 +1,4 @@
-"""The web application: addresses, their pages and `.json` twins, static files, and live events."""
+"""The web application: addresses, their pages and JSON forms, static files, and live events."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ServerSetup(NamedTuple):
     token: str
     port: int
     clock: Callable[[], float]
-    #: Further host names of this machine that requests may contain.
+    #: Further host names of this machine that requests may use.
     names: tuple[str, ...] = ()
 
 
@@ -111,11 +111,11 @@ class WebSite:
             value = await run_in_threadpool(page.read, self._ask(request))
             return Response(encode(value), media_type="application/json")
 
-        # The twin first: the placeholder `{job}` would match the ending `.json` too.
+        # The `.json` route comes first, because the placeholder `{job}` would also match a name that ends with `.json`.
         return (Route(f"{'/now' if page.path == '/' else page.path}.json", twin), Route(page.path, html))
 
     async def _metrics(self, _: Request) -> Response:
-        """Answer Prometheus, which sends the token as a header: `authorization` in its configuration."""
+        """Answer Prometheus. It must send the token in a header: `authorization` in its configuration."""
         homes = [home.path for home in self._setup.homes]
         text = await run_in_threadpool(metrics_text, homes, self._setup.clock())
         return Response(text, media_type=CONTENT_TYPE)
@@ -149,7 +149,7 @@ class WebSite:
         return StreamingResponse(self._live.news(listener), media_type="text/event-stream")
 
     def _listener(self, at: str) -> EventListener:
-        """Return a listener for the journals and for the log files of the job in the page's address."""
+        """Return a listener for changes of the journals, and of the log files of the job in the page's address."""
         for home in self._setup.homes:
             for part in at.partition("?")[0].split("/"):
                 folder = job_dir(home.path, part)
@@ -188,7 +188,7 @@ class WebSite:
 
 
 def _newest(logs: Path, at: str) -> tuple[Path, ...]:
-    """Return the log directories of the rank in the address, of the newest attempt first."""
+    """Return the log directories of the rank in the address, newest attempt first."""
     rank = at.partition("?")[0].rpartition("/")[2]
     if not rank.isdigit():
         return (logs,)
