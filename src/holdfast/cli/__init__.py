@@ -1,4 +1,5 @@
-"""The command line: one module per verb, imported only when that verb is typed; click is imported only if needed."""
+"""The command line: one module per verb, imported only when the user types that verb. click is imported only if
+needed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from holdfast.errors import HoldfastError  # noqa: E402  # after the line above,
 from holdfast.file_modes import keep_private  # noqa: E402  # for the same reason
 
 TYPE_CHECKING = (
-    False  # importing `typing` takes longer than the rest of this module, and a run's guard needs none of it
+    False  # importing `typing` takes longer than loading the rest of this module, and a run's guard does not need it
 )
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)
     if elsewhere or words[:1] != ["run"]:
         sys.exit(_status(words))
-    # Imported objects are never garbage; collecting while importing costs a start several milliseconds.
+    # Imported objects are never garbage, so a collection during the imports would only cost several milliseconds.
     gc.disable()
     try:
         from holdfast.main.run_guard import under_guard
@@ -53,9 +54,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _only_asks(words: list[str]) -> bool:
-    """Return whether the user asks about the verb, which works on any system.
+    """Return whether the user only asks for help about the verb, which works on any system.
 
-    `--help` after a script's name is the script's.
+    `--help` after a script's name belongs to the script.
     """
     return words[1:2] in (["--help"], ["-h"]) or (words[0] == "check" and "--list" in words)
 
@@ -63,7 +64,7 @@ def _only_asks(words: list[str]) -> bool:
 def _open_closed_streams() -> None:
     """Open /dev/null for streams that the caller has closed (`>&-`).
 
-    Their output is discarded, and no file of holdfast gets the number of a standard stream.
+    Their output is discarded. Otherwise a file that holdfast opens would get the number of a standard stream.
     """
     import os
 
@@ -72,15 +73,15 @@ def _open_closed_streams() -> None:
     os.close(fd)
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
-            # closefd=False: never closed, like the streams that Python itself opens.
+            # closefd=False: these streams are never closed, as with the streams that Python itself opens
             stream = os.fdopen(number, mode, encoding="utf-8", closefd=False)
             setattr(sys, name, stream)
 
 
 def _refused(error: OSError) -> int:
-    """Print an error of the machine (a limit, a full disk, a removed directory) as one message; return the exit status.
+    """Print an error of the machine (a limit, a full disk, a removed directory) as one message. Return the exit status.
 
-    Any other error is a bug and is raised again.
+    Any other error is a bug of holdfast, and is raised again.
     """
     import errno
     import os
@@ -92,7 +93,7 @@ def _refused(error: OSError) -> int:
         said, hint = "the machine gives no further process or memory", "ulimit -u; free -h; cat /sys/fs/cgroup/pids.max"
     elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) and error.filename is None:
         said, hint = f"writing failed, to standard output most likely: {error.strerror}", "df -h . /tmp"
-        # Discard buffered output: flushing it at exit would fail again.
+        # Discard buffered output, because flushing it at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     elif error.errno == errno.ENOENT and not Path().stat().st_nlink:
         said, hint = "the working directory was removed, or moved away", 'cd "$PWD"'
@@ -103,7 +104,7 @@ def _refused(error: OSError) -> int:
 
 
 def _status(words: list[str], guard_fd: int | None = None) -> int:
-    """Run the verb and return the exit status. All output has been flushed when this returns."""
+    """Run the verb and return the exit status. All output is flushed when this function returns."""
     try:
         status = _main(words, guard_fd)
         sys.stdout.flush()
@@ -121,7 +122,8 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
-        # As in `holdfast jobs | head`: the reader has exited. Discard the rest, or the flush at exit would fail.
+        # As in `holdfast jobs | head`, the reader has exited. Discard the rest of the output, or the flush at exit
+        # would fail.
         import os
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -135,9 +137,9 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 
 
 def _reader_left(end: SystemExit) -> bool:
-    """Return whether click found a closed pipe.
+    """Return whether click ended because of a closed pipe.
 
-    click then exits with status 1 and wraps stdout in a class, whose module differs between releases.
+    In that case click exits with status 1 and wraps stdout in a class, whose module differs between click's releases.
     """
     return end.code == 1 and "PacifyFlush" in type(sys.stdout).__name__
 
@@ -158,7 +160,7 @@ def _main(words: list[str], guard_fd: int | None) -> object:
         from holdfast.cli._explain_options import read_explain_options as read_explain
 
         if (asked := read_explain(words[1:])) is not None:
-            explaining(**asked)  # without garbage collection: the process ends anyway
+            explaining(**asked)  # an explanation needs no garbage collection, because the process ends after it
             return 0
     gc.enable()
     from holdfast.cli._verb_group import typed
@@ -167,9 +169,9 @@ def _main(words: list[str], guard_fd: int | None) -> object:
 
 
 def _look_for_old(options: RunOptions) -> None:
-    """Remove, once a day, the jobs that the settings do not keep.
+    """Remove the jobs that the settings do not keep; at most once a day.
 
-    A run inside a job or a container does not do this.
+    A run inside a job or a container does not remove any.
     """
     import os
 

@@ -1,4 +1,4 @@
-"""Formats the result of a round of checks, as a table and as a JSON object."""
+"""Formats the result of a round of checks as a table or as a JSON object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILED = 252
 
 
 def state_of(progress: Any, finding: Any) -> str:
-    """Return one word for the result of a check."""
+    """Return one word for the state of a check."""
     from holdfast.model.check_results import CheckOutcome
     from holdfast.node.check_entry import Progress
 
@@ -56,7 +56,7 @@ def as_object(current: CheckRound, answer: ChecksFinished, node: str, code: int,
 
 
 def print_round(current: CheckRound, answer: ChecksFinished, node: str, took_s: float) -> None:
-    """Print a table with the solution below each failed check, and a summary line."""
+    """Print a table, with the solution below each failed check, and a summary line."""
     import os
     import sys
 

@@ -1,4 +1,4 @@
-"""`jobs`, `show`, `logs` and `stop` with `--platform kubernetes`, run outside the cluster."""
+"""The verbs `jobs`, `show`, `logs` and `stop` with `--platform kubernetes`, outside the cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
-    """Add `--platform` and `--namespace` to a verb that can read a cluster's jobs. `short`: also allow `-n`."""
+    """Add `--platform` and `--namespace` to a verb that can read a cluster's jobs.
+
+    `short`: whether `-n` means `--namespace` too.
+    """
     forms = (*(["-n"] if short else []), "--namespace")
     namespace = click.option(*forms, metavar="NAME", help="With --platform kubernetes: the namespace.")
     platform = click.option(
@@ -33,9 +36,10 @@ def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
 
 
 def in_cluster(platform: str | None, namespace: str | None, job: str | None = None) -> RemoteJobs | None:
-    """Return the cluster that the verb is about; None: this machine. Raises `BadUsage`.
+    """Return the cluster that the verb is about; None: this machine. Raise `BadUsage` for options that do not match.
 
-    `job`: the typed job; empty: the user typed none, which is an error for a cluster; None: the verb needs none.
+    `job`: the job as the user typed it; empty: the user typed no job, which is an error for a cluster; None: the verb
+    takes no job.
     """
     if platform is None:
         if namespace is not None:
@@ -44,7 +48,7 @@ def in_cluster(platform: str | None, namespace: str | None, job: str | None = No
                 hint=f"--platform kubernetes -n {namespace}",
             )
         return None
-    from holdfast.platforms.platform_registry import access_to  # imported late: few verb calls need a cluster
+    from holdfast.platforms.platform_registry import access_to  # imported here, because few calls are about a cluster
 
     found = access_to(platform)
     cluster = found.remote() if found is not None else None
@@ -59,7 +63,7 @@ def in_cluster(platform: str | None, namespace: str | None, job: str | None = No
 
 
 def jobs(cluster: RemoteJobs, namespace: str | None, as_json: bool) -> None:
-    """Print a table of a namespace's jobs."""
+    """Print a table of the jobs in a namespace."""
     found, where = cluster.jobs(namespace)
     if as_json:
         from holdfast.report.report_json import pretty
@@ -113,7 +117,7 @@ def _plain(job: RemoteJob) -> dict[str, Any]:
 
 
 def show(cluster: RemoteJobs, namespace: str | None, name: str, as_json: bool, verbose: bool) -> None:
-    """Print one job of a cluster."""
+    """Print one job in a cluster."""
     found = cluster.look(namespace, name)
     if as_json:
         from holdfast.report.report_json import pretty, to_json_object
@@ -185,7 +189,7 @@ def logs(
     following: bool,
     refused: Sequence[str],
 ) -> None:
-    """Print the logs of a job's pods. `refused`: typed options that do not work for a cluster."""
+    """Print the logs of a job's pods. `refused`: options that the user typed and that do not work for a cluster."""
     if refused:
         raise BadUsage(
             f"{refused[0]}: a pod has one log, of all attempts and both streams, which lies on its node: expected "

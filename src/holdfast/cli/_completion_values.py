@@ -1,4 +1,4 @@
-"""Completes an argument: jobs, checks, failure classes. It writes no file and prints nothing but the completions."""
+"""Completes an argument: jobs, checks, failure classes. It writes no file and prints only the completions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem
 
-#: The name of the variable in which click gets a completion request for the command holdfast.
+#: The name of the variable in which the shell passes a completion request for holdfast to click.
 VARIABLE = "_HOLDFAST_COMPLETE"
 _MOST_JOBS = 200
 
 
 def jobs(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Complete a job: names first, the newest job first, and then ids."""
+    """Complete a job. Names come first, the newest job's before older ones, and then ids."""
     found = list(_known())
     names = dict.fromkeys(name for _, name, _ in found)
     told = {name: f"{what} {job}" for job, name, what in reversed(found)}
@@ -35,7 +35,7 @@ def classes(context: click.Context, parameter: click.Parameter, begun: str) -> l
 
 
 def checks(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Complete a check; in a list with commas, the last one."""
+    """Complete a check. In a list with commas, complete the last one."""
     from holdfast.node.check_entry import catalogue
 
     before, comma, last = begun.rpartition(",")

@@ -1,4 +1,5 @@
-"""Runs `holdfast explain`, and reads its options quickly: importing click would take as long as explaining."""
+"""Runs `holdfast explain`, and reads its options without click, because importing click would take as long as
+explaining."""
 
 from __future__ import annotations
 
@@ -17,8 +18,10 @@ _VALUED = {"--exit-code": "exit_code", "--signal": "signal_name", "--exits": "ex
 
 
 def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
-    """Return the options as click would parse them; None unless they are simple: then click parses and reports
-    mistakes."""
+    """Return the options as click would parse them.
+
+    None: the options are not simple, so click must parse them and report mistakes.
+    """
     given: dict[str, Any] = {"exit_code": None, "signal_name": None, "as_json": False}
     exits: list[str] = []
     files: list[str] = []
@@ -47,7 +50,7 @@ def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
 def explaining(
     files: Sequence[str], exit_code: int | None, signal_name: str | None, as_json: bool, exits: Sequence[str]
 ) -> None:
-    """Print the report. Raises `BadUsage` for options that contradict each other."""
+    """Print the report. Raise `BadUsage` for options that contradict each other."""
     from holdfast.cli._printing import say
     from holdfast.errors import BadUsage
     from holdfast.node.explain_files import ended_by, explain_files
@@ -75,13 +78,13 @@ def _silent_input() -> bool:
     try:
         return stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode)
     except OSError:
-        return False  # stdin is not a file
+        return False  # stdin is not an open file
 
 
 def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
-    """Return the report of a job and the directory of its logs; without a file, of the last job.
+    """Return the report of a job and the directory of its logs. Without a file, take the last job.
 
-    None: the user means a log file. Raises `BadUsage`.
+    None: the user means a log file. Raise `BadUsage` if there is no such job or report.
     """
     word = files[0] if files else ""
     if word == "-" or os.path.lexists(word):

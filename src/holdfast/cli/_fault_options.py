@@ -1,4 +1,4 @@
-"""Shared by the verbs about faults: two options, the policy they name, and the machine's fault log."""
+"""Shared by the verbs about faults: two options, the policy that these options select, and the machine's fault log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def policy_options(function: _F) -> _F:
 
 
 def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bool = False) -> Policy:
-    """Return the policy that the options or else the settings name.
+    """Return the policy that the options select, or else the settings.
 
     Unusable entries of the files are reported on stderr.
     """
@@ -52,7 +52,10 @@ def named(fault_codes: str | None, fault_rules: str | None) -> bool:
 
 
 def open_fault_log(policy: Policy, now: float, *, writable: bool, keep: bool = False) -> FaultLog:
-    """Open the machine's fault log. `keep`: judge by the rules in the log, and by `policy` only if it has none."""
+    """Open the machine's fault log.
+
+    `keep`: use the rules that are stored in the log, and `policy` only if the log has none.
+    """
     from holdfast.node.devices.fault_commands import FaultLog
 
     return FaultLog(home(), policy, now, writable=writable, keep=keep)

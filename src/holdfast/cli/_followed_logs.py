@@ -1,4 +1,4 @@
-"""`holdfast logs --follow` over nodes: a request for each rank stays open at its node until there are new lines."""
+"""`holdfast logs --follow` over nodes: for each rank, a request stays open at its node until the log has new lines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.model import human_format
 from holdfast.owner.nodes.operator_client import Answered, LogLine, LogRead, LogStream
 from holdfast.report.merged_logs import LogCursor, LogLineFilter, block_bytes, merge
 
-#: Limit on the bytes of logs that are in transit to this process.
+#: Maximum number of bytes of logs that are on their way to this process.
 ON_ITS_WAY_BYTES = 8 << 20
-#: Lines from several nodes that arrive within this many seconds are sorted by time.
+#: Seconds within which lines that arrive from several nodes are sorted by time.
 GATHERING_S = 0.1
 
 
 class _Followed:
-    """One followed log. `log`: the log on its node. `source`: the cursor that reads it."""
+    """One log that is followed. `log`: the log on its node. `source`: the cursor that reads the log."""
 
     def __init__(self, log: RemoteLog, source: LogCursor) -> None:
         self.log = log
@@ -29,12 +29,15 @@ class _Followed:
 
 
 class Follower:
-    """Prints present and later lines until the job ends, including further attempts unless the user typed one."""
+    """Prints present and later lines until the job ends.
+
+    Unless the user typed an attempt, later attempts are printed too.
+    """
 
     def __init__(self, far: FarLogs) -> None:
         wish = far.wish
         self._far = far
-        # With one stream of one rank no prefix is needed, and a progress bar can be printed while it is drawn.
+        # A single stream of one rank needs no prefix, so that a progress bar can be printed while the program draws it.
         prefixed = wish.rank is None or len(wish.streams) > 1
         self._whole = prefixed or not wish.as_they_stand
         self._printer = printer_for((), wish, prefixed=prefixed)
@@ -44,7 +47,7 @@ class Follower:
         self._most = 0
 
     def run(self, ranks: Mapping[int, Sequence[int]]) -> None:
-        """Print until the job ends. `ranks`: attempt → its ranks, for the attempts so far. Raises HoldfastError."""
+        """Print until the job ends. `ranks`: attempt → its ranks, for the attempts so far. Raise HoldfastError."""
         self._begin(ranks)
         *_, self._number = ranks
         goes_on = self._attempt(ranks[self._number])
@@ -60,7 +63,7 @@ class Follower:
         try:
             logs = [log for number, wanted in ranks.items() for log in self._far.logs(number, wanted)]
         except RemoteRefusal:
-            return  # the attempt has not begun, or a node is away for now: the requests that follow find out which
+            return  # the attempt has not begun or a node does not answer now; the later requests handle both cases
         size = block_bytes(len(logs))
         sources = [LogCursor(log.part, self._far.wish.lines, size, log) for log in logs]
         self._put(sources)
@@ -81,7 +84,7 @@ class Follower:
         return not answer.ended and self._attempt([at.rank for at in answer.ranks])
 
     def _attempt(self, ranks: Sequence[int]) -> bool:
-        """Follow one attempt to its end. Returns False if the job has ended."""
+        """Follow one attempt to its end. Return False if the job has ended."""
         waiting = set(ranks)
         self._most = ON_ITS_WAY_BYTES // (2 * len(waiting) or 1)
         self._ask(waiting)
@@ -97,7 +100,7 @@ class Follower:
             if heard:
                 self._ask(waiting & answers.keys())
             elif waiting:
-                # The owner may have been killed; another one will answer in a moment.
+                # If the owner was killed, a new owner will answer in a moment.
                 try:
                     ended = self._reconnected(min(waiting)).ended
                 except HoldfastError:
@@ -135,7 +138,7 @@ class Follower:
     def _over(self, rank: int, answer: Answered) -> bool:
         """Return whether this rank will write no more lines in the attempt.
 
-        Lines that have arrived are left for the merge.
+        Lines that have already arrived are still printed by the merge.
         """
         log = answer.log
         if log is None or not answer.ok:
@@ -153,7 +156,7 @@ class Follower:
         read = self._read.get((rank, stream))
         if read is None:
             log = self._far.log(said, rank, stream)
-            # Later lines are printed from the first one on, so only the pattern filters them.
+            # Later lines are printed from the start of the log on, so only the pattern filters them.
             lines = LogLineFilter(pattern=self._far.wish.lines.pattern)
             read = self._read[rank, stream] = _Followed(log, LogCursor(log.part, lines, self._most, log))
         return read

@@ -1,4 +1,5 @@
-"""`holdfast check --slurm`: checks a node for its platform's hooks, and drains the node if the user asks for that."""
+"""`holdfast check --slurm`: checks a node from a hook of the platform (prolog, health check), and drains the node if
+requested."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def hooks_of(platform: str) -> NodeHooks:
-    """Return the hooks with which a platform checks its nodes. Raises `BadUsage`."""
+    """Return the hooks with which a platform checks its nodes. Raise `BadUsage` if it has none."""
     access = access_to(platform)
     if access is None:
         raise unknown(platform, "the platform")
@@ -41,16 +42,16 @@ def hooks_of(platform: str) -> NodeHooks:
 
 @contextmanager
 def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
-    """Prepare the environment for a whole check, because a platform's hook starts with almost none.
+    """Set up the environment for the check, because a platform's hook starts with almost none.
 
-    In a hook, an error of the check itself (a broken configuration, a bug of holdfast) is printed and ends with status
-    0: a failing prolog would drain every node.
+    In a hook, print an error of the check itself (a broken configuration, a bug of holdfast) and exit with status 0: a
+    failing prolog would drain every node.
     """
     by_hand = hooks.by_hand(os.environ)
     hooks.furnish(os.environ, conf)
     try:
         yield
-    except Exception as trouble:  # a bug of holdfast must not take a whole cluster out of service
+    except Exception as trouble:  # a bug of holdfast must not drain all nodes of a cluster
         if by_hand:
             raise
         if not isinstance(trouble, HoldfastError):
@@ -63,18 +64,19 @@ def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
 class NodeCheckOptions:
     """The options of the check.
 
-    `as_json`: print JSON. `drains`: drain the node on failure. `gives_back`: end a drain of holdfast on success.
+    `as_json`: print JSON. `drains`: drain the node if a check fails. `gives_back`: end a drain by holdfast if all
+    checks pass.
     """
 
     as_json: bool
     drains: bool
     gives_back: bool
-    #: User ids of jobs whose reports about devices are believed; None: those of every user.
+    #: User ids of jobs whose reports about devices are trusted; None: those of every user.
     believes: Collection[int] | None
 
 
 def believes(users: str | None) -> Collection[int] | None:
-    """Return the user ids of `--believe`. Raises BadUsage for a user that this machine does not know."""
+    """Return the user ids of `--believe`. Raise BadUsage for a user that this machine does not know."""
     if users == "all":
         return None
     found = []
@@ -91,11 +93,11 @@ def believes(users: str | None) -> Collection[int] | None:
 def check_node(plan: CheckPlan, home: str, platform: str, asked: NodeCheckOptions) -> int:
     """Check the node, drain it if the options say so, and print the result.
 
-    Returns the exit status: 0, or 252 if a check failed. In a prolog, any status but 0 drains the node and requeues its
-    job. So three cases are not failures: a check that cannot decide, a platform that does not answer, and a check that
-    is already running.
+    Return the exit status: 0, or 252 if a check failed. In a prolog, any status but 0 drains the node and requeues its
+    job. So three cases do not count as failures: a check that cannot decide, a platform that does not answer, and a
+    check that is already running.
     """
-    # A check must not outlive its caller: SIGTERM leads to the same clean-up as any other exit.
+    # The running checks must not outlive their caller, so SIGTERM leads to the same clean-up as any other exit.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     hooks = hooks_of(platform)
     node = node_called(os.environ) or socket.gethostname().partition(".")[0]

@@ -17,7 +17,7 @@ STDOUT = "-"
 
 
 def refuse_early(file: str, *, as_json: bool, in_cluster: bool) -> None:
-    """Raise BadUsage before any work if FILE cannot be written or the page cannot be made."""
+    """Raise BadUsage, before any work is done, if FILE cannot be written or the page cannot be made."""
     from holdfast.safe_files import not_a_file
 
     if as_json:
@@ -46,7 +46,7 @@ def refuse_early(file: str, *, as_json: bool, in_cluster: bool) -> None:
 
 
 def write_page(home: Path, known: JobDetail, report_json: str, file: str) -> None:
-    """Write the page of this job, completely or not at all. Raises BadUsage if FILE cannot be written."""
+    """Write the page of this job, completely or not at all. Raise BadUsage if FILE cannot be written."""
     import platform
     import time
 
@@ -74,7 +74,7 @@ def write_page(home: Path, known: JobDetail, report_json: str, file: str) -> Non
         sys.stdout.buffer.flush()
         return
     try:
-        # If FILE is a symbolic link, its target is replaced and the link stays.
+        # If FILE is a symbolic link, replace its target and keep the link.
         replace_file(Path(file).resolve(), data, 0o666 & ~users_umask())
     except OSError as error:
         raise BadUsage(f"--html: {file!r} cannot be written: {_why(error)}") from None

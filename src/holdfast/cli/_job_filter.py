@@ -21,11 +21,11 @@ class JobFilter(Noun, frozen=True, kw_only=True):
     """A filter for jobs. An empty or None field matches any job."""
 
     states: tuple[str, ...] = ()
-    #: Only jobs that began at this time or later, in seconds since the epoch.
+    #: Jobs that began at this time or later, in seconds since the epoch.
     since: float | None = None
-    #: A pattern for the job's name, as the shell has for files.
+    #: A pattern for the job's name, as in the shell's patterns for files.
     name: str = ""
-    #: A failure class, or a pattern for it; upper and lower case are equal.
+    #: A failure class, or a pattern for classes. Upper and lower case are equal.
     phrase: str = ""
     most: int | None = None
 
@@ -37,7 +37,7 @@ class JobFilter(Noun, frozen=True, kw_only=True):
 def job_filter(
     state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float
 ) -> JobFilter:
-    """Return the filter for the options. `now`: seconds since the epoch. Raises `BadUsage`."""
+    """Return the filter for the options. `now`: seconds since the epoch. Raise `BadUsage` for an invalid option."""
     states = tuple(word.strip().lower() for each in state for word in each.split(","))
     for word in states:
         if word not in STATES:
@@ -54,14 +54,14 @@ def job_filter(
 
 
 def filtered_jobs(jobs: Sequence[JobView], wish: JobFilter) -> list[JobView]:
-    """Return the matching jobs in the same order; at most `wish.most` of them."""
+    """Return the matching jobs in their present order; at most `wish.most` of them."""
     return [view for view in jobs if _fits(view, wish)][: wish.most]
 
 
 def parse_moment(text: str, now: float, option: str) -> float:
     """Parse an age (`90s`, `5m`, `2h`, `1d`, `1w`) or a local date and time, to seconds since the epoch.
 
-    `option` is named in errors. Raises `BadUsage`.
+    `option`: the option that errors name. Raise `BadUsage` for an invalid text.
     """
     if found := _AGE.fullmatch(text):
         return now - float(found[1]) * _UNITS_S[found[2]]
@@ -94,8 +94,8 @@ def _fits(view: JobView, wish: JobFilter) -> bool:
 
 
 def _known_class(phrase: str) -> None:
-    """Raise `BadUsage` unless the catalogue has this class, or it is CamelCase: a component may use a class of its
-    own."""
+    """Raise `BadUsage` unless the catalogue has this class or the class is in CamelCase, since a component may make
+    up a class."""
     from holdfast.catalogue.exit_rows import load
 
     known = [row.phrase for row in load().rows]

@@ -1,4 +1,4 @@
-"""Limits how many jobs are kept, and prunes after a run: once a day, and a limited number of jobs."""
+"""Limits how many jobs are kept. After a run, it removes a limited number of jobs, at most once a day."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
-#: A file in the state directory, whose modification time is the time of the last pruning.
+#: A file in the state directory. Its modification time is the time of the last removal of old jobs.
 MARK = "pruned"
 _EVERY_S = 86_400.0
-#: Limit on the jobs that are removed after one run, so that no user waits long.
+#: Maximum number of jobs removed after one run, so that no user waits long.
 _AT_MOST = 100
 
 
 def keep_of(settings: Settings) -> RetentionLimits:
-    """Return the limits in the settings. Raises `BadUsage` for an invalid size."""
+    """Return the limits in the settings. Raise `BadUsage` for an invalid size."""
     from holdfast.errors import BadUsage
     from holdfast.record.job_pruning import RetentionLimits
 
@@ -36,7 +36,7 @@ def keep_of(settings: Settings) -> RetentionLimits:
 
 
 def prunable_jobs(found: Survey, keep: RetentionLimits) -> list[PrunableJob]:
-    """Return the jobs beyond these limits."""
+    """Return the jobs that exceed these limits."""
     import time
 
     from holdfast.record.job_pruning import beyond
@@ -45,7 +45,7 @@ def prunable_jobs(found: Survey, keep: RetentionLimits) -> list[PrunableJob]:
 
 
 def kept_out() -> dict[str, str]:
-    """Return the devices that this machine's fault log has as HELD or ISOLATED, each with its standing."""
+    """Return device → its standing, for the devices that are HELD or ISOLATED in this machine's fault log."""
     import time
 
     from holdfast.cli._fault_options import open_fault_log, policy_from
@@ -61,33 +61,33 @@ def kept_out() -> dict[str, str]:
 
 
 def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
-    """Remove the jobs that the settings do not keep, and report it.
+    """Remove the jobs that the settings do not keep, and print how many.
 
-    It never fails, because the job's exit status matters more.
+    This never fails, because the job's exit status matters more.
     """
     from holdfast.file_modes import open_to_others
     from holdfast.record.state_directory import home_of
 
     home = home_of(env)
     try:
-        # Other users could have written into an open directory: do not trust it.
+        # Do not trust a directory to which other users can write.
         if open_to_others(home) or not _is_due(home):
             return
         (home / MARK).touch(mode=0o600)
     except OSError:
-        return  # a state directory that cannot be written does not grow either
+        return  # no job can be added to a state directory that cannot be written, so nothing needs to be removed
     from holdfast.errors import HoldfastError
 
     try:
         _prune(options, env, home)
     except (HoldfastError, OSError):
-        return  # `holdfast prune` reports the error
+        return  # `holdfast prune` will report the error
 
 
 def _is_due(home: Path) -> bool:
-    """Return whether a day has passed since the last pruning, or since the first run.
+    """Return whether a day has passed since the last removal of old jobs, or since the first run.
 
-    Raises OSError if there is no state directory.
+    Raise OSError if there is no state directory.
     """
     import time
 

@@ -33,17 +33,20 @@ class LogOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def in_time(self) -> bool:
-        """Whether the user wants lines of a time span, of any attempt."""
+        """Whether the user asks for lines in a time span, of any attempt."""
         return self.lines.since is not None or self.lines.until is not None
 
     @property
     def as_they_stand(self) -> bool:
-        """Whether the bytes can be copied unchanged, because no line has to be examined."""
+        """Whether the logs can be copied unchanged, because no line needs to be examined."""
         return not (self.in_time or self.timestamps or self.as_json or self.lines.pattern is not None)
 
 
 def parts_wanted(home: Path, job_id: str, wish: LogOptions) -> tuple[int, list[LogPart]]:
-    """Return the attempt and its logs; for a time span, the logs of all attempts. Raises BadUsage."""
+    """Return the attempt and its logs; for a time span, the logs of all attempts.
+
+    Raise BadUsage if the job has no such logs.
+    """
     number, parts = chosen(home, job_id, attempt=wish.attempt, rank=wish.rank, streams=wish.streams)
     if wish.attempt is None and wish.in_time:
         every = [part for each in attempts_of(home, job_id) for part in parts_of(home, job_id, each)]
@@ -52,18 +55,18 @@ def parts_wanted(home: Path, job_id: str, wish: LogOptions) -> tuple[int, list[L
 
 
 class LocalLogFile(Noun, frozen=True, kw_only=True):
-    """A file of a log."""
+    """One file of a log, which may be rotated."""
 
     part: LogPart
     path: str
     #: The size in bytes.
     size: int
-    #: The node that has the file; empty: this machine.
+    #: The node on which the file is; empty: this machine.
     node: str = ""
 
 
 def files_here(parts: Sequence[LogPart]) -> list[LocalLogFile]:
-    """Return the files of these logs, the oldest piece of each first."""
+    """Return the files of these logs, the oldest piece of each log first."""
     return [LocalLogFile(part=part, path=path, size=size) for part in parts for path, size in files_of(part.path)]
 
 
@@ -91,7 +94,7 @@ def print_files(job_id: str, files: Sequence[LocalLogFile], *, as_json: bool) ->
 
 
 def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOptions) -> None:
-    """Print all present lines. Raises BadUsage if the user wants a time span and no log has times."""
+    """Print all present lines. Raise BadUsage if the user asks for a time span and no log has times."""
     out = sys.stdout.buffer
     if len(parts) == 1 and wish.as_they_stand:
         since = None if wish.lines.tail is None else tail_mark(parts[0].path, wish.lines.tail)
@@ -116,7 +119,7 @@ def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOp
 
 
 def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -> Printer:
-    """Return the printer for these logs; with several attempts, the prefix contains the attempt."""
+    """Return the printer for these logs. If they are of several attempts, the prefix contains the attempt."""
     several = len({part.attempt for part in parts}) > 1
     return Printer(
         sys.stdout.buffer.write,
@@ -128,7 +131,7 @@ def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -
 
 
 def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> list[LogPart]:
-    """Return the logs that can be shown; the others are reported."""
+    """Return the logs that can be shown, and report the others."""
     written = [part for part in parts if _size(part.path)]
     without = [part for part in written if not has_times(part.path)]
     left = left_out(view, len(without), len(written), wish, several=len(parts) > 1)
@@ -136,9 +139,9 @@ def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> li
 
 
 def left_out(view: JobView, without: int, written: int, wish: LogOptions, *, several: bool) -> bool:
-    """Report how many of the logs have no times, and return whether these are left out.
+    """Report how many of the logs have no times, and return whether these logs are left out.
 
-    Raises BadUsage if the user wants a time span and no log has times.
+    Raise BadUsage if the user asks for a time span and no log has times.
     """
     if not without or not (wish.in_time or wish.timestamps or several):
         return False
@@ -165,14 +168,17 @@ def _size(path: str) -> int:
 
 
 def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
-    """Print present and later lines until the job ends, including further attempts unless the user typed one."""
+    """Print present and later lines until the job ends.
+
+    Unless the user typed an attempt, later attempts are printed too.
+    """
     from holdfast.record.job_directory import logs_of
     from holdfast.record.owner_lock import LOCK_NAME
     from holdfast.record.state_directory import job_dir
     from holdfast.report.log_follow import LogWatch
 
     out = sys.stdout.buffer
-    # With one stream of one rank no prefix is needed, and a progress bar can be printed while it is drawn.
+    # A single stream of one rank needs no prefix, so that a progress bar can be printed while the program draws it.
     prefixed = wish.rank is None or len(wish.streams) > 1
     whole = prefixed or not wish.as_they_stand
     began = max(attempts_of(home, view.id), default=1) if wish.attempt is None else wish.attempt
@@ -190,7 +196,7 @@ def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
                 try:
                     sources[path] = LogCursor(part, lines, block_bytes(2 * (len(sources) + 1)))
                 except FileNotFoundError:
-                    pass  # the file is being rotated: the next call finds the new one
+                    pass  # the log is being rotated, so the next call finds the new file
 
     def directories() -> list[Path]:
         top, logs = job_dir(home, view.id), logs_of(home, view.id)
@@ -202,13 +208,13 @@ def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
         changed: set[Path] | None = set()
         while changed is not None:
             if not changed or not changed <= sources.keys() | others:
-                # A directory may be created while another one is added: repeat until no new one is found.
+                # A directory may be created while another one is added, so repeat until no new directory is found.
                 while sum(watch.add(directory) for directory in directories()):
                     pass
                 look()
-                # Later lines are printed from the first one on, so only the pattern filters them.
+                # Later lines are printed from the start of the log on, so only the pattern filters them.
                 lines = LogLineFilter(pattern=wish.lines.pattern)
-                # Logs that the user did not select also change; they need no new search of the directories.
+                # Logs that the user did not select may also change. They need no new search of the directories.
                 others = {path for path in changed if ".log" in path.suffixes} - sources.keys()
                 changed = set(sources)
             merge([sources[path] for path in sources if path in changed], printer.put, whole_lines=whole)

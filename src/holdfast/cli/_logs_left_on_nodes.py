@@ -19,7 +19,7 @@ MOST_NODES = 4
 
 
 def nodes_of(home: Path, job_id: str, attempt: int) -> dict[int, str]:
-    """Return rank → node for an attempt. Empty if the journal on this machine does not know the job."""
+    """Return rank → node for an attempt; empty if the journal on this machine does not have the job."""
     found: dict[int, str] = {}
     for _, event in events(home, job_id):
         if isinstance(event, AgentReported) and event.report.attempt == attempt:
@@ -28,7 +28,7 @@ def nodes_of(home: Path, job_id: str, attempt: int) -> dict[int, str]:
 
 
 def tell_the_others(home: Path, view: JobView, attempt: int, parts: Sequence[LogPart]) -> None:
-    """Report the ranks whose logs are not on this machine."""
+    """Tell the user which ranks have their logs on other nodes."""
     here = {part.rank for part in parts}
     by_node: dict[str, list[int]] = {}
     for rank, node in sorted(nodes_of(home, view.id, attempt).items()):

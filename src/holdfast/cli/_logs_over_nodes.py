@@ -25,10 +25,10 @@ def logs_over_nodes(
 ) -> bool:
     """Print or follow the logs of a job that has them on several nodes.
 
-    Return False if all of the logs are on this machine, or if no owner answers and the local logs have to suffice.
-    Raises HoldfastError.
+    Return False if all logs are on this machine, or if no owner answers, so that only the local logs can be printed.
+    Raise HoldfastError if a request fails.
     """
-    told_there = following and is_elsewhere(view)  # only the owner's machine notices the job's end
+    told_there = following and is_elsewhere(view)  # only the owner's machine notices when the job ends
     if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):
         return False
     try:
@@ -48,7 +48,7 @@ def _only_here(error: HoldfastError, wish: LogOptions, told_there: bool) -> bool
 
 
 def _here(home: Path, view: JobView, wish: LogOptions, rank: int) -> bool:
-    """Return whether this machine has the logs of this rank for all requested attempts."""
+    """Return whether this machine has the logs of this rank for all attempts that the user asks for."""
     every = attempts_of(home, view.id)
     meant = [wish.attempt] if wish.attempt is not None else every if wish.in_time else every[-1:]
     return bool(meant) and all(rank in {part.rank for part in parts_of(home, view.id, each)} for each in meant)
@@ -64,7 +64,7 @@ def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> b
         except HoldfastError as error:
             return _only_here(error, wish, told_there)
     if not ranks:
-        return False  # the job has ended meanwhile
+        return False  # the job has ended in the meantime
     here = {attempt: parts_of(home, view.id, attempt) for attempt in ranks}
     if not told_there and all(set(ranks[each]) <= {part.rank for part in here[each]} for each in ranks):
         return False
@@ -82,7 +82,7 @@ def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> b
 
 
 def _wanted(far: FarLogs, *, wait: bool) -> dict[int, list[int]]:
-    """Return the requested ranks of each attempt; empty: the job has ended. Raises HoldfastError."""
+    """Return the ranks of each attempt that the user asks for; empty: the job has ended. Raise HoldfastError."""
     wish = far.wish
     last = far.ranks(wish.attempt or 0, wait=wait)
     if last.ended:

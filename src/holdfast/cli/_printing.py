@@ -11,7 +11,7 @@ from holdfast.safe_text import one_line, own_lines, styled
 
 
 def print_line(text: object, *, err: bool = False, nl: bool = True) -> None:
-    """Print `text`; holdfast's own colours stay.
+    """Print `text`, with holdfast's own colours.
 
     A character that the terminal cannot encode becomes a question mark.
     """
@@ -23,7 +23,7 @@ def print_line(text: object, *, err: bool = False, nl: bool = True) -> None:
 
 
 def redraw_line(line: str, width: int) -> None:
-    """Replace the terminal's current line by `line`, which has no line end; an empty `line` clears it."""
+    """Replace the terminal's current line by `line`, which has no line end. An empty `line` clears it."""
     shown = one_line(line)[: max(0, width - 1)]
     encoding = sys.stderr.encoding or "utf-8"
     sys.stderr.write(f"\r{shown:<{width - 1}}\r{shown}".encode(encoding, "replace").decode(encoding))
@@ -31,6 +31,6 @@ def redraw_line(line: str, width: int) -> None:
 
 
 def say(text: str) -> None:
-    """Print a message of holdfast to stderr; only its first line begins with `holdfast:`."""
+    """Print a message of holdfast to stderr. Only its first line begins with `holdfast:`."""
     for line in own_lines(text, again=""):
         print_line(line, err=True)

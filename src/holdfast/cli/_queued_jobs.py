@@ -22,35 +22,36 @@ _LONG_S = 300 * 86_400.0
 
 
 class QueuedJob(Noun, frozen=True, kw_only=True):
-    """One job that waits in a queue."""
+    """One job that is waiting in a queue."""
 
     platform: PlatformJob
     name: str
     submitted: float
-    #: The platform's state in lower case, such as `pending`; `queued` if the platform does not answer.
+    #: The platform's name for the job's state in lower case, such as `pending`; `queued` if the platform does not
+    #: answer.
     state: str
     reason: str = ""
     begins: float | None = None
-    #: The id of the job array; empty: the job belongs to none.
+    #: The id of the job array; empty: the job belongs to no array.
     array: str = ""
     output: str = ""
 
 
 class Queues(Noun, frozen=True, kw_only=True):
-    """All jobs of the state directory, and the answers of the platforms' queues."""
+    """All jobs of the state directory, and what the platforms' queues report about them."""
 
     survey: Survey
     #: Jobs that have not begun, the newest first.
     waiting: tuple[QueuedJob, ...] = ()
-    #: The platform's answer for each job that waits for its restart, by job id.
+    #: Id of a job that waits for its restart → what the platform reports about it.
     again: dict[str, str] = {}
 
 
 def queues() -> Queues:
-    """Query the queues, only if a job waits in them, and for two seconds at most.
+    """Query the queues, but only if a job waits in them, and for at most two seconds.
 
-    A submission that never began and that its queue no longer knows is reported in one line. A job that waits for its
-    restart, but is no longer in the queue, is closed.
+    If a submission never began and its queue no longer has it, report that in one line. If a job waits for its restart
+    and its queue no longer has it, close the job.
     """
     from holdfast.record.job_views import JobState
     from holdfast.record.submitted_jobs import read_submissions, remove_submission
@@ -91,7 +92,7 @@ class _QueueLook(NamedTuple):
     """The answer of one platform's queue."""
 
     rows: list[QueuedJob]
-    #: The reason why a job waits for its restart, by job id.
+    #: Id of a job that waits for its restart → why it waits.
     reasons: Mapping[str, str] = {}
     #: Ids of jobs that waited for their restart and are no longer in the queue.
     dropped: Sequence[str] = ()
@@ -106,8 +107,8 @@ def _at_platform(
 ) -> _QueueLook:
     """Query one platform's queue.
 
-    `name`: the platform. `notes`: its submissions. `again`: the jobs that wait for their restart, by id. `begun`: ids
-    of the platform's jobs that have begun. `found`: all jobs.
+    `name`: the platform. `notes`: the submissions to this platform. `again`: the jobs that wait for their restart, by
+    id. `begun`: ids of the platform's jobs that have begun. `found`: all jobs.
     """
     from holdfast.platforms.job_queue import QueueUnknown
     from holdfast.platforms.platform_registry import queue_of
@@ -122,7 +123,8 @@ def _at_platform(
             say(f"what waits in the queue is not known: {queued.why}")
         return _QueueLook([_unknown(note) for note in notes])
     rows = [row for note in notes for row in _rows(note, queue, queued, begun, found.home)]
-    # Another cluster that shares this home may have the job: only that cluster's queue can say that it is over.
+    # A job that this queue does not have may belong to another cluster that shares this home. Only that cluster's queue
+    # shows whether the job is over.
     over = {job: known for job, known in again.items() if known.id not in queued}
     dropped = [job for job, known in over.items() if known.cluster and known.cluster == queue.cluster()]
     waits = {job: queued[known.id] for job, known in again.items() if known.id in queued}
@@ -132,14 +134,17 @@ def _at_platform(
 def _rows(
     note: SubmissionRecord, queue: JobQueue, queued: Mapping[str, QueueEntry], begun: Collection[str], home: Path
 ) -> Iterator[QueuedJob]:
-    """Yield the jobs of a submission that have not begun. If the queue has none of its jobs, its record is removed."""
+    """Yield the jobs of a submission that have not begun.
+
+    If the queue has none of its jobs, remove the submission's record.
+    """
     number = note.platform.id
     ids = [each for each in queued if each == number or each.startswith(f"{number}_")]
     if not ids:
         from holdfast.record.submitted_jobs import remove_submission
 
         if note.platform.cluster and note.platform.cluster != queue.cluster():
-            yield _unknown(note)  # the job is or was in the queue of another cluster
+            yield _unknown(note)  # the job may be in the queue of another cluster
             return
         remove_submission(home, note.platform)
         if not any(each == number or each.startswith(f"{number}_") for each in begun):
@@ -183,7 +188,7 @@ def _gone(note: SubmissionRecord, queue: JobQueue) -> str:
 
 
 def of_word(rows: Iterable[QueuedJob], job: str) -> list[QueuedJob]:
-    """Return the jobs with this id, with the id of their array, or with this name."""
+    """Return the jobs that have this id, this id of an array, or this name."""
     known = list(rows)
     for meant in (
         [row for row in known if row.platform.id == job],
@@ -196,12 +201,12 @@ def of_word(rows: Iterable[QueuedJob], job: str) -> list[QueuedJob]:
 
 
 def in_queue(job: str) -> list[QueuedJob]:
-    """Return the queued jobs that `job` may mean, after a fresh query of the queue."""
+    """Return the queued jobs that `job` may mean. The queue is queried again for this."""
     return of_word(queues().waiting, job)
 
 
 def queued_job_text(row: QueuedJob) -> str:
-    """Describe a queued job, for `show` and `logs`."""
+    """Describe a queued job in words, for `show` and `logs`."""
     from holdfast.platforms.platform_registry import queue_of, title_of
     from holdfast.record.local_time import clock
     from holdfast.report.terminal_text import harmless
@@ -209,7 +214,8 @@ def queued_job_text(row: QueuedJob) -> str:
     title, queue = title_of(row.platform.platform), queue_of(row.platform.platform)
     look = f"\n  to look    {queue.look_command(row.platform.id)}" if queue is not None else ""
     why = f" ({harmless(row.reason)})" if row.reason else ""
-    # For a job without a time limit Slurm expects the end after a year, and a queued job to begin then: leave that out.
+    # Slurm assumes that a job without a time limit ends after a year. If Slurm therefore expects this job to begin in a
+    # year, leave the time out.
     soon = row.begins is not None and row.begins - row.submitted < _LONG_S
     begins = f"\n  begins     {clock(row.begins)}, as {title} expects it now" if row.begins is not None and soon else ""
     return (
@@ -220,7 +226,7 @@ def queued_job_text(row: QueuedJob) -> str:
 
 
 def take_out(home: Path, rows: Sequence[QueuedJob], told: Callable[[str], None]) -> None:
-    """Cancel these jobs, and pass a sentence on each to `told`. Raises HoldfastError if the platform fails."""
+    """Cancel these jobs, and pass a sentence about each to `told`. Raise HoldfastError if the platform fails."""
     from holdfast.platforms.platform_registry import queue_of, title_of
     from holdfast.record.submitted_jobs import remove_submission
 
@@ -233,7 +239,7 @@ def take_out(home: Path, rows: Sequence[QueuedJob], told: Callable[[str], None])
         if queue is None:
             raise HoldfastError(f"{title} job {number} was not cancelled: {title} cannot be asked here")
         answer = queue.cancel(number, waiting=all(row.state != "starting" for row in of_it))
-        # The job may have begun since the queue was read.
+        # The job may have begun after the queue was read.
         began = [row.platform.id for row in of_it if row.state != "starting" and queue.begins(row.platform.id)]
         for one in began:
             answer = queue.cancel(one, waiting=False) if answer.ok else answer

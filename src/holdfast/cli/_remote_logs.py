@@ -1,4 +1,7 @@
-"""`holdfast logs` for ranks on other nodes: the job's owner requests the lines from the nodes; here they are merged."""
+"""`holdfast logs` for ranks on other nodes.
+
+The job's owner requests the lines from the nodes; this module merges them.
+"""
 
 from __future__ import annotations
 
@@ -29,30 +32,30 @@ from holdfast.report.merged_logs import LogCursor, block_bytes, merge
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
 
-#: Limit on the reports about unreadable logs.
+#: Maximum number of messages about unreadable logs.
 MOST_SAID = 8
 
 
 class RemoteLog:
-    """A log of a rank on another node; it implements `LogSource`."""
+    """A log of a rank on another node. The class implements `LogSource`."""
 
     def __init__(self, far: FarLogs, part: LogPart) -> None:
         self.part = part
         self.stream = LogStream(part.stream)
         self.has_times = False
         self.files: tuple[LocalLogFile, ...] = ()
-        #: Whether the log is followed: then only pieces in `arrived` are read.
+        #: Whether the log is followed. If so, reads only use the pieces in `arrived`.
         self.followed = False
         self.arrived: deque[LogPiece] = deque()
         self._far = far
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """Find the position as `LogSource.begin` says. Raises HoldfastError."""
+        """Return the same as `LogSource.begin`. Raise HoldfastError if the request fails."""
         piece = self._read(LogFrom(stream=self.stream, timed=True, since=since, lines=tail, most=0))
         return (piece.file, piece.at) if piece is not None and (piece.file or piece.at) else None
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """Read the log as `LogSource.read_on` says. Raises HoldfastError."""
+        """Return the same as `LogSource.read_on`. Raise HoldfastError if the request fails."""
         if self.followed:
             piece = self.arrived.popleft() if self.arrived else None
         else:
@@ -61,7 +64,7 @@ class RemoteLog:
             except RemoteRefusal:
                 if not self._far.following:
                     raise
-                piece = None  # the node is away for now: a followed log waits for it
+                piece = None  # the node does not answer now; a log that is followed waits for it
         return ([], since) if piece is None else (_spans(piece), _behind(piece, since))
 
     def _read(self, where: LogFrom) -> LogPiece | None:
@@ -70,13 +73,13 @@ class RemoteLog:
 
 
 def on_from(stream: LogStream, mark: Mark | None, most: int, *, whole: bool) -> LogFrom:
-    """Return the request to read on from position `mark`."""
+    """Return the request for the bytes of the log from position `mark` on."""
     file, at = mark or (0, 0)
     return LogFrom(stream=stream, timed=True, file=file, at=at, most=most, whole=whole)
 
 
 def _behind(piece: LogPiece | None, since: Mark | None) -> Mark | None:
-    """Return the position after a piece."""
+    """Return the position at which a piece ends."""
     if piece is None or not (piece.file or piece.data):
         return since  # the log does not exist yet
     return piece.file, piece.at + len(piece.data)
@@ -85,7 +88,7 @@ def _behind(piece: LogPiece | None, since: Mark | None) -> Mark | None:
 def _spans(piece: LogPiece) -> list[Span]:
     if not piece.data:
         return []
-    begun = records(piece.times) or [(0, 0.0)]  # an earlier version of holdfast sends no times
+    begun = records(piece.times) or [(0, 0.0)]  # an earlier version of holdfast does not send times
     ends = [*(at for at, _ in begun[1:]), len(piece.data)]
     return [Span(at=at or None, data=piece.data[begin:end]) for (begin, at), end in zip(begun, ends, strict=True)]
 
@@ -93,7 +96,8 @@ def _spans(piece: LogPiece) -> list[Span]:
 class FarLogs:
     """Reads the logs of a job over nodes through its owner.
 
-    `owner`: the connection to the owner. `view`: the job. `wish`: the options. `following`: the logs are followed.
+    `owner`: the connection to the owner. `view`: the job. `wish`: the options. `following`: whether the logs are
+    followed.
     """
 
     def __init__(self, owner: OperatorClient, view: JobView, wish: LogOptions, *, following: bool = False) -> None:
@@ -105,8 +109,8 @@ class FarLogs:
         self._reached = False
 
     def ask(self, line: LogLine) -> LogRead:
-        """Return the present files of a rank's logs. Raises HoldfastError."""
-        # Retry if the owner answered before: an owner that was killed is restarted in a moment.
+        """Return the present files of a rank's logs. Raise HoldfastError if the request fails."""
+        # If the owner has answered before, try again: an owner that was killed is restarted in a moment.
         answer = self.owner.ask(line, again=self._reached)
         self._reached = True
         if answer.log is None or not answer.ok:
@@ -114,7 +118,10 @@ class FarLogs:
         return answer.log
 
     def ranks(self, attempt: int, *, wait: bool = False) -> Answered:
-        """Return the ranks of an attempt with their nodes; attempt 0: the last one. Raises HoldfastError."""
+        """Return the ranks of an attempt with their nodes.
+
+        Attempt 0: the last attempt. Raise HoldfastError if the request fails.
+        """
         answer = self.owner.ask(RanksLine(attempt=attempt, wait=wait), waits=wait, again=self._reached)
         self._reached = True
         if not answer.ok and "no question" in answer.message:
@@ -136,7 +143,7 @@ class FarLogs:
     def logs(self, attempt: int, ranks: Sequence[int]) -> list[RemoteLog]:
         """Return the logs of these ranks.
 
-        Raises HoldfastError if the user typed one rank and its log cannot be read.
+        Raise HoldfastError if the user typed one rank and its log cannot be read.
         """
         found: list[RemoteLog] = []
         for rank in ranks:
@@ -152,7 +159,7 @@ class FarLogs:
         return found
 
     def log(self, said: LogRead, rank: int, stream: LogStream) -> RemoteLog:
-        """Return a log that a node has reported."""
+        """Return a log about which a node has sent data."""
         return RemoteLog(self, LogPart(attempt=said.attempt, role=said.role, rank=rank, stream=stream.value, path=""))
 
     def _log(self, said: LogRead, rank: int, piece: LogPiece) -> RemoteLog:
@@ -163,18 +170,18 @@ class FarLogs:
             LocalLogFile(part=log.part, path=each.path, size=each.size, node=node) for each in piece.files
         )
         if not piece.files and piece.size:
-            # An earlier version of holdfast reports only the size.
+            # An earlier version of holdfast only sends the size.
             log.files = (LocalLogFile(part=log.part, path="", size=piece.size, node=node),)
         return log
 
     def tell(self, text: str) -> None:
-        """Print a message, but each text only once, and at most `MOST_SAID` messages."""
+        """Print a message, but print each text only once, and at most `MOST_SAID` messages."""
         if text not in self._said and len(self._said) < MOST_SAID:
             self._said.add(text)
             say(text)
 
     def show(self, here: Sequence[LogPart], far: Sequence[RemoteLog], *, paths: bool) -> None:
-        """Print all present lines. Raises HoldfastError."""
+        """Print all present lines. Raise HoldfastError if a request fails."""
         wish = self.wish
         if paths:
             files = [*files_here(here), *(file for log in far for file in log.files)]

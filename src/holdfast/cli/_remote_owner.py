@@ -1,4 +1,4 @@
-"""Commands about jobs over several nodes, typed on a node without the owner: they reach the owner over the network."""
+"""Verbs for jobs over several nodes, typed on a node that is not the owner's. They reach the owner over the network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ V = TypeVar("V", bound=Callable[..., None])
 
 
 def job_options(verb: V) -> V:
-    """Add `--job` and `--on` to a verb that can run on a node of a job over several."""
+    """Add `--job` and `--on` to a verb that can run on a node of a job over several nodes."""
     verb = click.option("--on", "on_node", default="", metavar="NODE", help="With --job: which of its nodes.")(verb)
     return click.option("--job", metavar="JOB", help="On the nodes of this job, which runs over several.")(verb)
 
@@ -34,7 +34,10 @@ class RemoteRefusal(HoldfastError):
 
 
 def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
-    """Return all jobs, this job, and the address of its owner (None: a job on one node). Raises BadUsage."""
+    """Return all jobs, this job, and the address of its owner (None: the job has one node).
+
+    Raise BadUsage if there is no such job.
+    """
     from holdfast.record.job_lookup import find, of_id
     from holdfast.record.job_views import JobState
     from holdfast.record.owner_address import read_owner_address
@@ -44,7 +47,7 @@ def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
     if view.state is JobState.QUEUED:
         from holdfast.cli._queued_jobs import queues
 
-        found = queues().survey  # `queues` closes the job if its platform has dropped it
+        found = queues().survey  # `queues` closes the job if its platform no longer has it
         view = find(found, view.id)
     if of_platform := [other for other in of_id(found.jobs, job) if other.id != view.id and view.name == job]:
         other = of_platform[0]
@@ -54,14 +57,17 @@ def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
 
 
 def is_elsewhere(view: JobView) -> bool:
-    """Return whether the job may still run while its owner is on another node."""
+    """Return whether the owner is on another node and the job may still run."""
     from holdfast.record.job_views import JobState
 
     return view.state is JobState.OUT_OF_SIGHT or (view.state is JobState.RUNNING and view.host != socket.gethostname())
 
 
 def run_verb(note: OwnerAddress, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
-    """Run a command of holdfast beside the owner or on a node, and return its output. Raises HoldfastError."""
+    """Run a verb of holdfast on the owner's machine or on a node, and return its output.
+
+    Raise HoldfastError if that fails.
+    """
     from holdfast.owner.nodes.operator_client import OperatorClient, VerbLine
 
     with OperatorClient(note, os.environ, home) as owner:
@@ -74,7 +80,7 @@ def run_verb(note: OwnerAddress, home: Path, verb: Verb, words: Sequence[str] = 
 def node_of_job(job: str) -> tuple[OwnerAddress, Path]:
     """Return the owner's address and the state directory for a job over several nodes.
 
-    Raises BadUsage for another job.
+    Raise BadUsage for any other job.
     """
     found, view, note = located(job)
     if note is None:

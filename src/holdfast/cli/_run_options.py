@@ -1,4 +1,4 @@
-"""The options of `holdfast run` as a table: one row per option, for click and for the quick parser."""
+"""The options of `holdfast run` as a table with one row per option. Both click and the quick parser use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunOption(msgspec.Struct, frozen=True):
-    """One option as the user types it. `off`: the form that switches a flag off."""
+    """One option as the user types it. `off`: the form that turns a flag off."""
 
     #: The name of the option's value in `RunOptions`, such as `nproc_per_node`.
     param: str
@@ -29,7 +29,7 @@ class RunOption(msgspec.Struct, frozen=True):
     repeated: bool = False
     metavar: str = ""
     help: str = ""
-    #: The default; repeated options have (). `RunOptions` has the same default.
+    #: The default; () for options that may be repeated. `RunOptions` has the same default.
     unset: bool | None = None
 
 
@@ -74,20 +74,21 @@ def settings() -> Iterator[RunOption]:
 
 
 def ignored() -> Iterator[RunOption]:
-    """Yield torchrun's options that are only validated: they have no meaning here, or only one correct value."""
+    """Yield torchrun's options that holdfast only validates: they have no effect, or only one valid value."""
     for name in (*IGNORED, *JUDGED):
         yield RunOption(name, (f"--{name.replace('_', '-')}",))
 
 
-#: Settings, or other names of settings, that torchrun has too.
+#: Settings, and other names of settings, that torchrun has too.
 OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout")
 
 
 def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
-    """Return the options that an abbreviated `--name` may mean, as in argparse; if there is one, it is meant.
+    """Return the options that an abbreviated `--name` may mean, as in argparse. If there is only one, the user means
+    this option.
 
-    torchrun's options come first: an abbreviation that torchrun accepts is accepted here, even if options of holdfast
-    have the same beginning.
+    torchrun's options take precedence: an abbreviation that torchrun accepts is accepted, even if options of holdfast
+    begin in the same way.
     """
     begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
     if name in begins:
@@ -111,8 +112,8 @@ def takes_values() -> dict[str, bool]:
 def read_run_options(args: Sequence[str]) -> RunOptions | None:
     """Parse the options as click would, but without click, whose import takes longer than the rest of a start.
 
-    None for anything unusual (help, an unknown option, a missing or glued value, `--`): then click parses the words,
-    and reports mistakes.
+    Return None for anything unusual (help, an unknown option, a missing value or one without a blank before it, `--`).
+    Then click parses the words and reports mistakes.
     """
     values: dict[str, Any] = {}
     meant: dict[str, tuple[RunOption, bool]] = {}
@@ -145,20 +146,22 @@ def read_run_options(args: Sequence[str]) -> RunOptions | None:
 
 
 def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str:
-    """Return the job's report for a person, at the end of the run."""
+    """Return the job's report for a person, for the end of a run."""
     if verbose:
-        from holdfast.report.text_report import render as in_full  # imported late: only the end of a run needs it
+        # imported here, because only the end of a run needs it
+        from holdfast.report.text_report import render as in_full
 
         return in_full(report, width=width, colour=colour, parts=True)
-    from holdfast.explain.text.secret_filter import without_secrets  # imported late, as above
-    from holdfast.report.brief_report import render_brief  # imported late, as above
-    from holdfast.report.failure_place import scene_of  # imported late, as above
+    # imported here, because only the end of a run needs it
+    from holdfast.explain.text.secret_filter import without_secrets
+    from holdfast.report.brief_report import render_brief  # imported here, because only the end of a run needs it
+    from holdfast.report.failure_place import scene_of  # imported here, because only the end of a run needs it
 
     return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
 
 
 def over_nodes(launch: LaunchSpec) -> int:
-    """Run this node's part of a job over several nodes; return its final code."""
-    from holdfast.main.node_guard import take_part  # imported late: a job on one machine does not need it
+    """Run this node's part of a job over several nodes. Return its exit code."""
+    from holdfast.main.node_guard import take_part  # imported here, because a job on one machine does not need it
 
     return take_part(launch)

@@ -1,4 +1,4 @@
-"""Shared by the verbs: options made from the table of settings, and the state directory."""
+"""Shared by the verbs: options made from the table of settings, the state directory, and the list of jobs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def setting_options() -> list[click.Option]:
-    """Return one click option per setting.
+    """Return one click option for each setting.
 
-    Values stay as typed: `settings.resolve` validates them, and names their origin.
+    The values stay as the user typed them: `settings.resolve` validates them, and names their origin.
     """
     from holdfast.settings.settings_table import SETTINGS
     from holdfast.settings.value_kinds import ValueKind
@@ -53,7 +53,7 @@ P = ParamSpec("P")
 
 
 def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
-    """Make an early end of the reader (`holdfast logs JOB | head`) no error of the verb; click would exit with
+    """Let the verb end without an error if the reader ends early (`holdfast logs JOB | head`). click would exit with
     status 1."""
 
     @functools.wraps(verb)
@@ -62,28 +62,29 @@ def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
             verb(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Discard buffered output: flushing it at exit would fail again.
+            # Discard buffered output, because flushing it at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
     return run
 
 
 def home() -> Path:
-    """Return the state directory of this process's environment. Raises BadUsage if another user can write to it."""
+    """Return the state directory in this process's environment. Raise BadUsage if another user can write to it."""
     where = home_of(os.environ)
     if why := open_to_others(where):
         raise BadUsage(f"the state directory is not used: {why}", hint=f"ls -ld {where}")
     try:
         closed = where.is_dir() and not os.access(where, os.X_OK)
     except PermissionError:
-        closed = True  # a directory above it cannot be entered
+        closed = True  # this user may not enter a parent directory
     if closed:
         raise BadUsage(f"the state directory {where} cannot be read: permission denied", hint=f"ls -ld {where}")
     return where
 
 
 def utc_option(verb: Callable[P, None]) -> Callable[P, None]:
-    """Add `--utc`: printed times, and typed times without a zone, are in UTC instead of this machine's zone."""
+    """Add `--utc`, with which times are in UTC instead of this machine's zone: printed times, and typed times
+    without a zone."""
     return click.option(
         "--utc",
         is_flag=True,
@@ -109,8 +110,8 @@ def _utc(context: click.Context, _: click.Parameter, given: bool) -> None:
 def _utc_is_set() -> bool:
     """Return whether HOLDFAST_UTC or the key `utc` selects UTC.
 
-    `holdfast config` reports mistakes in a file. A wrong value of the variable is reported on stderr, and the verb
-    continues.
+    A wrong value of the variable is reported on stderr, and the verb continues. Mistakes in a file are not reported,
+    because `holdfast config` does that.
     """
     from holdfast.settings.resolved_settings import resolve
 
@@ -125,7 +126,7 @@ def _utc_is_set() -> bool:
 
 
 def _zone(name: str | None) -> None:
-    """Set the time zone of this process. None: the machine's zone."""
+    """Set the time zone of this process. `name` None: the machine's zone."""
     if name is None:
         os.environ.pop("TZ", None)
     else:
@@ -134,7 +135,8 @@ def _zone(name: str | None) -> None:
 
 
 def zone_words() -> list[str]:
-    """Return the option that makes another machine print its times in UTC, if this process does."""
+    """Return the option with which another machine prints its times in UTC; empty if this process does not print in
+    UTC."""
     return ["--utc"] if os.environ.get("TZ") == "UTC" else []
 
 
@@ -144,26 +146,27 @@ def say(text: str) -> None:
 
 
 def _end_left(job_id: str) -> frozenset[int]:
-    from holdfast.main.run_guard import end_left  # imported late: only a lost job needs it
+    from holdfast.main.run_guard import end_left  # imported here, because only a lost job needs it
 
     return end_left(job_id)
 
 
 def _explain_lost(lost: LostOwner) -> ExitReport:
-    from holdfast.main.run_guard import explain_lost  # imported late: only a lost job needs it
+    from holdfast.main.run_guard import explain_lost  # imported here, because only a lost job needs it
 
     return explain_lost(lost)
 
 
 def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
-    from holdfast.platforms.requeued_jobs import started_again  # only a platform's job that looks lost needs it
+    # imported here, because only a platform's job that looks lost needs it
+    from holdfast.platforms.requeued_jobs import started_again
 
     return started_again(jobs)
 
 
 def survey(dropped: Mapping[str, str] | None = None) -> Survey:
-    """Return all jobs of the state directory. Trouble with the journal, and jobs just found lost, are reported on
-    stderr.
+    """Return all jobs of the state directory. Report on stderr if the journal has trouble, and which jobs were just
+    found to be lost.
 
     `dropped`: see `reconcile`.
     """

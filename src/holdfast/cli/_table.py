@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-#: Minimum number of letters that a shortened word keeps.
+#: Minimum number of letters left of a word that is shortened.
 _LEAST = 8
 
 
 def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | None = None) -> str:
-    """Format rows with columns as wide as their widest word and two blanks between them.
+    """Format rows. Each column is as wide as its widest word, and two blanks separate the columns.
 
-    `paint(column, word, padded)` returns the coloured, padded word.
+    `paint(column, word, padded)` returns the padded word in colour.
     """
     wide = _widths(rows)
     shown = paint or (lambda _column, _word, padded: padded)
@@ -23,9 +23,10 @@ def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | N
 def fitted(
     rows: list[tuple[str, ...]], width: int, *, drop: Sequence[str], cut: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Make the rows fit into `width` columns: first drop columns of `drop`, in order, then shorten words of `cut`.
+    """Make the rows fit into `width` characters: first drop the columns in `drop`, in order, then shorten words in the
+    columns of `cut`.
 
-    Both name columns by their titles in the first row. A row that still does not fit stays wider.
+    `drop` and `cut` name columns by their titles in the first row. A row that still does not fit stays wider.
     """
     for title in drop:
         if _total(rows) <= width:
@@ -39,7 +40,7 @@ def fitted(
         at = max(places, key=lambda place: wide[place])
         if wide[at] <= _LEAST:
             break
-        # Shorten the widest column first, down to the width of the next one.
+        # Shorten the widest column first, down to the width of the second widest.
         others = [wide[place] for place in places if place != at and wide[place] < wide[at]]
         size = max(_LEAST, wide[at] - over, *(others or [0]))
         rows = [(*line[:at], _cut(line[at], size), *line[at + 1 :]) for line in rows]

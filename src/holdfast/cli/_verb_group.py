@@ -1,4 +1,4 @@
-"""The click part of the command line: the group of verbs, and the handling of click's errors."""
+"""The part of the command line that uses click: the group of verbs, and the handling of click's errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from holdfast.cli._printing import print_line, say
 from holdfast.version import __version__
 
-#: Every verb and its description; the module `holdfast.cli.<verb>` has its `command`. `--help` imports no verb.
+#: Every verb → its description. The module `holdfast.cli.<verb>` has its `command`. `--help` imports no verb's module.
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",
     "submit": "Hand a job file to a cluster's queue.",
@@ -38,15 +38,15 @@ VERBS: dict[str, str] = {
 #: Other tools' names for some of the verbs.
 ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
 
-#: Verbs whose modules must not be in holdfast.cli: they import the command line.
+#: Verb → its module, for modules that must not be in holdfast.cli because they import the command line.
 ELSEWHERE: dict[str, str] = {"web": "holdfast.web.web_command"}
 
-#: Verbs that holdfast starts on other machines; users do not type them.
+#: Verbs that holdfast starts on other machines, and that users do not type.
 STARTED = ("agent",)
 
 
 class _Verbs(click.Group):
-    """Imports a verb's module when it is typed, so that `holdfast run` never imports the others."""
+    """Imports a verb's module when the user types the verb, so that `holdfast run` never imports other verbs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -72,7 +72,7 @@ class _Verbs(click.Group):
         if name not in (*VERBS, *STARTED, *ALIASES) and not name.startswith("-"):
             import difflib
 
-            # torchrun has no verbs: a user who types a script instead of a verb wants to run it.
+            # torchrun has no verbs, so a user who types a script instead of a verb probably wants to run it.
             script = name.endswith(".py")
             line = "" if script else _run_line(args)
             near = [] if script or line else difflib.get_close_matches(name, VERBS, n=1)
@@ -83,7 +83,8 @@ class _Verbs(click.Group):
 
 
 def _run_line(words: Sequence[str]) -> str:
-    """Return the `holdfast run` that stands for another launcher's words, `torchrun --nproc-per-node 2 train.py`."""
+    """Return the `holdfast run` command that replaces another launcher's command, such as `torchrun --nproc-per-node
+    2 train.py`."""
     from holdfast.cli._run_options import takes_values
     from holdfast.settings.other_launchers import line, other_command, translated
 
@@ -96,7 +97,8 @@ def _run_line(words: Sequence[str]) -> str:
 
 
 def _foreign(argv: Sequence[str]) -> str:
-    """Return a sentence, and the line to type, if the words have an option of another launcher; empty otherwise."""
+    """If an argument is an option of another launcher, return a sentence about it and the command to type; else
+    empty."""
     from holdfast.cli._run_options import takes_values
     from holdfast.settings.other_launchers import line, option_name, option_named, translated
 
@@ -126,7 +128,7 @@ def cli() -> None:
 def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
     """Let click parse the arguments and call the verb; return its result, or the exit status of bad usage.
 
-    `guard_fd`: for `run`, if this process already has a guard.
+    `guard_fd`: for `run`, the descriptor of the guard if this process already has one.
     """
     try:
         return cli.main(args=list(argv), prog_name="holdfast", standalone_mode=False, obj=guard_fd)
@@ -146,7 +148,7 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
         print_line(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
-        # Print one message in holdfast's form: what is wrong, and what to type.
+        # Print one message in holdfast's format: what is wrong, and what to type instead.
         context = error.ctx if isinstance(error, click.UsageError) else None
         said = error.format_message()
         hint = "" if "try: " in said else f"\n  try: {context.command_path if context else 'holdfast'} --help"

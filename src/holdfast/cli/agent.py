@@ -1,4 +1,4 @@
-"""`holdfast agent`: `holdfast run --hosts` starts it on the other hosts by ssh. Users do not type it."""
+"""`holdfast agent`: `holdfast run --hosts` starts it on the other hosts by ssh. Users do not type this verb."""
 
 from __future__ import annotations
 

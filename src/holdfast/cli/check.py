@@ -1,4 +1,7 @@
-"""`holdfast check`: runs pre-checks on this machine, for a person, a prolog, a health check or an init container."""
+"""`holdfast check`: runs pre-checks on this machine.
+
+Its callers are people, prologs, health checks and init containers.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
     from holdfast.model.check_results import CheckState, Site
     from holdfast.node.check_entry import CheckRound, run_round
 
-    # A check must not outlive its caller: SIGTERM leads to the same clean-up as any other exit.
+    # The running checks must not outlive their caller, so SIGTERM leads to the same clean-up as any other exit.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     site = Site(
         node=socket.gethostname(),

@@ -1,4 +1,4 @@
-"""`holdfast completion SHELL`: prints the script that makes a shell complete verbs, options, jobs, checks and
+"""`holdfast completion SHELL`: prints the script with which a shell completes verbs, options, jobs, checks and
 classes."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def print_completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    # Do not use click's `source()`: for bash it runs an installed bash to find its version.
+    # Do not use click's `source()`: for bash, it runs bash to find its version.
     made = kind(cli, {}, "holdfast", VARIABLE)
     print_line(made.source_template % made.source_vars(), nl=False)
     if sys.stdout.isatty():

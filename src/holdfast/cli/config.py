@@ -42,12 +42,15 @@ def command(as_json: bool) -> None:
                 return str(value)
 
     def hidden(setting: Setting) -> Value:
-        """Return the value; for a secret setting, only whether it is set."""
+        """Return the value of a setting; for a secret, only whether it is set."""
         value = settings.value(setting.name)
         return "***" if setting.secret and value is not None else value
 
     def of_sections() -> list[tuple[str, Any, str]]:
-        """Return (key, value, file) for keys of sections; if several files have a key, the strongest file's."""
+        """Return (key, value, file) for each key within a section.
+
+        If several files have a key, the file with the highest precedence counts.
+        """
         found: dict[str, tuple[str, Any, str]] = {}
         for section in SECTIONS:
             try:

@@ -1,4 +1,7 @@
-"""Implements `run`, the start command of a task's container: it takes no arguments, the environment has the command."""
+"""Implements `run`, the start command of a task's container.
+
+It takes no arguments, because the command is in the environment.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from holdfast.runtime.container_command import words_of_run
 
 
 def main(words: Sequence[str]) -> None:
-    """Run the task and exit with the job's status, or with 2 if there is no command."""
+    """Run the task and exit with the job's status; exit with 2 if there is no command."""
     if words:
         from holdfast.cli._printing import say
 
@@ -23,16 +26,17 @@ def main(words: Sequence[str]) -> None:
 
 
 def _agree_with_outside() -> None:
-    """Set the variables for the container's termination message and for the parent process, unless they are set."""
+    """Set the variables for the container's termination message and for the parent process, unless they are already
+    set."""
     log, above = "/dev/termination-log", os.getppid()
     if os.access(log, os.W_OK):
         os.environ.setdefault("HOLDFAST_TERMINATION_LOG", log)
-    if above > 1:  # otherwise it is the container's first process, or its parent has exited
+    if above > 1:  # otherwise this is the container's first process, or its parent has exited
         os.environ.setdefault("HOLDFAST_OUTER", str(above))
 
 
 def _exchange() -> str:
-    """Return the directory that contains `run`: the tree is below it, or is that directory."""
+    """Return the directory that contains `run`. The bundled tree is below this directory, or is this directory."""
     tree = sys.executable.rpartition("/")[0].rpartition("/")[0]
     above, _, name = tree.rpartition("/")[0].rpartition("/")
     return above if name == "holdfast" else tree

@@ -1,4 +1,4 @@
-"""`holdfast devices`: shows every device's standing, and the reason."""
+"""`holdfast devices`: shows the standing of every device, with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _OfNode(Noun, frozen=True, kw_only=True):
-    """The output of a node; an older version has no `schema` in it."""
+    """The output of a node. An older version of holdfast sends no `schema`."""
 
     devices: tuple[object, ...]
 

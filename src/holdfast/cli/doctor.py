@@ -1,4 +1,4 @@
-"""`holdfast doctor`: describes this installation and the machine's limits for it."""
+"""`holdfast doctor`: describes this installation, and the machine's limits that matter to holdfast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.cli._shared_options import pipeable
 from holdfast.model.noun_base import Noun
 from holdfast.version import __version__
 
-#: Each extra, and the modules that it installs.
+#: Extra → the modules that it installs.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "stacks": ("py_spy",),
     "nvidia": ("pynvml",),
@@ -34,14 +34,14 @@ _SHM_BYTES = 1 << 30
 
 
 class DoctorFinding(Noun, frozen=True, kw_only=True):
-    """A tool or property of the machine that holdfast uses if it exists."""
+    """A tool or a property of the machine that holdfast uses if it is available."""
 
     name: str
     ok: bool
     found: str
-    #: The features that do not work without the tool or property.
+    #: The features that do not work if the tool or property is missing.
     purpose: str
-    #: The command that adds the tool or property.
+    #: The command that adds the tool or property; empty: there is no such command.
     command: str = ""
 
 
@@ -81,7 +81,7 @@ def command(as_json: bool) -> None:
 
 
 def findings(extras: dict[str, bool]) -> Iterator[DoctorFinding]:
-    """Yield all findings in the order of the output. Each needs one file or one call."""
+    """Yield all findings in the order of the output. Each finding needs one file or one call."""
     linux = sys.platform == "linux"
     yield DoctorFinding(
         name="Linux",
@@ -189,7 +189,7 @@ def _py_spy() -> str | None:
 
 
 def _own_group(groups: str) -> str:
-    """Return the directory of this process's own control group, if the process may create groups in it; else ""."""
+    """Return the directory of this process's control group, if the process may create groups in it; else ""."""
     for line in groups.splitlines():
         path = f"/sys/fs/cgroup{line.rpartition(':')[2]}"
         if line.startswith("0::") and os.access(path, os.W_OK):

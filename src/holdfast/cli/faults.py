@@ -138,7 +138,7 @@ def report(
 
 
 def _known_code(device: str, code: str, policy: Policy) -> None:
-    """Raise `BadUsage` unless a list names this fault code: one misspelt letter would isolate the device."""
+    """Raise `BadUsage` unless a list has this fault code, because a misspelt code would isolate the device."""
     import difflib
 
     from holdfast.catalogue.fault_codes import canonical
@@ -159,7 +159,7 @@ def _known_code(device: str, code: str, policy: Policy) -> None:
 
 
 def _ask_to_stop(device: str, level: str) -> None:
-    """Name the jobs that the fault may stop on this machine. On a terminal, go on only if the user agrees."""
+    """Name the jobs on this machine that the fault may stop. On a terminal, continue only if the user agrees."""
     import sys
 
     from holdfast.record.job_views import JobState, look

@@ -1,4 +1,4 @@
-"""`holdfast jobs`: lists the jobs in the state directory, the newest first."""
+"""`holdfast jobs`: lists the jobs in the state directory, newest first."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def command(
 ) -> None:
     """List the jobs this machine remembers, the newest first, and before them what waits in a queue."""
     if limit is not None and (platform is not None or not limit.isdecimal()):
-        # With a cluster, `-n` is the namespace, as in kubectl.
+        # With a cluster, `-n` means the namespace, as in kubectl.
         if platform is None:
             raise BadUsage(
                 f"-n {limit}: expected how many jobs; a namespace is of a cluster", hint="holdfast jobs -n 20"
@@ -109,7 +109,7 @@ def command(
         print_line(f"no job has run yet with its state in {found.home}")
         return
     if not wish.is_any:
-        queued = ()  # a queued job has no state, class or start time that a filter could match
+        queued = ()  # the filter cannot match queued jobs, which have no state, class or start time
     fitting = filtered_jobs(found.jobs, wish)
     shown = fitting[:_ON_A_TERMINAL] if limit is None and sys.stdout.isatty() else fitting
     if not shown and not queued:
@@ -124,7 +124,7 @@ _ON_A_TERMINAL = 50
 
 
 def _print(shown: Sequence[JobView], queued: Sequence[QueuedJob], seen: Queues) -> None:
-    """Print the table. On a terminal, or if COLUMNS is set, it is not wider than the screen."""
+    """Print the table. On a terminal, or if COLUMNS is set, it is at most as wide as the screen."""
     on_screen = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
     width = shutil.get_terminal_size((80, 24)).columns if on_screen else None
     lines: list[tuple[str, ...]] = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK")]
@@ -166,12 +166,12 @@ def _ago(view: JobView) -> str:
 
 
 def _queued_row(job: QueuedJob) -> tuple[str, ...]:
-    """Return the row of a job that has not begun and has no id of holdfast yet."""
+    """Return the row of a job that has not begun, and that has no id of holdfast yet."""
     return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 
 
 def row(view: JobView, queued: str) -> tuple[str, ...]:
-    """Return the row of one job. `queued`: the reason why it waits; empty: it does not."""
+    """Return the row of one job. `queued`: the reason why the job waits in a queue; empty: it does not wait."""
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from holdfast.record.owner_address import OwnerAddress
     from holdfast.report.merged_logs import LogLineFilter
 
-#: Seconds between two queries of the queue, while the user waits for a job to begin.
+#: The first and the longest pause between two queries of the queue, in seconds, while the user waits for a job to
+#: begin.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 
 
@@ -128,7 +129,7 @@ def command(
 
 
 def _lines(since: str | None, until: str | None, grep: str | None, tail: int | None, follow: bool) -> LogLineFilter:
-    """Return the filter for the lines. Raises `BadUsage`."""
+    """Return the filter for the lines. Raise `BadUsage` for options that contradict each other."""
     import time
 
     from holdfast.cli._job_filter import parse_moment
@@ -146,7 +147,7 @@ def _lines(since: str | None, until: str | None, grep: str | None, tail: int | N
 
 
 def _begun(job: str, platform: PlatformJob) -> tuple[Survey, JobView, OwnerAddress | None]:
-    """Wait until a queued job begins. Raises `BadUsage` if it leaves the queue without beginning."""
+    """Wait until a queued job begins. Raise `BadUsage` if it leaves the queue without beginning."""
     from holdfast.platforms.platform_registry import queue_of
 
     queue = queue_of(platform.platform)

@@ -1,4 +1,4 @@
-"""`holdfast man [VERB]`: prints manual pages, made from the same table as `--help`."""
+"""`holdfast man [VERB]`: prints manual pages, which are made from the same table as `--help`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(verb: str | None, into: str | None) -> None:
 
 
 def page(verb: str) -> str:
-    """Return one page as roff. Raises click.UsageError for an unknown verb."""
+    """Return one page as roff. Raise click.UsageError for an unknown verb."""
     from holdfast.cli._verb_group import ALIASES, VERBS, cli
 
     root = click.Context(cli, info_name="holdfast")
@@ -98,6 +98,6 @@ def _roff(
 
 
 def _plain(text: str) -> str:
-    """Escape text so that roff prints it unchanged."""
+    """Escape text, so that roff prints it unchanged."""
     safe = text.replace("\\", "\\e").replace("-", "\\-").replace("`", "\\(ga").replace("'", "\\(aq")
     return f"\\&{safe}" if safe.startswith(".") else safe

@@ -1,4 +1,4 @@
-"""`holdfast prepare`: runs to its end before a task's container starts."""
+"""`holdfast prepare`: prepares a task's container. It runs, and ends, before the container starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.main.prepare_container import EXCHANGE, prepare
 from holdfast.model.phrases import Phrase
 from holdfast.report.terminal_text import columns
 
-#: Limit on the characters of one text: the result file may have 4096 bytes at most.
+#: Maximum length of one text in characters, because the result file may have at most 4096 bytes.
 MOST_WORDS = 1000
 PATH = click.Path(path_type=Path)
 
@@ -72,11 +72,10 @@ def _draw(line: str) -> None:
 
 
 def _leave(error: HoldfastError, result: Path | None) -> None:
-    """Write the failure as JSON for the program that starts the container: to a file, and as the last line of
-    stdout."""
+    """Write the failure as JSON to a file and as the last line of stdout, for the program that starts the container."""
     from holdfast.model.codec import encode
     from holdfast.model.fetch_messages import NotPrepared
-    from holdfast.safe_files import write_given  # imported late: only a failure needs it
+    from holdfast.safe_files import write_given  # imported here, because only a failure needs it
 
     trouble = getattr(error, "trouble", None)
     left = NotPrepared(

@@ -96,7 +96,8 @@ def command(
 
 def _tell(lines: list[str], as_json: bool, device: str, node: str, before: str, after: str, *, released: bool) -> None:
     if as_json:
-        import json  # not `pretty`: over several nodes, each node's output must be one line
+        # `pretty` would write several lines, but for a job over several nodes each node's output must be one line
+        import json
 
         moved = {"before": before, "after": after, "released": released, "message": "\n".join(lines)}
         print_line(json.dumps({"schema": "holdfast.released/1", "device": device, "node": node, **moved}))

@@ -1,4 +1,4 @@
-"""`holdfast run`: combines torchrun's command line with holdfast's own options."""
+"""`holdfast run`: combines torchrun's command line with holdfast's options."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from holdfast.settings.run_options import IGNORED, RunOptions
 
 
 class _Run(click.Command):
-    """Accepts options with hyphens or underscores, as torchrun does; all words after the script belong to the
-    script."""
+    """Accepts options with hyphens or underscores, as torchrun does.
+
+    All words after the script belong to the script.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, hyphened(args, self.params))
@@ -29,7 +31,10 @@ class _Run(click.Command):
 
 
 def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
-    """Turn `--nproc_per_node=2` into `--nproc-per-node=2`, up to the script; the words after it stay unchanged."""
+    """Turn `--nproc_per_node=2` into `--nproc-per-node=2` in all words before the script.
+
+    The words after it stay unchanged.
+    """
     takes_value: dict[str, bool] = {}
     for param in params:
         if isinstance(param, click.Option):
@@ -55,9 +60,9 @@ def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str
 
 
 def _unabbreviated(name: str, forms: Iterable[str]) -> str:
-    """Return the full name if only one option matches; click reports an unknown one.
+    """Return the full name if only one option matches. If none matches, click reports the unknown option.
 
-    Raises UsageError if several match.
+    Raise UsageError if several options match.
     """
     found = whole(name, (*forms, "--help"))
     if len(found) > 1:
@@ -79,7 +84,7 @@ def _options() -> list[click.Parameter]:
     ours: list[click.Parameter] = []
     for option in setting_options():
         if option.name == "checks":
-            option._custom_shell_complete = checks  # the attribute that the constructor's `shell_complete=` sets
+            option._custom_shell_complete = checks  # click's constructor sets this attribute from `shell_complete=`
         if option.name in ALSO:
             option.opts.append(ALSO[option.name])
         ours.append(option)
@@ -101,7 +106,7 @@ def _options() -> list[click.Parameter]:
 
 
 def _print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """Print the completion as `holdfast completion` does, for torchrun's option."""
+    """Print the script that `holdfast completion` prints, for torchrun's option."""
     if shell is not None:
         print_completion(shell)
         context.exit()

@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent / "report" / "schemas"
 JOB_FILE = "jobfile"
 
 
-#: For each command, the names of the schemas of its `--json` output.
+#: Command → the names of the schemas of its `--json` output.
 PRINTED: dict[str, tuple[str, ...]] = {
     "run": ("report", "event"),
     "submit": ("submitted", "would-submit"),
@@ -37,7 +37,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "config": ("config",),
     "doctor": ("doctor",),
 }
-#: Commands without `--json`, each with the reason.
+#: Commands without `--json` → the reason.
 NO_DATA: dict[str, str] = {
     "web": "each page of the server has a twin in JSON",
     "notify": "its exit status says whether all took the message",
@@ -74,7 +74,10 @@ def command(name: str | None) -> None:
 
 
 def of_job_files() -> dict[str, Any]:
-    """Return the schema of a job file, made from the reader's own keys, so that the two cannot differ."""
+    """Return the schema of a job file.
+
+    It is made from the keys of the job file's reader, so that the two cannot differ.
+    """
     import msgspec
 
     from holdfast.launch.jobfile.job_file_keys import JobKeys, RoleKeys

@@ -75,7 +75,8 @@ def command(
         except HoldfastError as error:
             if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
                 raise
-            say(str(error))  # the owner shares this state directory, which has its last recorded state
+            # use the last recorded state, which is in the state directory that the owner shares with this machine
+            say(str(error))
     known = detail(found, view)
     if as_json or page is not None:
         if known.report is not None:
@@ -108,7 +109,7 @@ def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: boo
 
 
 def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
-    """Return an object with a report's keys; keys that are known only at the job's end are null."""
+    """Return an object with the same keys as a report. Keys that are only known at the job's end are null."""
     from holdfast.model.decisions import JobReport
     from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
     from holdfast.record.report_file import checks_object
@@ -126,7 +127,7 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
 
 
 def _of_platform(known: JobDetail) -> str:
-    """Return a line with the platform and its job id, if a platform has started the job; else ""."""
+    """Return a line with the platform and its id of the job, if a platform has started the job; else ""."""
     from holdfast.report.terminal_text import harmless
 
     platform = known.view.platform
@@ -134,12 +135,12 @@ def _of_platform(known: JobDetail) -> str:
 
 
 _MOST_CONFIG_BYTES = 1 << 20
-#: Limit on the workers that the output names as reachable by ssh.
+#: Maximum number of workers that the output names as reachable by ssh.
 _HOSTS = 4
 
 
 def _entry(home: Path, job: str) -> list[str]:
-    """Return a line with the command to enter a worker, if the job has an sshd and this user may read its keys."""
+    """Return a line with the ssh command for a worker, if the job has an sshd and this user may read the job's keys."""
     from shlex import quote
 
     from holdfast.record.job_directory import DOOR
@@ -152,7 +153,7 @@ def _entry(home: Path, job: str) -> list[str]:
         try:
             text = read_file(config, _MOST_CONFIG_BYTES, cut=True).decode(errors="replace")
         except OSError:
-            continue  # this node has no sshd, or the file belongs to another user
+            continue  # no sshd on this node, or the file belongs to another user
         hosts = [line.removeprefix("Host ") for line in text.splitlines() if line.startswith("Host ")]
         workers = [harmless(host) for host in hosts if host != "*"]
         if workers:
@@ -163,7 +164,7 @@ def _entry(home: Path, job: str) -> list[str]:
 
 
 def _round(home: Path, known: JobDetail) -> ChecksTaken:
-    """Return the checks of an unfinished job. Before its first round is recorded, the state is CHECKING."""
+    """Return the checks of an unfinished job. Until its first round is recorded, the state is CHECKING."""
     from holdfast.model.check_results import ChecksTaken, CheckState
     from holdfast.record.recorded_checks import last_round
 
@@ -171,7 +172,7 @@ def _round(home: Path, known: JobDetail) -> ChecksTaken:
 
 
 def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
-    """Return the text about an unfinished job: the last state that its owner recorded."""
+    """Return the text about an unfinished job: the last state that its owner has recorded."""
     import time
 
     from holdfast.model.human_format import duration

@@ -1,4 +1,4 @@
-"""`holdfast stop JOB --reason TEXT`: sends a request to the job's owner, which stops the job."""
+"""`holdfast stop JOB --reason TEXT`: sends a request to the job's owner, which then stops the job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_ANSWER_BYTES = 1 << 20
 
 
 class NoAnswer(HoldfastError):
-    """The owner is alive but does not answer: this is not the user's fault."""
+    """The owner is alive but does not answer. The user has made no mistake."""
 
 
 @click.command()
@@ -84,7 +84,7 @@ def command(
 
 
 def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
-    """Stop the job, or all queued and running tasks of an array."""
+    """Stop the job, or all queued and running tasks of a job array."""
     from holdfast.cli._queued_jobs import queues, take_out
     from holdfast.record.job_views import JobState
 
@@ -110,12 +110,13 @@ def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
 
 
 def _is_task(view: JobView, array: str) -> bool:
-    """Return whether the job has run as a task of this array; False if `array` is the name of a job."""
+    """Return whether the job has run as a task of this array; False if `array` is not an array but the name of a
+    job."""
     return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
 
 
 class StopOutput:
-    """Prints the results of a stop: lines for a person as they come, or one JSON object at the end."""
+    """Prints the results of a stop: as lines for a person while they arrive, or as one JSON object at the end."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -123,7 +124,10 @@ class StopOutput:
         self._lines: list[str] = []
 
     def line(self, text: str, job_id: str = "") -> None:
-        """Add a line. `job_id`: the job's id in holdfast, if it has one."""
+        """Print a line, or keep it for the JSON object.
+
+        `job_id`: the job's id in holdfast; empty if it has no id yet.
+        """
         if job_id:
             self._jobs.append(job_id)
         if self._as_json:
@@ -132,7 +136,7 @@ class StopOutput:
             print_line(text)
 
     def end(self, asked: str) -> None:
-        """Print the JSON object, if requested. `asked`: the job as the user typed it."""
+        """Print the JSON object if the user typed `--json`. `asked`: the job as the user typed it."""
         if self._as_json:
             from holdfast.report.report_json import pretty
 
@@ -140,7 +144,7 @@ class StopOutput:
             print_line(pretty({"schema": "holdfast.stopped/1", **whole}))
 
     def whole(self, asked: str, text: str) -> None:
-        """Give the whole answer in one line: with `--json` as the JSON object, otherwise as text."""
+        """Print the only line of output: with `--json` as the JSON object, otherwise as text."""
         self.line(text)
         self.end(asked)
 
@@ -206,7 +210,10 @@ def _stop(job: str, wish: StopOptions, told: StopOutput) -> None:
 
 
 def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOptions) -> str:
-    """Stop a job without a living owner: the platform removes it from its queue, and its end is recorded here."""
+    """Stop a job that has no living owner.
+
+    The platform removes the job from its queue, and this process records the job's end.
+    """
     import time
 
     from holdfast.model.evidence import StopRequest
@@ -230,7 +237,8 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
     )
     if end_queued(home, view.id, request):
         return f"job {view.id} ({view.name}): it was queued as {platform.id}, and is taken out of the queue"
-    # Its supervisor died before it could record that the job waits: record the user's reason as the cause of its end.
+    # The job's supervisor died before it could record that the job waits. Record the user's reason as the cause of its
+    # end.
     known = survey({view.id: f"{wish.reason} (asked by {request.who})"})
     over = next((each for each in known.jobs if each.id == view.id), view).state is JobState.ENDED
     return (
@@ -241,7 +249,10 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
 
 
 def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: StopOptions) -> str:
-    """Stop a job whose owner is on another node of the cluster: the same command runs there, as a step of the job."""
+    """Stop a job whose owner is on another node of the cluster.
+
+    The same command runs on that node, as a step of the job.
+    """
     from holdfast.platforms.platform_registry import title_of
 
     words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
@@ -273,16 +284,18 @@ def _stop_elsewhere(
 def ask(directory: Path, line: bytes) -> dict[str, object]:
     """Send one line to the owner of this job's directory, and return its answer, which is one line.
 
-    Raises OSError if no owner listens or answers within `ANSWER_S` seconds.
+    Raise OSError if no owner listens, or none answers within `ANSWER_S` seconds.
     """
     import socket
     import struct
 
-    # A socket's path may have only 108 bytes, and the job's directory may be longer: /proc/self/fd/N is short.
+    # A socket's path may have at most 108 bytes, and the job's directory may be longer. So use the short path
+    # /proc/self/fd/N.
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
-            # A blocking connect with a time limit: if many connect, a non-blocking one would be refused at once.
+            # Use a blocking connect with a time limit: if many processes connect, a non-blocking connect would be
+            # refused at once.
             bound = struct.pack("ll", int(ANSWER_S), 0)
             control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
             control.connect(f"/proc/self/fd/{fd}/control.sock")
@@ -331,5 +344,5 @@ def _who() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
-        user = f"uid {os.getuid()}"  # a container may run under a uid that has no name
+        user = f"uid {os.getuid()}"  # in a container the uid may have no name
     return f"{user}@{socket.gethostname()}, pid {os.getpid()}"

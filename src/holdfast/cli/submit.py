@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _options_by_key() -> dict[str, SubmitOption]:
-    """Return the options of all platforms by key; an option of several platforms occurs once."""
+    """Return key → option, for the options of all platforms. An option of several platforms occurs once."""
     return {option.key: option for platform in submit_platforms() for option in platform.submit_options()}
 
 
@@ -105,7 +105,7 @@ def _main(
 
 
 def _of_this_platform(request: SubmitRequest, on: PlatformAccess) -> None:
-    """Raise `BadUsage` for an option that only another platform uses."""
+    """Raise `BadUsage` for an option that only another platform has."""
     platforms = submit_platforms()
     own = {platform.name: {option.key for option in platform.submit_options()} for platform in (*platforms, on)}
     takes_further = next(p.name for p in platforms if any(option.further for option in p.submit_options()))
@@ -120,7 +120,7 @@ def _of_this_platform(request: SubmitRequest, on: PlatformAccess) -> None:
 
 
 def _would_submit(platform: str, text: str, as_json: bool) -> None:
-    """Print the script or the objects."""
+    """Print the script (Slurm) or the objects (Kubernetes) that would be submitted."""
     if as_json:
         from holdfast.report.report_json import pretty
 
@@ -133,7 +133,7 @@ def _options(own: dict[str, str | bool | tuple[str, ...] | None]) -> dict[str, A
     from holdfast.platforms.submission import TypedValue
 
     found = {}
-    # A `further` option overrides the option with the same key.
+    # A `further` option overrides any other option with the same key.
     for param, value in sorted(own.items(), key=lambda each: isinstance(each[1], tuple)):
         key = param.removeprefix("own_").replace("_", "-")
         if isinstance(value, tuple):
@@ -151,7 +151,7 @@ def _options(own: dict[str, str | bool | tuple[str, ...] | None]) -> dict[str, A
 
 
 _JOB = "JOB.yaml"
-#: Options of run that must agree with the request to Slurm (nodes, an array): submit has options for them.
+#: Options of `run` that must agree with the request to Slurm (nodes, an array) → the option of `submit` to use instead.
 _INSTEAD = {"nnodes": "--nodes", "spares": "--spares", "report": "--report"}
 
 
@@ -193,7 +193,7 @@ def _tell(found: Submitted, as_json: bool) -> None:
 
 
 class _Submit(click.Command):
-    """Accepts `--dry-run=server` besides `--dry-run`, which takes no value."""
+    """Accepts both `--dry-run=server` and `--dry-run` without a value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args[: args.index("--")] if "--" in args else args
