@@ -1,8 +1,8 @@
 """Explains why workers exited. Pure: this package reads no clock, no file and no environment.
 
 A node calls `read_workers(evidence)` to read the logs of its workers. The owner calls `explain(evidence)` to get the
-report of an attempt. `first_hand(exit)` decides at once, before anything is stopped, whether an exit has a cause of its
-own or only reports a lost peer.
+report of an attempt. `first_hand(exit)` decides at the exit, before anything is stopped, whether the worker failed by
+itself or only lost a peer.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from holdfast.model.evidence import AttemptEvidence
     from holdfast.model.exit_report import ExitReport, WorkerExit
 
-# The reader and the rules are imported in the functions: an owner imports this package long before it has to explain an
-# exit, and most jobs succeed.
+# The functions import the reader and the rules when they are called. An owner imports this package long before it
+# explains an exit, and most jobs succeed.
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
     """Return the report of an ended attempt: code, phrase, blame, reason, solution, culprit, collateral.
 
-    Pure and total: the same evidence gives the same report, and nothing is raised. If a bug stops the explanation, the
-    report is Unexplained, keeps the original exit, and has the bug as its hint. `holdfast.explain.funnel` describes how
-    the report is chosen.
+    Pure and total: the same evidence gives the same report, and the function never raises. If a bug stops the
+    explanation, the report is Unexplained, keeps the original exit, and has the bug as its hint.
+    `holdfast.explain.funnel` describes how the report is chosen.
 
     catalogue: the rows to use; None: the built-in rows.
     """
@@ -39,9 +39,9 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
-    """Return the evidence with readings in place of logs, as a node sends it for its workers. Pure and total.
+    """Return the evidence with a reading in place of each log, as a node sends it for its workers. Pure and total.
 
-    `explain` gives the same report for both forms, except where a reading had to cut long or many lines.
+    `explain` makes the same report from logs and from readings, unless a reading had to leave out text.
     """
     from holdfast.explain.node_reader import read_workers as _read_workers
 
@@ -49,14 +49,14 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
 
 
 def first_hand(ended: WorkerExit) -> bool:
-    """Return whether this exit has evidence of a cause of its own, and does not only report a lost peer."""
+    """Return whether this exit shows that the worker failed by itself, and not because it lost a peer."""
     from holdfast.explain.logs import peer_errors
 
     return peer_errors.first_hand(ended)
 
 
 def is_wordless(ended: WorkerExit) -> bool:
-    """Return whether the exit has a status without a meaning, and the program wrote no line."""
+    """Return whether the exit's status has no known meaning, and the program wrote no line."""
     from holdfast.explain.logs import peer_errors
 
     return peer_errors.is_wordless(ended)

@@ -1,8 +1,8 @@
-"""The funnel: makes one report from all evidence of an attempt's end.
+"""The funnel makes one report from all evidence of an attempt's end.
 
-It reads the workers' logs and finds the culprit. Then the first rule of `holdfast.explain.explanation_rules` that has
-an answer gives the report. Within a rule the earliest first-hand evidence decides. An exit after holdfast's stop, and a
-line that only reports a lost peer, is the cause only if there is no better one.
+It reads the workers' logs and finds the culprit. The report then comes from the first rule of
+`holdfast.explain.explanation_rules` that has an answer. Within a rule the earliest first-hand evidence decides. An exit
+after holdfast's stop, or a line that only reports a lost peer, is the cause only if there is no better cause.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from holdfast.model.phrases import Phrase
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
-    """See `holdfast.explain.explain`."""
+    """Explain the attempt; see `holdfast.explain.explain`."""
     if bug := next((w.reading.bug for w in evidence.workers if w.reading is not None and w.reading.bug), ""):
         return without_explaining(evidence, bug)
     try:
         return _explain(evidence, matcher_of(catalogue))
-    except Exception as bug_here:  # a bug in holdfast: the job still gets a report, with its original exit
+    except Exception as bug_here:  # a bug in holdfast: the job still gets a report with the original exit
         return without_explaining(evidence, f"{type(bug_here).__name__}: {str(bug_here)[:300]}")
 
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     readings = readings_of(evidence, matcher)
-    # `holdfast explain FILE…`: the exit was typed and has no pid, so the logs decide.
+    # For `holdfast explain FILE…` the user typed the exit, which has no pid. Then the logs decide.
     logs_only = all(each.worker.exit is None or (each.said.given and not each.worker.exit.pid) for each in readings)
     who = Attribution(None)
     if not logs_only:
@@ -72,7 +72,7 @@ def _addressed(report: ExitReport, addresses: Mapping[str, str]) -> ExitReport:
     if not addresses:
         return report
     reason = report.reason
-    # Longer names first, because `gpu-10` contains `gpu-1`.
+    # Replace longer names first, because `gpu-10` contains `gpu-1`.
     for node in sorted(addresses, key=len, reverse=True):
         if node in reason:
             reason = _named(reason, node, addresses[node])
@@ -96,7 +96,7 @@ def _at(culprit: Culprit, addresses: Mapping[str, str]) -> Culprit:
 def without_explaining(evidence: AttemptEvidence, bug: str) -> ExitReport:
     """Return an Unexplained report with the exit of the first worker that failed, and `bug` as the hint.
 
-    It needs no catalogue and no log, so it works whatever the bug in holdfast was.
+    The function needs no catalogue and no log, so it works whatever the bug is.
     """
     first: WorkerExit | None = min(
         (w.exit for w in evidence.workers if w.exit is not None and not w.exit.ok),

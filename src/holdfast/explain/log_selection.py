@@ -1,5 +1,6 @@
-"""Chooses which logs of an attempt are read, and how much of each. A node does this; the owner does it for logs that
-no node has read.
+"""Chooses which logs of an attempt to read, and how much of each.
+
+A node does this for its workers; the owner does it for logs that no node has read.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from holdfast.explain.logs.peer_errors import first_hand
 from holdfast.explain.logs.row_matcher import Matcher, built_in
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 
-#: Number of workers whose logs are always read whole: those that exited first.
+#: Number of workers whose logs are always read completely: the workers that exited first.
 MOST_WHOLE = 2
-#: Number of workers whose logs are read whole if the times of the exits are unknown.
+#: Number of workers whose logs are read completely if the times of the exits are unknown.
 MOST_UNDATED = 64
-#: Number of further workers of whose logs the ends are read, if the logs read whole show no cause.
+#: Number of other workers whose log ends are read, if the completely read logs show no cause.
 MOST_TAILS = 28
 TAIL_CHARS = 4096
 
@@ -30,16 +31,16 @@ def _matcher(catalogue: Catalogue) -> Matcher:
 
 
 def matcher_of(catalogue: Catalogue | None) -> Matcher:
-    """Return the matcher of a catalogue, made once; None means the built-in catalogue."""
+    """Return the matcher of a catalogue, which is made once. `catalogue` None: the built-in catalogue."""
     return built_in() if catalogue is None else _matcher(catalogue)
 
 
 def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
-    """Return the readings of all workers: from their nodes; else logs are read in the order of the exits, until a
-    worker has a cause of its own.
+    """Return the readings of all workers. A reading comes from the worker's node; otherwise read the logs here.
 
-    Workers that exited later cannot be the culprit then. Workers that holdfast stopped, or that exited with status 0,
-    are no suspects. If many workers only blame each other, the ends of a bounded number of logs are read.
+    Read them in the order of the exits, until a worker failed by itself: later exits cannot be the culprit. Workers
+    that holdfast stopped, or that exited with status 0, are no suspects. If many workers only blame each other, read
+    the ends of a limited number of logs.
     """
     unread = [worker for worker in evidence.workers if worker.reading is None]
     suspects = [worker for worker in unread if _may_tell(worker, evidence)]

@@ -1,4 +1,4 @@
-"""The node's part of the explanation: the agent reads its workers' logs on the node."""
+"""The node's part of the explanation: the agent reads the logs of the node's workers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from holdfast.model.worker_reading import (
     WorkerReading,
 )
 
-#: Ranks, line numbers and statuses of at least this size are invalid and dropped.
+#: Ranks, line numbers and statuses from this size on are invalid and are dropped.
 LARGEST = 2**31
 #: Limit on the name of a type, a host or a file, in characters.
 _NAME = 200
-#: Bytes by which a reading may grow when it is sent: an integer in a float field becomes `3.0` when it is decoded.
+#: Bytes by which a reading may grow in a message: an integer in a float field becomes `3.0` when it is decoded.
 _SLACK = 128
 #: Limit on a pattern of a user's rows, in characters. Matches of longer patterns are not sent to the owner.
 _PATTERN = 400
@@ -41,7 +41,7 @@ class _Limits(NamedTuple):
 
     #: Length of each text of the strongest clue.
     best: int
-    #: Length of each other text.
+    #: Length of every other text.
     text: int
     clues: int
     weaker: int
@@ -50,7 +50,7 @@ class _Limits(NamedTuple):
     fields: int
 
 
-#: The limits to try, in order, until the reading is small enough. With the last ones it always is.
+#: The limits to try, in this order, until the reading is small enough. The last limits always suffice.
 _STEPS = (
     _Limits(best=2000, text=2000, clues=16, weaker=8, notes=16, ranks=512, fields=16),
     _Limits(best=2000, text=600, clues=16, weaker=8, notes=16, ranks=512, fields=16),
@@ -62,7 +62,10 @@ _STEPS = (
 
 
 def bounded(said: WorkerReading) -> WorkerReading:
-    """Cut the reading to at most `READING_BYTES` as JSON. A small reading keeps everything that a report shows."""
+    """Cut the reading to at most `READING_BYTES` as JSON.
+
+    A reading that is already small keeps everything that a report shows.
+    """
     small = said
     for limits in _STEPS:
         small = _within(said, limits)
@@ -95,7 +98,7 @@ T = TypeVar("T")
 
 
 def _ends(items: tuple[T, ...], most: int) -> tuple[T, ...]:
-    """Return the first items and the last one, which shows how the log ended."""
+    """Return the first items, and the last item, which shows how the log ended."""
     return items if len(items) <= most else (*items[: most - 1], items[-1])
 
 
@@ -137,7 +140,7 @@ def _quote(line: QuotedLine, text: int, prefixed: int) -> QuotedLine:
 
 
 def _kept(text: str, limit: int) -> str:
-    """Return the text, shortened if it is longer than `limit`. A short text keeps its indentation."""
+    """Return the text, shortened if it is longer than `limit`. A text that is not shortened keeps its indentation."""
     return text if len(text) <= limit else shortened(text, limit)
 
 
@@ -180,27 +183,27 @@ def _evidence(item: Evidence, limit: int) -> Evidence:
     return replace(item, text=_kept(item.text, limit), source=_kept(item.source, _NAME))
 
 
-#: Limit on the workers with unread logs whose last lines are kept, if no worker has a cause of its own.
+#: Maximum number of workers with unread logs whose last lines are kept, if no worker failed by itself.
 MOST_LAST_LINES = 64
 
 
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
     """Return the evidence with each worker's reading in place of its logs and its last output. Never raises.
 
-    `readings_of` decides which logs are read whole, and of which only the end, as it does for a report.
+    As for a report, `readings_of` decides which logs to read completely, and of which to read only the end.
     """
     try:
         matcher = matcher_of(catalogue)
         readings = readings_of(evidence, matcher)
         found = any(kind_of(reading, evidence) is EvidenceStrength.OWN for reading in readings)
         workers = [_with_reading(reading.worker, bounded(reading.said)) for reading in _told(readings, found)]
-    except Exception as error:  # a bug in reading must not cost the job its report
+    except Exception as error:  # a bug in the reader must not cost the job its report
         workers = [_with_reading(worker, _broken(error)) for worker in evidence.workers]
     return replace(evidence, workers=tuple(workers))
 
 
 def _told(readings: list[Reading], found: bool) -> list[Reading]:
-    """Add the workers' last lines, if no worker has a cause of its own: they may be the only evidence."""
+    """If no worker failed by itself (`found` is False), add the workers' last lines, which may be the only evidence."""
     left = 0 if found else MOST_LAST_LINES
     told = []
     for reading in readings:

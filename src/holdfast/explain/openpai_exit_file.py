@@ -1,9 +1,9 @@
 """Writes `runtime.pai.agg.error`: OpenPAI's dynamic exit info, which kubelet, scheduler and portal read.
 
-The file has two landmark lines, and between them one YAML object of exactly ten keys; at most 4096 bytes in all. The
-YAML is written by hand, one key a line and strings in double quotes, so that it stays valid after any cut. The least
-useful text is cut first: the logs of victims, then the log of a rank that was only stopped, then the far ends of the
-culprit's log. Reason, solution, trigger and the matched line are cut last.
+The file has two landmark lines, and between them one YAML object of exactly ten keys; at most 4096 bytes in all. This
+module writes the YAML without a library, one key per line and strings in double quotes, so that the YAML stays valid
+after any cut. The least useful text is cut first: the logs of victims, then the log of a rank that was only stopped,
+then the culprit's log far from the deciding line. Reason, solution, trigger and the matched line are cut last.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import Blame, EvidenceKind, ExitReport, Trigger, signal_name
 
-#: Limit on the size of the file in bytes, with landmarks and line ends. A kubelet cuts the beginning of a larger file,
-#: and with it the first landmark.
+#: Limit on the size of the file in bytes, with landmarks and line ends. From a larger file, a kubelet cuts the
+#: beginning, and with it the first landmark.
 MOST_BYTES = 4096
 START = "[PAI_RUNTIME_ERROR_START]"
 END = "[PAI_RUNTIME_ERROR_END]"
@@ -30,13 +30,15 @@ _PLAIN = Lazy(
 )
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
 
-#: Limit on each of these values, in bytes. The logs get the rest of the file.
+#: Limit on each of these values, in bytes. The logs fill the rest of the file.
 _FLOORS = {"reason": 900, "solution": 600, "caughtException": 300, "matchedUserLogString": 400, "dockerStatus": 120}
 
 
 def quoted(text: str) -> str:
-    """Return the text as a double-quoted YAML scalar on one line. A landmark in the text is changed, so that it cannot
-    end the file."""
+    """Return the text as a double-quoted YAML scalar on one line.
+
+    A landmark within the text is changed, so that it does not end the file.
+    """
     text = _LANDMARK.sub("(", text)
     return '"' + _PLAIN.sub(_escape, text) + '"'
 
@@ -47,7 +49,7 @@ def _escape(match: re.Match[str]) -> str:
         return _NAMED[char]
     number = ord(char)
     if 0xD800 <= number <= 0xDFFF:
-        return "\ufffd"  # a lone surrogate, which YAML cannot represent
+        return "\ufffd"  # a lone surrogate, which YAML cannot contain
     if number >= 0x10000:
         return char if not 0x1FFFE <= number & 0x1FFFF <= 0x1FFFF else f"\\U{number:08X}"
     return f"\\x{number:02X}" if number < 0x100 else f"\\u{number:04X}"
@@ -59,7 +61,7 @@ class _Part:
 
     key: str
     text: str
-    #: What remains after a cut: the `head`, the `tail`, or both ends (`middle`: the middle is removed).
+    #: Which part remains after a cut: the `head`, the `tail`, or both ends (`middle`: the middle is removed).
     keep: str = "head"
 
     def size(self) -> int:
@@ -99,7 +101,7 @@ def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
         "dockerStatus": _Part("dockerStatus", mask(evidence.container[:2048])),
     }
     logs = _logs(report, evidence)
-    # `logs` is in order of use: a log gets the room that the values and the logs before it leave.
+    # The most useful logs come first in `logs`. Each log gets the space that the values and the earlier logs leave.
     for part in (small["dockerStatus"], small["caughtException"], small["matchedUserLogString"]):
         part.cut_to(_FLOORS[part.key])
     small["solution"].cut_to(_FLOORS["solution"])
@@ -124,7 +126,7 @@ def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
 
 
 def refused_exit_file(code: int, reason: str, solution: str) -> bytes:
-    """Return the file for a task that holdfast refused before it started any process."""
+    """Return the file for a task that holdfast refused before starting any process."""
     parts = {"reason": _Part("reason", mask(reason)[:8192]), "solution": _Part("solution", mask(solution)[:8192])}
     for part in parts.values():
         part.cut_to(MOST_BYTES // 2 - 400)
@@ -180,13 +182,13 @@ def _key(name: str) -> str:
 
 
 def _of_shell(code: int | None) -> str:
-    """Return the name of the signal for a status such as a shell's 128 + N; empty for any other status."""
+    """Return the name of the signal for a shell's status 128 + N; empty for any other status."""
     number = signal_of(code) if code is not None else None
     return signal_name(number) if number is not None else ""
 
 
 def _exception(report: ExitReport) -> str:
-    """Return the evidence text with the exception's message; else its type; empty: no exception."""
+    """Return the text of the exception with its message, or only its type; empty: no exception."""
     if not report.exception:
         return ""
     told = [
@@ -199,7 +201,7 @@ def _exception(report: ExitReport) -> str:
 
 
 def _matched(report: ExitReport) -> str:
-    """Return the log line that decided the phrase, with the rest of its message; empty if no line decided."""
+    """Return the log line that decided the phrase, with the rest of the line's message; empty if no line decided."""
     if report.trigger != Trigger.LOG:
         return ""
     text = next(
@@ -214,8 +216,10 @@ def _matched(report: ExitReport) -> str:
 
 
 def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Part]]:
-    """Return texts to fill the rest of the file, the most useful first: the source of the cause, the culprit's log,
-    then the other logs. Each has its key."""
+    """Return texts to fill the rest of the file, each with its key, the most useful first.
+
+    The order: the source of the cause, the culprit's log, the other logs.
+    """
     parts: list[tuple[str, _Part]] = []
     by_source: dict[str, list[str]] = {}
     for item in evidence.pai_errors[:200]:
@@ -232,7 +236,7 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
     )
     for source in ordered[:4]:
         text = "\n".join(by_source[source])
-        # Components that are not the cause usually only repeat the stop, so they get 500 bytes.
+        # Components that are not the cause mostly repeat the stop, so each gets only 500 bytes.
         parts.append((source, _Part(source, text[:4096], "tail")))
         if source != deciding:
             parts[-1][1].cut_to(500)
@@ -257,7 +261,7 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
 
 
 def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
-    """Return holdfast's own findings in the line format of other components' files."""
+    """Return holdfast's findings, in the line format of other components' files."""
     stop = evidence.stop if report.trigger == Trigger.DISK_CLEANER else None
     at = stop.at if stop is not None else evidence.stop_asked_at
     stamp = f"{int(at)} ERROR" if at is not None else "ERROR"
@@ -266,13 +270,15 @@ def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
 
 
 def _tail(worker: WorkerEvidence, report: ExitReport) -> str:
-    """Return the culprit's log around the deciding line, else its end; at most 4096 characters, since the file has no
-    room for more."""
+    """Return the culprit's log around the deciding line, or else its end.
+
+    At most 4096 characters, since the file has no space for more.
+    """
     excerpt: LogExcerpt | None = (
         worker.stderr if worker.stderr and worker.stderr.text else (worker.log or worker.stdout)
     )
     text = excerpt.text if excerpt is not None else (worker.exit.last_words if worker.exit is not None else "")
-    # Escapes only make text longer, so more text than this is never needed.
+    # Escapes only make a text longer, so more text than this is never needed.
     text = text[-16384:].rstrip()
     matched = next(
         (

@@ -1,8 +1,8 @@
 """A user's rows in the schema of OpenPAI's job-exit-spec, with OpenPAI's matching rules.
 
-A row matches if any of its patterns matches; a pattern matches if all its fields match; the first matching row decides.
-Which lines count is holdfast's own rule: lines after which the program continued are ignored. A pattern with only an
-exit code is used only if no line gives the cause.
+A row matches if any of its patterns matches. A pattern matches if all its fields match. The first matching row decides.
+Unlike OpenPAI, holdfast ignores lines after which the program continued. A pattern that has only an exit code is used
+only if no line shows the cause.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
-#: Keys that only rows in OpenPAI's schema have, not holdfast's own rows.
+#: Keys that occur only in rows of OpenPAI's schema, and not in holdfast's rows.
 SCHEMA_KEYS = frozenset({"issuer", "causer", "stage", "behavior", "reaction"})
 
 
 class PaiPattern(Noun, frozen=True, kw_only=True):
-    """One `runtimeContainerPatterns` entry; all of its fields must match."""
+    """One `runtimeContainerPatterns` entry. A log matches it only if all of its fields match."""
 
     exit_code: int | None = None
     user_log: str = ""
     platform_log: str = ""
-    #: Fields for which holdfast has no evidence. A pattern with one never matches, and lint reports it.
+    #: Fields for which holdfast has no evidence. A pattern with such a field never matches, and lint reports the field.
     unknown: tuple[str, ...] = ()
 
 
 class PaiRow(Noun, frozen=True, kw_only=True):
-    """One row of the spec, converted to a row with holdfast's classification and a code from holdfast's blocks."""
+    """One row of OpenPAI's spec, converted to a row with holdfast's classification and a code from holdfast's blocks
+    of codes."""
 
     row: ExitRow
-    #: OpenPAI's exit code, used only as evidence, since its codes collide with holdfast's blocks.
+    #: OpenPAI's exit code. It is only evidence, since OpenPAI's codes collide with holdfast's blocks of codes.
     number: int
     patterns: tuple[PaiPattern, ...] = ()
 
@@ -123,7 +124,7 @@ def _entries(pattern: object, problems: list[str]) -> list[dict[str, Any]]:
     found = []
     for kind, entries in pattern.items():
         if kind == "controllerPodPatterns":
-            continue  # OpenPAI's controller matches these with pod statuses, not with logs
+            continue  # OpenPAI's controller matches these patterns with pod statuses, not with logs
         if kind != "runtimeContainerPatterns":
             problems.append(f"pattern.{kind} is unknown")
             continue
@@ -136,7 +137,7 @@ def _entries(pattern: object, problems: list[str]) -> list[dict[str, Any]]:
 
 
 def translated(pattern: str) -> str:
-    """Return the pattern for re2. Go's syntax is re2's, so only blanks at its ends are removed."""
+    """Return the pattern for re2. Go has the same syntax as re2, so only blanks at the ends are removed."""
     return pattern.strip()
 
 

@@ -29,15 +29,16 @@ class RowProblem(Noun, frozen=True, kw_only=True):
     """One mistake in a file of rows."""
 
     grade: Grade
-    #: One of bad-file, bad-row, bad-code, empty-solution, bad-regex, matches-nothing, matches-everything, shadowed,
-    #: duplicate-phrase, duplicate-id, missing-sample, sample-differs, unknown-key, advice-alone, unknown-field
+    #: The name of the check: bad-file, bad-row, bad-code, empty-solution, bad-regex, matches-nothing,
+    #: matches-everything, shadowed, duplicate-phrase, duplicate-id, missing-sample, sample-differs, unknown-key,
+    #: advice-alone, unknown-field
     rule: str
     #: The place of the mistake: row and wording.
     where: str
     message: str
 
 
-#: Lines of healthy jobs: a pattern that matches several of them matches too much.
+#: Lines of healthy jobs. A pattern that matches several of these lines matches too much.
 ORDINARY = (
     "step 120 loss 2.3269 (0.02s)",
     "2026-11-20 22:02:33,186 [INFO] trainer: starting, 8 ranks",
@@ -48,7 +49,10 @@ ORDINARY = (
 
 
 def rows_of(text: str | bytes) -> list[Any]:
-    """Return the raw rows of a file: a list in YAML or JSON, or OpenPAI's object with `spec`. Raises ValueError."""
+    """Return the raw rows of a file: a list in YAML or JSON, or OpenPAI's object with `spec`.
+
+    Raise ValueError for anything else.
+    """
     try:
         loaded = yaml_value(text)
     except Malformed as error:
@@ -64,7 +68,7 @@ def rows_of(text: str | bytes) -> list[Any]:
 def usable(text: str | bytes, name: str) -> tuple[list[ExitRow], list[openpai_rows.PaiRow], list[str]]:
     """Return the usable rows of a file, holdfast's and OpenPAI's, and a message for each part that is skipped.
 
-    Raises ValueError if the file is no list of rows.
+    Raise ValueError if the file is no list of rows.
     """
     ours: list[ExitRow] = []
     theirs: list[openpai_rows.PaiRow] = []
@@ -213,9 +217,9 @@ _FLAGS = re.compile(r"^\(\?[a-zA-Z]+\)")
 
 
 def _never(pattern: str, literal: bool) -> str:
-    """Return why a pattern can match no line; empty if it can match one.
+    """Return why a pattern can match no line; empty if it can match a line.
 
-    literal: check too whether unescaped brackets keep the pattern from matching its own text.
+    literal: also check whether unescaped brackets keep the pattern from matching its own text.
     """
     compiled = Matcher(Catalogue(())).compiled(pattern)
     if compiled.programsize <= 1:
@@ -231,7 +235,7 @@ def _never(pattern: str, literal: bool) -> str:
         if re.search(r"\$[^)|$?*]", bare):
             return "`$` stands before something, and only a line's end matches it"
     if literal and re.search(r"(?<!\\)[(\[]", body) and not re.search(r"(?<!\\)[|*+?]|\(\?", body):
-        # The pattern is written like plain text, so it should at least match its own text.
+        # The pattern looks like plain text, so it should at least match its own text.
         said = re.sub(r"\\(.)", r"\1", body)
         if compiled.search(said) is None:
             return "brackets group here and match no bracket; write them as \\( and \\["
@@ -295,12 +299,15 @@ def _shadowed_pai(specs: Sequence[tuple[str, openpai_rows.PaiRow]]) -> Iterable[
 
 
 def _plain(pattern: str) -> str:
-    """Return a text that the pattern probably matches. The caller tries another pattern on it."""
+    """Return a text that the pattern probably matches. The caller tries other patterns on this text."""
     return re.sub(r"\.\*", " ", re.sub(r"\\(.)", r"\1", _FLAGS.sub("", pattern.strip())))
 
 
 def _shadowed(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
-    """Explain each sample with these rows before the built-in ones, and yield a problem if another row answers."""
+    """Explain each sample with these rows before the built-in rows.
+
+    Yield a problem if a row other than the sample's answers.
+    """
     good = [
         msgspec.structs.replace(row, wordings=tuple(w for w in row.wordings if not _unusable(w)))
         for row in {row.phrase: row for row in reversed(rows)}.values()

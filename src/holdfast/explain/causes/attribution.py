@@ -1,4 +1,4 @@
-"""Finds the culprit: the worker that died first of a cause of its own.
+"""Finds the culprit: the first worker that failed by itself, and not because it lost a peer.
 
 Kinds of evidence, strongest first: a crash of the worker itself (signal, exception, memory kill); a nonzero exit
 without a message; lines that only blame a peer. Blame is followed from rank to rank, to a rank that others blame and
@@ -22,11 +22,12 @@ from holdfast.model.worker_reading import Clue, Weight
 def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
     """Return the time of each rank's exit, in seconds; 0 if unknown.
 
-    Within a node the order in which the kernel announced the exits counts: an earlier announcement never gets a later
-    time.
+    Within a node, the order in which the kernel announced the exits takes precedence over their times: an exit never
+    gets a later time than one that was announced after it.
     """
     found: dict[int, float] = {}
-    # For each node, from its last exit backwards: the order, the earliest time from this order on, and after it.
+    # For each node: the order of an exit, the earliest time from this exit on, and the earliest time after it. The loop
+    # goes from the node's last exit to its first.
     seen: dict[str, tuple[int, float, float]] = {}
     for ended in sorted(exits, key=lambda ended: -ended.order):
         at = 0.0 if ended.ended_at is None else ended.ended_at
@@ -39,7 +40,7 @@ def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
 
 
 def of_node(ended: WorkerExit, node: str) -> bool:
-    """Return whether an observation on `node` can concern this worker."""
+    """Return whether an observation on `node` can be about this worker."""
     return not node or not ended.node or node == ended.node
 
 
@@ -49,11 +50,11 @@ def kill_of(ended: WorkerExit, kills: Sequence[MemoryKill]) -> MemoryKill | None
     return next((k for k in mine if k.rank == ended.rank or (k.pid and k.pid == ended.pid)), None)
 
 
-#: Exits less than this many seconds apart are ordered by their evidence, not by the order in which holdfast noticed
-#: them.
+#: Exits less than this many seconds apart are ordered by the strength of their evidence, because the order in which
+#: holdfast noticed them may be chance.
 SAME_INSTANT_S = 0.2
-#: The same limit if the first worker exited without a message, in seconds: the gang then waits half a second for the
-#: other workers, and printing a traceback takes time.
+#: `SAME_INSTANT_S` for the case that the first worker exited without a message. It is longer, because the gang then
+#: waits half a second for other workers, and because printing a traceback takes time.
 AFTER_SILENCE_S = 0.6
 
 
@@ -87,22 +88,25 @@ class Suspect(msgspec.Struct):
 
 
 class Attribution(msgspec.Struct):
-    """The culprit, the ranks that exited like it (`also`), and the ranks that exited because of it (`collateral`)."""
+    """The culprit, the ranks that exited in the same way as the culprit (`also`), and the ranks that exited because
+    of it (`collateral`)."""
 
     culprit: Suspect | None
-    #: A clause that explains the choice of the culprit, for the report's reason; empty: it needs none.
+    #: A clause that explains the choice of the culprit, for the report's reason; empty: the choice needs no
+    #: explanation.
     why: str = ""
     also: list[Suspect] = msgspec.field(default_factory=list)
     confidence: float = 1.0
     collateral: tuple[int, ...] = ()
-    #: Whether the culprit exited with status 0 while the other ranks still waited for it.
+    #: Whether the culprit exited with status 0 while other ranks still waited for it.
     left_early: bool = False
-    #: The rank that still ran and blamed no other, when all other ranks gave up waiting for a peer; None: no such rank.
+    #: The rank that still ran and blamed no peer when all other ranks had stopped waiting for a peer; None: no such
+    #: rank.
     missing: Suspect | None = None
 
 
 def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribution:
-    """Find the culprit from exits that the operating system reported."""
+    """Find the culprit among exits that the operating system reported."""
     suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
     active = [suspect for suspect in suspects if suspect.kind is not EvidenceStrength.NONE]
     if not active:
@@ -122,9 +126,8 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
 def fell_first(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
     """Return the ranks that a device fault may have killed first: the culprit, and those that died before or with it.
 
-    A rank that died before the culprit counts even if it blames a peer, because the first sign of a failing device is
-    often a missing peer. A rank that died in the same instant counts if it has a cause of its own, or if the culprit
-    has none.
+    A rank that died before the culprit counts even if it blames a peer, because a failing device often shows first as a
+    missing peer. A rank that died in the same instant counts if it failed by itself, or if the culprit did not.
     """
     culprit = who.culprit
     if culprit is None:
@@ -170,10 +173,10 @@ _ENDED_BY_EXCEPTION = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
-    """Return whether holdfast's stop hit a worker that was exiting already: its last output, before the stop, was its
-    own exception.
+    """Return whether holdfast's stop hit a worker that was already exiting, because its last output before the stop was
+    its own exception.
 
-    Python prints the traceback first and exits later; a peer that noticed the failure may have exited before it.
+    Python prints the traceback first and exits later. In between, a peer that noticed the failure may exit.
     """
     ended, stopped_at, said_at = worker.exit, evidence.stop_asked_at, worker.last_output_at
     if ended is None or ended.ok or stopped_at is None or said_at is None or said_at > stopped_at:
@@ -184,9 +187,10 @@ def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
 
 
 def _was_ending(reading: Reading, evidence: AttemptEvidence) -> bool:
-    """As `cut_short`, from a log that has been read: an exception ended the program, and no work followed it.
+    """Return the same as `cut_short`, from a log that has been read: an exception ended the program, and no work
+    followed.
 
-    If only a launcher reported the exit, the time is unknown, and the exception alone decides.
+    If only a launcher reported the exit, the exit's time is unknown, and the exception alone decides.
     """
     best, ended = reading.best, reading.worker.exit
     if best is None or best.doubtful or best.raised is None or best.weight not in _ENDED_BY_EXCEPTION:
@@ -201,7 +205,7 @@ def _undated(ended: WorkerExit) -> bool:
 
 
 def _of_a_link(clue: Clue) -> bool:
-    """Return whether the clue is a broken connection, which is usually the effect of another rank's exit."""
+    """Return whether the clue is a broken connection, which is usually an effect of another rank's exit."""
     return clue.phrase in _LINK
 
 
@@ -223,7 +227,7 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
         )
     )
     culprit = together[0]
-    # Suspects of the same kind that died at the same time, and that no kernel's order of exits distinguishes.
+    # Suspects of the same kind that died at the same time, if no kernel's order of exits decides which died first.
     also = [
         suspect
         for suspect in together[1:]
@@ -240,7 +244,7 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
 
 
 def _by_blame(active: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
-    """Find the culprit if no rank has a cause of its own: the rank that others blame and that blames no other."""
+    """Find the culprit if no rank failed by itself: the rank that others blame and that blames no other rank."""
     accused: dict[int, int] = {}
     accusers = {suspect.rank: set(suspect.reading.said.blames) - {suspect.rank} for suspect in active}
     for blamed in accusers.values():

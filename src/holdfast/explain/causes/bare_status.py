@@ -1,4 +1,4 @@
-"""Explains exits that no log line explains: a signal or status alone, a rank that exited early, no evidence at all."""
+"""Explains exits that no log line explains: only a signal or a status, a rank that exited early, no evidence at all."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from holdfast.model.exit_report import (
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, LinePlace, QuotedLine, UncaughtException, Weight
 
-#: Signals that a fault of the program itself causes: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS.
+#: Signals that a bug in the program itself causes: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS.
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 
-#: Exit statuses of shells and timeout(1): the phrase, the text, and the rerun class if it differs from the row's.
+#: Exit statuses of shells and timeout(1) → the phrase, the text, and whether a rerun helps if that differs from the
+#: row.
 _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
     124: (Phrase.TIME_LIMIT_REACHED, "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
     126: (Phrase.EXEC_FORMAT_ERROR, "a file that it runs cannot be executed", None),
@@ -138,9 +139,10 @@ def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> ReportD
 
 
 def missing_command(reading: Reading, ended: WorkerExit | None) -> Clue | None:
-    """Return a clue for a missing command, if the last line is bash's "No such file or directory" and the status 127.
+    """Return a clue for a missing command, if the last line is bash's "No such file or directory" and the status is
+    127.
 
-    bash prints the same sentence for a missing file, but not with status 127.
+    For a missing file, bash prints the same sentence but exits with another status.
     """
     last = reading.said.end
     match = _NO_SUCH.match(last.text) if last is not None and ended is not None and ended.exit_code == 127 else None
@@ -171,7 +173,7 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
 
 
 def told_by_launcher(draft: ReportDraft, note: EndNote) -> None:
-    """Add the exit that a launcher or scheduler reports to the draft, if no line gives the cause."""
+    """Add the exit that a launcher or scheduler reports to the draft, if no log line shows the cause."""
     draft.rank = note.rank
     draft.line = quoted_line(note.line)
     draft.confidence = 0.5 if note.rank is not None else 0.0

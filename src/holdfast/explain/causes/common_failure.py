@@ -1,11 +1,11 @@
-"""Finds ranks that failed in the same way: none of them caused the others to fail, so the report names no culprit.
+"""Finds ranks that failed in the same way. None of them made the others fail, so the report names no culprit.
 
-Ranks that raise the same exception at the same place have a common reason, whichever was first. Ranks that were stopped
-while they raised it count too.
+Ranks that raise the same exception at the same place have a common reason, even if one rank was first. Ranks that were
+stopped while they raised it count too.
 
-If a rank exits with a plain status and no line that the catalogue knows, the gang waits half a second for the other
-ranks. Ranks that exit by themselves within that time, with the same status, have a common reason too: for example, all
-of them reject a configuration, or miss a file.
+If a rank exits with a plain status and no line that the catalogue knows, the gang waits half a second for other ranks.
+Ranks that exit by themselves within that time, with the same status, have a common reason too. For example, all of them
+reject a configuration, or a file is missing for all.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, RaisedException, Weight
 
-#: Limit on the ranks whose exits the report lists.
+#: Maximum number of ranks whose exits the report lists.
 _SHOWN = 8
 
 
-#: Exits further apart than this, in seconds, have different reasons even if the exception is the same: nothing stopped
-#: the later rank in between.
+#: Maximum seconds between exits that have a common reason. Later exits have another reason even if the exception is the
+#: same, because nothing stopped the later rank in between.
 _TOGETHER_S = 5.0
-#: The weights of a clue whose exception ended the program.
+#: The weights of clues whose exception ended the program.
 _RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]]) -> tuple[int, ...]:
-    """Return the ranks that raised the exception of `best` at the same place; none if only one rank did."""
+    """Return the ranks that raised the exception of `best` at the same place; none if only one rank raised it."""
     mine = _same(raised_by(best))
     if mine is None:
         return ()
@@ -49,15 +49,14 @@ def raised_by(clue: Clue) -> RaisedException | None:
 
 
 def _same(raised: RaisedException | None) -> tuple[object, ...] | None:
-    """Return a key that is equal for the same exception at the same place, whatever the variable parts of its
-    message."""
+    """Return a key that is equal for the same exception at the same place, even if numbers in the message differ."""
     if raised is None:
         return None
     return (raised.type, raised.frame[:2] if raised.frame is not None else None, normalized(raised.message))
 
 
 def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> ReportDraft:
-    """Change the draft for one of the ranks into a draft for all of them."""
+    """Change the draft for one of these ranks into a draft for all of them."""
     raised = draft.cause.raised if draft.cause is not None else None
     name = f"all {everybody} ranks" if len(ranks) == everybody else f"{len(ranks)} of {everybody} ranks"
     draft.fields = {**draft.fields, "who": name, "rank": words.ranks(ranks)}
@@ -78,15 +77,15 @@ def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> Repo
 
 
 def of_a_device(draft: ReportDraft) -> bool:
-    """Return whether the draft blames the hardware: one device may have caused the exception on all ranks then."""
+    """Return whether the draft blames the hardware. Then one device may have caused the exception on all ranks."""
     return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
 
 
 def same_exception(
     suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, draft: ReportDraft
 ) -> tuple[int, ...]:
-    """Return all ranks that raised the culprit's exception at the same place; none if some rank has another cause of
-    its own."""
+    """Return all ranks that raised the culprit's exception at the same place; none if some rank failed for another
+    reason."""
     if suspect.kind is not EvidenceStrength.OWN or draft.cause is None:
         return ()
     by = suspect.died[0] + _TOGETHER_S
@@ -101,8 +100,8 @@ def same_exception(
 
 
 def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple[int, ...]:
-    """Return the ranks with the same line and the same status, if the cause is no exception, such as a usage
-    message."""
+    """Return the ranks with the same line and status, if the cause is not an exception (for example a usage
+    message)."""
     code = suspect.exit.exit_code if suspect.exit is not None else None
     if code is None or not Weight.EVENT < cause.weight < Weight.PEERS:
         return ()
@@ -116,8 +115,8 @@ def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple
 
 
 def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]:
-    """Return the ranks with clues, if all have the same one and it is no exception of their own: all waited for
-    peers."""
+    """Return the ranks with clues, if all have the same clue and it is no exception of their own: all of them waited
+    for peers."""
     if best.weight < Weight.WARNED and raised_by(best) is not None:
         return ()
     strongest: dict[int, Clue] = {}
@@ -129,8 +128,10 @@ def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]
 
 
 def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
-    """Return the ranks that exited by themselves with the same status, at nearly the same time and for no known reason;
-    none if other ranks exited otherwise."""
+    """Return the ranks that exited by themselves with the same status, at nearly the same time and for no known reason.
+
+    Return none if other ranks exited in another way.
+    """
     if who.culprit is None or who.culprit.kind is not EvidenceStrength.SILENT:
         return []
     suspects = [Suspect(reading, reading.worker.exit, kind_of(reading, evidence)) for reading in readings]
@@ -145,7 +146,7 @@ def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: Attempt
 
 
 def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> ReportDraft:
-    """Change the draft for one of the ranks into a draft for all of them, without a culprit and without collateral."""
+    """Change the draft for one of these ranks into a draft for all of them, without a culprit and collateral ranks."""
     code = fellows[0].exit.exit_code if fellows[0].exit is not None else None
     died = [suspect.died[0] for suspect in fellows]
     span_ms = max(1, round(1000 * (max(died) - min(died))))

@@ -40,7 +40,7 @@ _NODE = {
     "PCIE-NONFATAL": Phrase.ACCELERATOR_FAULT,
     "NODE-MEMORY-KILL": Phrase.HOST_OUT_OF_MEMORY_KILLED,
 }
-#: Seconds after which an ended or momentary fault no longer explains an exit. An active fault may always explain it.
+#: Seconds after its end for which a fault may explain an exit. An active fault may always explain it.
 BEFORE_S = 600.0
 
 
@@ -61,10 +61,12 @@ def phrase_of(fault: ActiveFault) -> str:
 
 
 def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: frozenset[int]) -> ActiveFault | None:
-    """Return the fault that explains the exits: the most severe one; among equals, one for which work was stopped.
+    """Return the fault that explains the exits: the most severe fault, and among equally severe faults one for which
+    work was stopped.
 
     A fault counts if work was stopped for it. It also counts if its remedy requires a stop, it began before the first
-    exit (or up to 5 s later, since the kernel log is read with a delay), and it had not ended long before.
+    exit (or up to 5 s later, since the kernel log is read with a delay), and it had not ended more than `BEFORE_S`
+    seconds before.
 
     died_at: time of the first exit, in seconds; None: unknown.
     ranks: the ranks that exited by themselves; a fault of a device that none of them used is no cause.
@@ -91,10 +93,10 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
 
 
 def rerun_of(fault: ActiveFault) -> Rerun | None:
-    """Return how the job can be run again after this fault; None: as the phrase's row says.
+    """Return how the job can be run again after this fault; None: the phrase's row decides.
 
-    After a fault that a restart or a reset repairs, the job can go on with the same device, unless the policy avoids
-    it.
+    If a restart or a reset repairs the fault, the job can continue with the same device, unless the policy avoids the
+    device.
     """
     if fault.avoid or fault.remedy >= Remedy.ISOLATE:
         return Rerun.ELSEWHERE

@@ -1,5 +1,8 @@
-"""Finds exits in logs: makes clues from the lines in which launchers and shells report an exit; and, if only logs are
-known, finds the rank of each log file and each rank's exit."""
+"""Finds exits in logs.
+
+It makes clues from the lines in which launchers and shells report an exit. If only logs are known, it finds the rank of
+each log file and each rank's exit.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ _SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 
 
 def with_notes(said: WorkerReading) -> list[Clue]:
-    """Return the reading's clues and those from signals that launchers and shells report, strongest first."""
+    """Return the reading's clues together with clues made from the signals that launchers and shells report,
+    strongest first."""
     clues = list(said.clues)
     tells = [note for note in said.notes if note.signal is not None and note.signal not in (2, 15, 1)]
     if gave_up_on_a_peer(clues):
@@ -36,7 +40,7 @@ def with_notes(said: WorkerReading) -> list[Clue]:
     clues = kill_with_memory(clues)
     aborted = min((clue.place for clue in clues if _ABORTED.search(clue.line.text)), default=None)
     if aborted is not None:
-        # After Slurm aborts a step it kills the other ranks, so their exits are no cause.
+        # After Slurm aborts a step it kills the other ranks, so their exits are not the cause.
         clues = [each for each in clues if not (each.phrase == Phrase.KILLED_BY_SIGNAL and aborted < each.place)]
     link = min((clue.place for clue in clues if clue.weight is Weight.PEERS), default=None)
     if link is not None:
@@ -59,7 +63,8 @@ def _of_note(note: EndNote) -> Clue:
 
 
 def _cleaned_up(clue: Clue) -> Clue:
-    """Lower the weight of a shell's line about a kill: the launcher killed the worker to clean up after a failure."""
+    """Lower the weight of a shell's line about a kill, if the launcher killed the worker to clean up after a
+    failure."""
     if clue.phrase != Phrase.KILLED_BY_SIGNAL or not _SHELL.match(clue.line.text):
         return clue
     return replace(clue, weight=max(clue.weight, Weight.ABORT))
@@ -71,15 +76,17 @@ _NAME = Lazy(
 _STOPS = Lazy(r"Sending process \d+ closing signal SIG[A-Z]+")
 _WORDS_CHARS = 8192
 _SIGTERM = 15
-#: Launchers whose numbers are ranks. Slurm is missing: each of its tasks may be a launcher itself.
+#: Launchers whose process numbers are ranks. Slurm is not among them, because each of its tasks may itself be a
+#: launcher.
 _SUMMARIES = ("torchrun", "mpirun", "torch.multiprocessing")
 
 
 def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
-    """Return the readings of the files of single ranks, each with its rank, without those of a launcher or the kernel.
+    """Return the readings of log files that have one rank each, with the rank. Leave out logs of a launcher or the
+    kernel.
 
     A file's rank comes from its name or from the tags of its lines. If these do not identify the files, each file keeps
-    the rank that it has: its position on the command line.
+    its present rank: its position on the command line.
     """
     ended = [reading for reading in readings if reading.worker.exit is not None]
     if len(ended) > 1:
@@ -95,7 +102,7 @@ def ranks_with_ends(
 ) -> tuple[list[Reading], AttemptEvidence] | None:
     """Return the readings of the ranks with their exits, and the evidence for them; None if the exits are unknown.
 
-    The result is also None if a scheduler's line is better evidence than any rank.
+    The result is also None if a scheduler's line is better evidence than the exit of any rank.
     """
     ranks = ranks_alone(readings)
     mine = {id(each.worker.log) for each in ranks}
@@ -110,14 +117,14 @@ def ranks_with_ends(
             elif clue.weight is Weight.EVENT:
                 return None
     if _raised(others) and not _raised(ranks):
-        return None  # a rank has no file of its own: its output is in the launcher's log
+        return None  # a rank has no file because its output is in the launcher's log
     if any(each.worker.exit is None for each in ranks):
         known = {each.worker.rank for each in ranks}
         ends = _ends(others, known)
         if not ends:
             return None
         ranks = [_ended(each, ends.get(each.worker.rank)) for each in ranks]
-        # Add the ranks that have no file among the arguments.
+        # Add the ranks for which the user passed no file.
         ranks += [_without_log(end) for rank, end in sorted(ends.items()) if rank not in known]
     if len(ranks) < 2:
         return None
@@ -127,7 +134,7 @@ def ranks_with_ends(
 
 
 def rank_of_name(source: str) -> int | None:
-    """Return the rank in a file's name: 3 for `rank3.log` or `attempt_0/3/stderr.log`; None if it has none."""
+    """Return the rank in a file's name: 3 for `rank3.log` or `attempt_0/3/stderr.log`; None if the name has no rank."""
     name = _NAME.search(source)
     return int(name["a"] or name["b"]) if name is not None else None
 
@@ -138,7 +145,7 @@ def _rank_of(reading: Reading) -> int | None:
 
 
 def _of_others(reading: Reading) -> bool:
-    """Return whether the file is about several ranks, as a launcher's log is, or about none, as the kernel log is."""
+    """Return whether the file is not about one rank: a launcher's log is about several, the kernel log about none."""
     if reading.said.tagged is not None:
         return False
     of_kernel = bool(reading.said.clues) and all(clue.weight is Weight.EVENT for clue in reading.said.clues)
@@ -150,14 +157,14 @@ def _as_rank(reading: Reading, rank: int) -> Reading:
 
 
 def _ends(others: Sequence[Reading], ranks: set[int]) -> Mapping[int, WorkerExit]:
-    """Return the exit of each rank from a launcher's summary; empty if a torchrun summary names no first failure."""
+    """Return rank → its exit, from a launcher's summary; empty if a torchrun summary names no first failure."""
     notes = [note for each in others for note in each.said.notes if note.by in _SUMMARIES and note.rank is not None]
     boxed = [note for note in notes if note.host] or notes
     told: dict[int, EndNote] = {note.rank: note for note in boxed if note.rank is not None}
     if not ranks or not any(note.root or note.by != "torchrun" for note in told.values()):
         return {}
     ends = {rank: _exit(rank, note) for rank, note in told.items()}
-    # torchrun lists every rank that failed or that it stopped, so a rank that is not listed exited with status 0.
+    # torchrun lists every rank that failed or that torchrun stopped, so a rank that is not listed exited with status 0.
     silent = ranks - set(told)
     stopped = sum(_stops(each) for each in others)
     listed = sum(1 for note in told.values() if note.signal == _SIGTERM and not note.root)
@@ -212,7 +219,7 @@ def _ended(reading: Reading, end: WorkerExit | None) -> Reading:
 
 
 def _with_own_words(reading: Reading) -> Reading:
-    """Return the reading; its `first_hand` follows from the end of the rank's log."""
+    """Return the reading, with `first_hand` set from the last lines of the rank's log."""
     worker = reading.worker
     if worker.exit is None or worker.log is None:
         return reading

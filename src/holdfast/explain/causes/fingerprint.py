@@ -49,7 +49,7 @@ def fingerprint(draft: ReportDraft, exception: str, matcher: Matcher, reading: R
     said = cause.line.text if cause is not None else ""
     collective = _collective(said)
     port = _port(said) if draft.phrase == OWN_PORT else ""
-    # The line of a collective is full of times and queue positions; its name and number identify it.
+    # The line of a collective is full of times and queue positions. The collective's name and number identify it.
     text = "" if collective else _text(draft, said, reading, matcher)
     parts = [
         draft.phrase,
@@ -69,10 +69,10 @@ def normalized(text: str) -> str:
 
 
 def _how(draft: ReportDraft) -> str:
-    """Return the culprit's signal or status; empty if holdfast's stop caused it."""
+    """Return the culprit's signal or status; empty if holdfast's stop ended it."""
     ended = draft.exit
     if ended is None and draft.original is not None:
-        # Several ranks failed in the same way, so none of them is the culprit.
+        # Several ranks failed in the same way, so none of them is the culprit. Use their common exit.
         code = draft.original.exit_code
         return draft.original.signal or (f"status {code}" if code is not None else "")
     if ended is None or ended.after_stop:

@@ -1,4 +1,4 @@
-"""Names the ranks that holdfast killed because they did not exit within the grace period, and gives advice."""
+"""Names the ranks that holdfast killed because they did not exit within the grace period, and advises the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIGTERM = 15
 
 
 def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
-    """Return the ranks that were still alive at the end of the grace period; none if there was no grace period."""
+    """Return the ranks that were still alive at the end of the grace period; empty if the stop had no grace period."""
     asked, grace_s = evidence.stop_asked_at, evidence.grace_s
     if asked is None or not grace_s:
         return ()

@@ -1,4 +1,4 @@
-"""Names the processes that ended ranks had left running, and that holdfast ended."""
+"""Describes the processes that ended ranks had left running, and that holdfast then ended."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from holdfast.model.evidence import Leftover
 from holdfast.model.exit_report import LEFT_RUNNING, Evidence, EvidenceKind, ExitReport
 from holdfast.model.human_format import duration
 
-#: The most commands in one sentence, and the most sentences about one attempt.
+#: Maximum number of commands in one sentence, and of sentences about one attempt.
 MOST_COMMANDS = 3
 MOST_SENTENCES = 4
 
 
 def left_running(leftovers: Sequence[Leftover]) -> Iterator[str]:
-    """Yield a sentence for each rank that left processes, and one about the others if these are many."""
+    """Yield a sentence for each rank that left processes running.
+
+    If there are many ranks, the last sentence is about the rest.
+    """
     by_rank: dict[tuple[int | None, str], list[Leftover]] = {}
     for one in leftovers:
         by_rank.setdefault((one.rank, one.node), []).append(one)
@@ -28,7 +31,7 @@ def left_running(leftovers: Sequence[Leftover]) -> Iterator[str]:
 
 
 def waits_for(leftovers: Sequence[Leftover], wait_s: float) -> str:
-    """Return a sentence about leftovers that still have time."""
+    """Return a sentence about processes that ended ranks left running and that still have time to end."""
     first = leftovers[0]
     who = f"rank {first.rank}" if first.rank is not None else "a rank"
     more = f" and {len(leftovers) - 1} more" if len(leftovers) > 1 else ""
@@ -39,7 +42,7 @@ def waits_for(leftovers: Sequence[Leftover], wait_s: float) -> str:
 
 
 def with_left_running(report: ExitReport, leftovers: Sequence[Leftover]) -> ExitReport:
-    """Return the report with the sentences about leftovers as its last evidence."""
+    """Return the report with sentences about the processes that ended ranks left running, as its last evidence."""
     kind = EvidenceKind.COLLATERAL
     found = [Evidence(kind=kind, text=text, source=LEFT_RUNNING) for text in left_running(leftovers)]
     return replace(report, evidence=(*report.evidence, *found)) if found else report

@@ -1,4 +1,4 @@
-"""Explains an end that the process's own limits (ulimit, setrlimit) caused: CPU time, file size, memory."""
+"""Explains exits that the process's resource limits (ulimit, setrlimit) caused: CPU time, file size, memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.model.exit_report import LimitKind, ProcessLimit, Rerun, WorkerExi
 from holdfast.model.phrases import Phrase
 
 SIGKILL, SIGXCPU, SIGXFSZ = 9, 24, 25
-#: A process may end with this share of its CPU limit by the kernel's two ways to count CPU time.
+#: Share of its CPU limit at which a process may already be killed, because the kernel counts CPU time in two ways.
 ENOUGH = 0.9
 _SIGNALLED = (Phrase.KILLED_BY_SIGNAL, Phrase.UNEXPLAINED, Phrase.PROCESS_LIMIT_REACHED)
-#: kind → the words for the limit, the shell's option, the function's name in Python.
+#: Kind → the name of the limit, the shell's option, the constant's name in Python.
 _WORDS = {
     LimitKind.CPU: ("CPU time", "ulimit -t", "RLIMIT_CPU"),
     LimitKind.FILE: ("file size", "ulimit -f", "RLIMIT_FSIZE"),
@@ -25,7 +25,7 @@ _WORDS = {
 
 
 def limit_reached(draft: ReportDraft, matcher: Matcher) -> ReportDraft:
-    """Return a draft that names the limit, if the culprit's end is one of a limit; else the draft, unchanged."""
+    """Return a draft that names the limit, if a limit caused the culprit's exit; else the unchanged draft."""
     ended = draft.exit
     if ended is None:
         return draft
@@ -57,7 +57,7 @@ def _named(
     hard = limit is not None and ended.ended_by == SIGKILL and limit.hard is not None
     number = None if limit is None else limit.hard if hard else limit.soft
     if number is not None and limit is not None and not limit.inherited and ended.signal == SIGXCPU:
-        number -= 1  # with SIGXCPU the kernel raised the limit by a second
+        number -= 1  # after SIGXCPU the kernel has raised the limit by one second
     value = _value(kind, number) if number is not None else ""
     which = f"its {'hard ' if hard else ''}limit of {what}" + (f", {value} ({option})" if value else f" ({option})")
     how = f"{signal_name(ended.ended_by)}: " if ended.ended_by is not None else ""

@@ -1,4 +1,4 @@
-"""Explains failures by nodes that were lost, or never joined."""
+"""Explains failures that were caused by nodes which were lost, or never joined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.model.evidence import AttemptEvidence, GangShortfall, LeftBehind, 
 from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
-#: Limit on the nodes that the reason names.
+#: Maximum number of nodes that the reason names.
 NAMED = 8
 #: Words of Slurm and Kubernetes about a node that is down, and about one that they do not reach either, in lower case.
 _DOWN = ("reboot", "power", "fail", "panic", "deleted", "no longer exists", "terminated")
@@ -18,7 +18,8 @@ _ONLY_SILENT = ("not responding", "not_responding")
 
 
 def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Draft the report for a lost node: it is silent, it ended, or it has a new agent without the job's processes."""
+    """Draft the report for a lost node: the node is silent, or has left, or its new agent has none of the job's
+    processes."""
     if evidence.cut_off:
         return _link_lost(evidence, matcher)
     row = matcher.catalogue.row(Phrase.NODE_FAILED)
@@ -84,7 +85,7 @@ def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft,
 
 
 def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Draft the report if all other nodes became silent at once: the link of the owner's node failed."""
+    """Draft the report for a failed link of the owner's node: all other nodes fell silent at once."""
     names = [lost.node for lost in evidence.lost]
     silent_s = max(lost.silent_s for lost in evidence.lost)
     return ReportDraft(
@@ -116,8 +117,7 @@ def _fate(lost: LeftBehind) -> str:
 
 
 def not_assembled(muster: GangShortfall, matcher: Matcher) -> ReportDraft:
-    """Draft the report for too few nodes: how many joined, which ones and which ranks are missing, and a command to
-    try."""
+    """Draft the report for too few nodes: how many joined, which nodes and ranks are missing, and a command to try."""
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     good = [node for node in muster.came if node not in muster.unfit]
     came = f": {_named(good)}" if good else ""

@@ -1,5 +1,5 @@
-"""Explains the end of a job that lost its owner: the owner died without a report, or a node found no owner, or the
-owner has stopped answering."""
+"""Explains the end of a job that lost its owner: the owner died without a report, no longer answers, or was never
+found by a node."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _SHOWN_LEFT = 8
 
 
 def explain_lost_owner(lost: LostOwner) -> ExitReport:
-    """Return the report in place of the one that the owner could not write. Pure and total, as
-    `holdfast.explain.explain` is."""
+    """Return the report that the owner could not write, because it died.
+
+    Pure and total, like `holdfast.explain.explain`.
+    """
     died = clock(lost.died_at, lost.zone)
     who = f"holdfast itself (pid {lost.pid} on {lost.host})"
     known = f"Last known: {lost.last_known}."

@@ -1,4 +1,5 @@
-"""Explains memory kills: the killed rank, the memory limit, and whether another rank may have been killed instead."""
+"""Explains memory kills: which rank was killed, by which memory limit, and whether another rank may be the killed
+one."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ from holdfast.model.exit_report import DecidingLine, Evidence, EvidenceKind, Tri
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, Weight
 
-#: What docker, podman and Kubernetes write of a container that went over its memory limit.
+#: The texts in which docker, podman and Kubernetes report that a container exceeded its memory limit.
 _OOM_KILLED = Lazy(
     r"(?i)\boom_?killed[\"']?\s*[:=]\s*[\"']?true\b|\breason[\"']?\s*[:=]\s*[\"']?OOMKilled\b|^\s*OOMKilled\W*$"
 )
 
 
 def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report for a memory kill that ended the culprit or a child of it; None if there was none."""
+    """Draft the report for a memory kill that ended the culprit or one of its child processes; None: there was no
+    such kill."""
     suspect = who.culprit
     kills = evidence.memory_kills or _told_by_engine(evidence)
     if not kills or suspect is None or suspect.exit is None:
@@ -28,7 +30,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
     kill = kill_of(ended, kills)
     by_kill = ended.signal == 9 or ended.exit_code == 137
     if kill is None:
-        # A kill without a rank explains a worker that SIGKILL ended, or whose log reports a killed child.
+        # A kill without a rank may explain a worker that SIGKILL ended, or a worker whose log reports a killed child.
         loose = [k for k in kills if k.rank is None and of_node(ended, k.node)]
         said = suspect.reading.best
         child = said is not None and said.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
@@ -36,7 +38,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
             return None
         kill = loose[0]
     elif not by_kill and _names_another(suspect.reading.best):
-        return None  # the kill hit a child, and the worker's log names another cause
+        return None  # the kernel killed a child process, and the worker's log names another cause
     row = matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
     name = who_of(ended.role, ended.rank, ended.node)
     return ReportDraft(
@@ -69,8 +71,8 @@ def _names_another(best: Clue | None) -> bool:
 
 
 def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> str:
-    """Return a clause about the other ranks that may have been killed instead, if several ranks share one counter; else
-    empty."""
+    """If several ranks share one counter of kills, return a clause about the other ranks that may be the killed one;
+    else empty."""
     exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
     killed = [
         each.rank for each in exits if each.signal == 9 and not after_stop(each, evidence) and of_node(each, kill.node)

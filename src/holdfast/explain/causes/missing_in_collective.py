@@ -1,7 +1,8 @@
 """Finds the ranks that did not join a collective, from the flight-recorder dumps of all ranks. Pure.
 
-Within a group, a collective has the same number on all ranks. The lowest number that a rank has called and that is not
-complete is the blocked collective. A rank of the group whose last number is lower never joined it.
+Within a group, a collective has the same number on all ranks. The blocked collective is the one with the lowest number
+that some rank has called and that is not complete. A rank of the group whose last number is lower never joined the
+blocked collective.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ _MOST = 8
 class MissingRanks(Noun, frozen=True, kw_only=True):
     """The ranks that did not join a collective, and a sentence about it."""
 
-    #: Ranks that never joined the collective, or called another one in its place.
+    #: Ranks that never joined the collective, or called another collective in its place.
     ranks: tuple[int, ...]
     why: str
-    #: Whether these ranks called another collective.
+    #: Whether the missing ranks called another collective in its place.
     other: bool = False
 
 
 def missing(flights: Sequence[FlightDump]) -> MissingRanks | None:
-    """Return the ranks for which the others wait; None if the dumps show none."""
+    """Return the ranks for which the other ranks wait; None if the dumps show none."""
     groups: dict[str, dict[int, GroupFlight]] = {}
     for flight in flights:
         for group in flight.groups:
             groups.setdefault(group.group, {})[flight.rank] = group
     found = [one for name, of_group in groups.items() if (one := _in_group(name, of_group)) is not None]
     waiting = {flight.rank for flight in flights if any(group.waits is not None for group in flight.groups)}
-    # A missing rank that waits in another group is late because of that group, so it is not the cause.
+    # A missing rank that waits in another group is late because of that other group, so it is not the cause.
     if free := [one for one in found if not set(one.ranks) & waiting]:
         return free[0]
     if len(found) < 2:

@@ -1,6 +1,6 @@
 """Makes the report of a plain success: every worker exited with status 0, and there is no other evidence.
 
-Most jobs end like this. Their report must not wait until the catalogue, its patterns and re2 are loaded.
+Most jobs end like this. Their report should not wait for the catalogue, its patterns and re2 to load.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Because, Blame, ExitReport, Original, Rerun
 from holdfast.model.phrases import Phrase
 
-#: The rule that gives the same report in the funnel.
+#: The rule by which the funnel would make the same report.
 SUCCESS_RULE = "all_finished"
 
 

@@ -1,4 +1,4 @@
-"""The draft of a report, with phrase, culprit and cause, and its completion with sentences, evidence and masking."""
+"""The draft of a report (phrase, culprit, cause), and how it is completed with sentences, evidence and masking."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, QuotedLine, RaisedException, UncaughtException, Weight
 
 MOST_ITEMS = 12
-#: Limit on the text of one evidence item, in characters: with the changes by masking it stays below 2 KiB.
+#: Limit on the text of one evidence item, in characters. Masking may lengthen the text, but it stays below 2 KiB.
 MOST_TEXT = 2000
 MOST_UNANSWERED = 4
 #: Exit code of a failure whose row has no valid code.
@@ -39,9 +39,9 @@ UNEXPLAINED = 255
 
 
 class ReportDraft(msgspec.Struct):
-    """The decision of the funnel, from which `finish` makes the report.
+    """The funnel's decision, from which `finish` makes the report.
 
-    If reason, solution, code, blame or rerun is not set, `finish` takes it from `wording` or `row`.
+    If `reason`, `solution`, `code`, `blame` or `rerun` is not set, `finish` takes the value from `wording` or `row`.
     """
 
     phrase: str
@@ -58,7 +58,7 @@ class ReportDraft(msgspec.Struct):
     #: The culprit's evidence, if one worker is the culprit.
     worker: WorkerEvidence | None = None
     exit: WorkerExit | None = None
-    #: The culprit's rank, if the culprit has no exit.
+    #: The culprit's rank, for a culprit without an exit.
     rank: int | None = None
     original: Original | None = None
     evidence: list[Evidence] = msgspec.field(default_factory=list)
@@ -70,16 +70,16 @@ class ReportDraft(msgspec.Struct):
     fields: dict[str, str] = msgspec.field(default_factory=dict)
     #: A clause that is added to the reason, such as why this rank was chosen.
     remark: str = ""
-    #: The conventional meaning of the status, as a clause: `as timeout(1) gives when its time is over`.
+    #: The usual meaning of the status, as a clause: `as timeout(1) gives when its time is over`.
     meaning: str = ""
-    #: Ranks that failed in the same way at the same time: they are neither culprits nor victims.
+    #: Ranks that failed in the same way at the same time. They are neither culprits nor collateral.
     alike: tuple[int, ...] = ()
-    #: The name of the rule that made this draft; empty: the function of
-    #: `holdfast.explain.explanation_rules` that returns it.
+    #: The name of the rule that made this draft; empty: the rule is the function of
+    #: `holdfast.explain.explanation_rules` that returned it.
     rule: str = ""
-    #: The line that decided, if no clue did (`cause` is None).
+    #: The line that decided, if there is no deciding clue (`cause` is None).
     line: DecidingLine | None = None
-    #: The id of the wording that matches `line`.
+    #: The id of the wording that matches `line`; empty: no wording.
     line_wording: str = ""
 
 
@@ -101,7 +101,7 @@ def culprit_of(ended: WorkerExit) -> Culprit:
 def named(rank: int, evidence: AttemptEvidence, node: str = "") -> Culprit:
     """Return the culprit for a rank that did not exit by itself (it hung, or never started).
 
-    Its time comes only from its exit, never from a log line, which may belong to another rank and another clock.
+    Its time is taken only from its exit. A log line may belong to another rank and another clock.
     """
     for worker in evidence.workers:
         if worker.rank == rank:
@@ -129,7 +129,8 @@ def because_of(draft: ReportDraft) -> Because:
 
 
 def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
-    """Return the fields for the templates: rank, time, line, the groups of the pattern, the row's further fields."""
+    """Return the fields that templates may use: rank, time, line, the groups of the pattern, the row's further
+    fields."""
     worker, ended, cause = draft.worker, draft.exit, draft.cause
     rank: int | None = draft.rank
     node = ""
@@ -194,9 +195,9 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
     rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
     code = draft.code if draft.code is not None else row.code
     if draft.phrase != Phrase.SUCCEEDED and not 0 < code < 256:
-        code = UNEXPLAINED  # a failure must never look like success to a script, even with a wrong code in a user's row
+        code = UNEXPLAINED  # a failure must never look like success to a script, even if a user's row has a wrong code
     if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.weight in _UNSURE:
-        rerun = Rerun.UNKNOWN  # an uncertain cause must not rule out a rerun
+        rerun = Rerun.UNKNOWN  # if the cause is uncertain, a rerun may still help
     exception = raised.type.split("(")[0] if raised is not None else ""
     if raised is None and (uncaught := _uncaught(draft, readings)) is not None:
         exception = uncaught.type
@@ -258,13 +259,14 @@ def _reason(draft: ReportDraft, fields: dict[str, str]) -> str:
 
 
 def _as_raised(raised: RaisedException) -> str:
-    """Return the type of the exception; with an outer one: `RuntimeError: bad config ← JSONDecodeError`."""
+    """Return the type of the exception, followed by the outer exception if there is one: `RuntimeError: bad config ←
+    JSONDecodeError`."""
     return f"{sentences.one_line(raised.outer, 160)} ← {raised.type}" if raised.outer else raised.type
 
 
 def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence]:
-    """Yield at most `MOST_ITEMS` items of evidence: the cause, the draft's items, the culprit's exit, the other ranks,
-    and further lines."""
+    """Yield at most `MOST_ITEMS` items of evidence: the cause, the draft's items, the culprit's exit, other ranks,
+    further lines."""
     items: list[Evidence] = []
     cause = draft.cause
     if cause is not None:
@@ -327,7 +329,7 @@ def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence
 
 
 def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
-    """Yield evidence about the workers of which only the exits are known."""
+    """Yield evidence that names the workers of which only the exits are known."""
     for lost in evidence.unanswered[:MOST_UNANSWERED]:
         only = "the exit is known" if len(lost.ranks) == 1 else "the exits are known"
         text = (
@@ -337,7 +339,7 @@ def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
 
 
 def _uncaught(draft: ReportDraft, readings: Sequence[Reading]) -> UncaughtException | None:
-    """Return the uncaught C++ exception of the culprit, if it aborted."""
+    """Return the uncaught C++ exception of the culprit, if the culprit aborted."""
     aborted = draft.exit is not None and (draft.exit.signal == 6 or draft.exit.exit_code == 134)
     if not aborted and draft.phrase != Phrase.NATIVE_CRASH:
         return None
@@ -346,13 +348,13 @@ def _uncaught(draft: ReportDraft, readings: Sequence[Reading]) -> UncaughtExcept
 
 
 def _with_signal(original: Original, draft: ReportDraft) -> Original:
-    """Return `original` with the signal, if a signal decided and only a launcher or a shell reported it."""
+    """Return `original` with the signal added, if a signal decided and only a launcher or a shell reported it."""
     if draft.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
         return original
     note = draft.cause.note if draft.cause is not None else None
     number = note.signal if note is not None and note.signal is not None else None
     if number is None and draft.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL):
-        number = 9  # a plain "Killed" in the log means SIGKILL
+        number = 9  # the log's plain "Killed" means SIGKILL
     return original if number is None else Original(signal=signal_name(number))
 
 
@@ -405,8 +407,11 @@ _SOLUTIONS: dict[str, str] = {
 
 
 def machine_advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
-    """Return facts about the machine as an addition to the reason, and as a replacement for the catalogue's solution;
-    each may be empty. If holdfast ran the job, the facts are the Python, the port's holder, the disks."""
+    """Return two texts: facts about the machine to add to the reason, and a solution that replaces the catalogue's.
+
+    Either may be empty. If holdfast ran the job, the facts are the Python, the process that holds the port, and the
+    disks.
+    """
     if known is None:
         return "", ""
     if phrase == Phrase.MODULE_NOT_FOUND and known.python:

@@ -43,7 +43,8 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
         original=_original(evidence),
     )
     if request.source is StopSource.PLATFORM and not (request.final or request.requeue) and row.rerun in _ELSEWHERE:
-        # The platform replaces a node that it has taken, and the gang waits for the new node by itself.
+        # The platform replaces a node that it has taken away, and the gang waits for the new node without a user's
+        # help.
         draft.rerun = Rerun.NOW
     return draft
 
@@ -63,8 +64,7 @@ def _original(evidence: AttemptEvidence) -> Original:
 
 
 def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
-    """Return the values of each `*.pai.error` file: by source, then by key (ACTION, REASON …). The last line of each
-    key counts."""
+    """Return source → key (ACTION, REASON …) → value for the `*.pai.error` files. The last line of each key counts."""
     found: dict[str, dict[str, str]] = {}
     for item in evidence.pai_errors:
         if word := line_of(item.text):
@@ -104,7 +104,7 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | 
 
 
 def reasoned_by_pai(draft: ReportDraft, evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Use a component's REASON, if the worker's exit gives no cause; else return the draft unchanged."""
+    """Use a component's REASON if the worker's exit shows no cause; else return the unchanged draft."""
     if draft.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
         return draft
     for source, said in pai_words(evidence).items():

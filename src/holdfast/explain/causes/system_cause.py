@@ -1,5 +1,7 @@
-"""Explains ends that holdfast or the system observed itself: success, failed checks, device faults, hangs, failed
-starts, a lost store, deadlines."""
+"""Explains exits whose cause holdfast or the system observed directly.
+
+These are success, failed checks, device faults, hangs, failed starts, a lost store, and missed deadlines.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,9 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.runtime_plan import HookMoment
 from holdfast.model.sidecar_ends import SideFailure, SideKind
 
-#: Limit on the late workers about which the reason quotes a line.
+#: Maximum number of late workers for which the reason quotes a line.
 LATE_TOLD = 2
-#: Limit on the nodes that the reason names.
+#: Maximum number of nodes that the reason names.
 _NODES = 6
 
 
@@ -53,7 +55,7 @@ def success_draft(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 
 
 def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> ReportDraft:
-    """Draft the report for a failed check. The hint names the job and no logs, since no worker ran before the start."""
+    """Draft the report for a failed check. Before the start no worker ran, so the hint names the job and no logs."""
     if check.phrase:
         return _not_fetched(check, matcher, job)
     row = matcher.catalogue.row(Phrase.CHECK_FAILED)
@@ -82,13 +84,16 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Report
 
 
 def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> ReportDraft:
-    """Draft the report for a prerequisite that holdfast could not fetch: the row of its phrase says who is to blame."""
+    """Draft the report for a prerequisite that holdfast could not fetch.
+
+    The row of the check's phrase says who is to blame.
+    """
     row = matcher.catalogue.row(check.phrase)
     return ReportDraft(
         check.phrase,
         row,
         Trigger.CHECK,
-        # If the cause is on the node, such as a full disk, another node may help.
+        # If the cause is on the node (for example a full disk), another node may help.
         rerun=Rerun.ELSEWHERE if check.elsewhere else None,
         reason=f"{check.check} could not be had on {check.message}",
         solution=check.solution or row.solution,
@@ -99,10 +104,10 @@ def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> ReportDraft
 
 
 def _rerun_of(check: CheckFailure, blame: Blame) -> Rerun | None:
-    """Return whether another try helps; None: the row of the catalogue decides."""
+    """Return whether another try helps; None: the catalogue's row decides."""
     if check.ends_job:
         return Rerun.NEVER
-    # Unless the check blames the machine, another machine may not help.
+    # Another machine only helps if the check blames the machine.
     return None if check.elsewhere or blame in _ELSEWHERE_HELPS else Rerun.UNKNOWN
 
 
@@ -112,7 +117,7 @@ _ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blam
 def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> ReportDraft:
     """Draft the report for a device fault.
 
-    fell: the ranks that died first; the first of them that used the device is the victim in the report.
+    fell: the ranks that died first. The report names the first of them that used the device as the victim.
     """
     event = fault.event
     phrase = phrase_of(fault)
@@ -158,7 +163,7 @@ _WITHOUT_STACKS = (
 )
 
 
-#: Limit on the further culprits that a report lists.
+#: Maximum number of further culprits that a report lists.
 MOST_ALSO = 16
 
 
@@ -167,7 +172,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Rep
     who = sentences.ranks(hang.culprits) if hang.culprits else "no rank stands out"
     why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
     last = hang.looks[-1] if hang.looks else ()
-    # If every rank may have caused the hang, the report names no first culprit.
+    # If every rank may have caused the hang, the report names none as the culprit.
     stands_out = len(hang.culprits) == 1 or any(shot.rank not in hang.culprits for shot in last)
     blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
     return ReportDraft(
@@ -185,7 +190,8 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Rep
 
 
 def stacks(hang: HangEvidence) -> list[Evidence]:
-    """Return one item of evidence for each distinct stack, with its ranks; the culprits' stacks come first."""
+    """Return one item of evidence for each different stack, with the ranks that have it; the culprits' stacks come
+    first."""
     places: dict[tuple[str, str, str, str], list[tuple[RankSnapshot, ThreadState]]] = {}
     last = hang.looks[-1] if hang.looks else ()
     for shot in sorted(last, key=lambda shot: shot.rank not in hang.culprits):
@@ -211,7 +217,7 @@ _MISSING = "names an interpreter that does not exist"
 _FIRST_LINE = Lazy(r": its first line\b.*?; (?P<fix>.*)")
 _FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
 _DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
-#: An error in a template of a command, which holdfast fills in when the worker starts.
+#: The error message for a template in a command. Holdfast fills in the template when the worker starts.
 _NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
 _PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
@@ -266,8 +272,8 @@ def _start_solution(phrase: str, fix: str) -> str:
 
 
 def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report if the workers' store ended before them, and the failed workers only report a lost peer; else
-    None."""
+    """Draft the report for a store of the workers that ended before them; None if a failed worker shows another
+    cause than a lost peer."""
     if not evidence.store or who.culprit is None or who.culprit.kind is not EvidenceStrength.PEERS:
         return None
     row = matcher.catalogue.row(Phrase.RENDEZVOUS_FAILED)
@@ -288,7 +294,10 @@ def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) ->
 
 
 def _with_nodes(workers: Sequence[WorkerEvidence], evidence: AttemptEvidence, did: str) -> str:
-    """Return a clause such as `ranks 2 and 3 on gpu-2 were not started in time`; by node, if the gang has several."""
+    """Return a clause such as `ranks 2 and 3 on gpu-2 were not started in time`.
+
+    It names the nodes if the gang has several.
+    """
     nodes: dict[str, list[int]] = {}
     for worker in workers:
         nodes.setdefault(worker.node, []).append(worker.rank)
@@ -307,7 +316,7 @@ def _logs_of(worker: WorkerEvidence, evidence: AttemptEvidence) -> str:
 
 def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
-    # `late` was recorded before the stop; after it every worker has an exit.
+    # Use `late`, which was recorded before the stop: after the stop every worker has an exit.
     unstarted = (w.rank for w in evidence.workers if w.exit is None or w.exit.started_at is None)
     late = set(evidence.late or unstarted)
     missing = [w for w in evidence.workers if w.rank in late]
@@ -319,7 +328,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     else:
         reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
     if evidence.late_words:
-        # The reason quotes only the first ones; the evidence has all of them.
+        # The reason quotes only the first late workers. The evidence has all of them.
         reason += ": " + "; ".join(evidence.late_words[:LATE_TOLD])
     return ReportDraft(
         Phrase.GANG_START_TIMEOUT,
@@ -339,12 +348,12 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     )
 
 
-#: Number of last lines of the output that are kept.
+#: Number of last lines to keep of a sidecar's output.
 LAST_LINES = 10
 
 
 def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool) -> ReportDraft | None:
-    """Draft the report for the first sidecar whose failure ended the attempt; None: there is none.
+    """Draft the report for the first sidecar (hook, daemon, sshd) whose failure ended the attempt; None: there is none.
 
     finished: whether every worker exited with status 0.
     """
@@ -384,9 +393,11 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
 
 
 def _counts(failure: SideFailure, evidence: AttemptEvidence, *, finished: bool) -> bool:
-    """Return whether the failure explains the attempt's end. A later hook counts only if all workers had succeeded; any
-    other
-    sidecar only if nothing else requested a stop."""
+    """Return whether the failure explains the attempt's end.
+
+    A hook after the workers only counts if all workers had succeeded. Any other sidecar counts unless something else
+    requested a stop.
+    """
     if failure.kind is SideKind.HOOK and failure.when is not HookMoment.BEFORE:
         return finished
     return evidence.stop is None or evidence.stop.source is StopSource.DAEMON

@@ -1,7 +1,7 @@
-"""Recognises a rank whose program had ended with an exception, while its process lived on and looked like a hang.
+"""Recognises a rank whose program had ended with an exception, while its process stayed alive and looked like a hang.
 
-Something keeps such a process: a thread that is no daemon, an atexit handler, a destructor that waits for a peer. Its
-own last words are the cause, not the place where it waits.
+The process may be kept alive by a non-daemon thread, an atexit handler, or a destructor that waits for a peer. The
+cause is in the rank's last output, not in the place where the process waits.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from holdfast.explain.causes.attribution import Attribution, EvidenceStrength, S
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, RankSnapshot
 
-#: The outermost frame of a program that still runs.
+#: The outermost frame of a program that has not ended.
 _PROGRAM = "<module>"
 
 
 def unended(readings: Sequence[Reading], evidence: AttemptEvidence) -> tuple[Attribution, str] | None:
-    """Return the attribution to the first such rank, and a clause on what keeps its process; None if there is none."""
+    """Return an attribution to the first such rank, and a clause on what keeps its process alive; None if there is
+    no such rank."""
     hang = evidence.hang
     if hang is None:
         return None
@@ -39,7 +40,7 @@ def unended(readings: Sequence[Reading], evidence: AttemptEvidence) -> tuple[Att
 
 
 def _last(hang: HangEvidence) -> dict[int, RankSnapshot]:
-    """Return each rank's last look with stacks, else its last look."""
+    """Return each rank's last snapshot with stacks; if it has none, its first snapshot."""
     found: dict[int, RankSnapshot] = {}
     for look in hang.looks:
         for shot in look:
@@ -49,7 +50,10 @@ def _last(hang: HangEvidence) -> dict[int, RankSnapshot]:
 
 
 def _is_over(shot: RankSnapshot) -> bool:
-    """Whether the main thread has left the program: its frames are known, and none is the program's own beginning."""
+    """Return whether the main thread has left the program.
+
+    Its frames are known then, and the program's outermost frame is not among them.
+    """
     main = next((thread for thread in shot.threads if thread.tid == shot.pid), None)
     if main is None or not main.frames:
         return False
@@ -57,7 +61,7 @@ def _is_over(shot: RankSnapshot) -> bool:
 
 
 def _keeper(shot: RankSnapshot) -> str:
-    """Return what keeps the process: the main thread's place, and a thread that still runs the program's code."""
+    """Return what keeps the process alive: the main thread's place, and another thread that still runs code."""
     main = next(thread for thread in shot.threads if thread.tid == shot.pid)
     place = next((frame for frame in main.frames if ".py:" in frame), main.frames[0])
     others = [thread for thread in shot.threads if thread is not main and thread.frames]

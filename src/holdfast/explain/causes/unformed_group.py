@@ -1,9 +1,9 @@
 """Explains a gang whose process group never formed: finds the ranks that did not join, from the logs of all ranks.
 Pure.
 
-It searches in this order for: a rank without the network interface that it should use; a rank that reached no peer at
-the address it tried; a rank that waits for a rank that the job does not have; a rank that uses other names in the store
-than most; ranks without a line about the start of the group while others waited for one of them.
+It searches, in this order, for: a rank without the network interface that it should use; a rank that reached no peer at
+the address it tried; a rank that waits for a rank that the job does not have; a rank that uses other key names in the
+store than most ranks; ranks whose log has no line about the start of the group, while others waited for one of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Words = Mapping[int, FailedRendezvous]
 
 
 class _Missing(NamedTuple):
-    """The ranks that kept the group from forming, the first one being the culprit, and the text for the report."""
+    """The ranks that kept the group from forming, with the culprit first, and the text for the report."""
 
     ranks: tuple[int, ...]
     reason: str
@@ -49,18 +49,19 @@ class _Missing(NamedTuple):
 
 
 def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
-    """Return the draft with the ranks for which the others waited, if the group did not form; else unchanged."""
+    """Return the draft with the ranks for which the others waited, if the group did not form; else the unchanged
+    draft."""
     if draft.phrase not in _MEETING:
         return draft
     ended = all(reading.worker.exit is not None for reading in readings)
     if not ended and all(reading.said.given for reading in readings):
-        readings = ranks_alone(readings)  # log files: leave out those of launchers, which join no group
+        readings = ranks_alone(readings)  # the logs come from files: leave out those of launchers, which join no group
     elif not ended:
         return draft
     if len(readings) < 2:
         return draft
     if len({reading.worker.rank for reading in readings}) < len(readings):
-        return draft  # several roles have this rank, so ranks do not identify workers
+        return draft  # several roles have this rank, so a rank does not identify a worker
     said = {each.worker.rank: each.said.meeting for each in readings if each.said.meeting is not None}
     if not said:
         return draft
@@ -143,7 +144,7 @@ def _too_many(world: int, said: Words) -> _Missing | None:
 
 
 def _other_names(said: Words) -> _Missing | None:
-    """Find ranks that wait under other names in the store than most ranks."""
+    """Find ranks that wait for other key names in the store than most ranks."""
     names = {rank: word.key for rank, word in said.items() if word.key}
     counted = Counter(names.values())
     if len(counted) < 2:
@@ -177,7 +178,7 @@ def _silent(phrase: str, readings: Sequence[Reading], said: Words, met_at: str) 
     elif awaited - set(said):
         missing = tuple(sorted(awaited - set(said)))
     elif len(awaited) == 1 and not quiet:
-        missing = tuple(awaited)  # this rank came too late, and now waits for the others itself
+        missing = tuple(awaited)  # this rank came too late, so now it waits for the others itself
     else:
         return None
     waiting = tuple(sorted(rank for rank in said if rank not in missing))
@@ -222,13 +223,12 @@ def _address(met_at: str) -> str:
 
 
 def _had_come(reading: Reading) -> bool:
-    """Return whether the rank lost a connection that it had: it had joined, until rank 0 and its store ended."""
+    """Return whether the rank lost an existing connection: it had joined, and then rank 0 and its store ended."""
     return reading.best is not None and reading.best.phrase in (Phrase.PEER_LOST, Phrase.NETWORK_LOST)
 
 
 def _failed(reading: Reading) -> bool:
-    """Return whether the rank failed: its exit is not 0; without an exit, whether its log has a line about a failed
-    start."""
+    """Return whether the rank failed: its exit is not 0, or, without a known exit, its log reports a failed start."""
     ended = reading.worker.exit
     return reading.said.meeting is not None if ended is None else not ended.ok
 
@@ -252,7 +252,7 @@ def _last(readings: Sequence[Reading], rank: int) -> str:
 
 
 def _apply(found: _Missing, draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> None:
-    """Change the draft, so that it explains the failed start by the missing ranks."""
+    """Change the draft so that it explains the failed start by the missing ranks."""
     ranks = found.ranks
     every = len(ranks) == len(readings)
     worker = next((reading.worker for reading in readings if reading.worker.rank == ranks[0]), WorkerEvidence())
@@ -281,7 +281,7 @@ def _apply(found: _Missing, draft: ReportDraft, evidence: AttemptEvidence, readi
 
 
 CONFIDENCE = 0.8
-#: Limit on the nodes that the reason names.
+#: Maximum number of nodes that the reason names.
 NAMED = 6
 _UNREACHED = frozenset(
     {Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE, Phrase.PEER_LOST}
@@ -292,7 +292,7 @@ _TRIED = Lazy(
     r"(?:[^(]{0,40}\((?:errno|system error): \d+ - (?P<why>[^).]{1,80}))?"
 )
 
-#: Host and port.
+#: An address: host and port.
 Place = tuple[str, str]
 
 
@@ -310,7 +310,7 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
         return None
     (host, port), _ = counted.most_common(1)[0]
     if evidence.meeting and f"{host}:{port}" != evidence.meeting:
-        return None  # not the address that holdfast set: `unmet` explains that
+        return None  # the address is not the one that holdfast set; `unmet` explains such a failure
     by_node: dict[str, list[int]] = {}
     why = ""
     for rank, (reading, places) in tried.items():
@@ -337,7 +337,7 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
     worker = first.worker
     draft.worker, draft.exit, draft.rank = worker, worker.exit, worker.rank
     if worker.exit is not None and worker.exit.after_stop:
-        draft.exit = None  # the stop interrupted it while it still tried, so its exit is no evidence
+        draft.exit = None  # the stop hit the rank while it still tried to connect, so its exit is no evidence
     draft.cause = next(clue for clue in _clues(first) if _TRIED.search(clue.line.text))
     draft.wording, draft.rule = None, ""
     named = {rank for ranks in by_node.values() for rank in ranks}

@@ -91,16 +91,16 @@ def of_worker(
 
 
 def _passed_on(ended: WorkerExit) -> tuple[str, str]:
-    """Return reason and solution for a signal that holdfast passed on to a worker without a handler for it."""
+    """Return reason and solution for a signal that holdfast forwarded to a worker which has no handler for it."""
     name, who = signal_name(ended.signal or 0), who_of(ended.role, ended.rank, ended.node)
     reason = f"{who}: ended by {name}, which holdfast had got and passed on to the workers; it has no handler for it"
     return reason, f"Handle it (signal.signal(signal.{name}, …)), or have the scheduler send none (Slurm: --signal)."
 
 
 def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidence) -> None:
-    """Change the draft to blame the only rank that still ran when all others had given up waiting.
+    """Change the draft to blame the only rank that still ran when all others had stopped waiting.
 
-    This is likely, not certain: that rank's watchdog may have been about to report the same wait.
+    The blame is likely, not certain: the rank's watchdog may have been about to report the same wait.
     """
     waited = [
         worker.rank
@@ -118,7 +118,8 @@ def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidenc
 
 
 def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Draft the report if only logs are known: the strongest cause in all of them; among equals, the earliest."""
+    """Draft the report if only logs are known: the strongest cause in all logs; among equally strong causes, the
+    earliest."""
     causes = [(cause, reading) for reading in readings for cause in with_notes(reading.said)]
     kernel_log = Reading(WorkerEvidence(), WorkerReading())
     causes += [(clue, kernel_log) for clue in _kernel_clues(evidence.kernel, matcher)]
@@ -147,7 +148,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     )
     told_by = telling([note for each in readings for note in each.said.notes])
     if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
-        # The launcher's note tells more: the rank and its status.
+        # The launcher's note has more facts: the rank and its status.
         return (_of_root(root, matcher) if root is not None else None) or unexplained(readings, matcher)
     draft = _draft(best, matcher)
     draft.worker = reading.worker
@@ -191,9 +192,10 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
 
 
 def _followed(cause: Clue, root: EndNote) -> bool:
-    """Whether the cause only followed from the first failure that a launcher names: it has another rank or names none.
+    """Return whether a launcher names a first failure that the cause only followed from, since the cause has another
+    rank or none.
 
-    A status other than 1 is no uncaught exception of Python, so an exception about a lost peer is not that process's.
+    A status other than 1 is no uncaught Python exception, so an exception about a lost peer belongs to another process.
     """
     if cause.rank is not None and cause.rank == root.rank:
         return False
@@ -260,13 +262,13 @@ def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: b
     if sig == 6:
         return strongest is None or (strongest >= Weight.ABORT and not gave_up)
     if sig == 15 and stopped:
-        return False  # the log line about the cancellation tells more than SIGTERM
+        return False  # the log line about the cancellation explains more than SIGTERM
     return strongest is None or strongest > Weight.PEERS
 
 
 _SIGTERM = 15
 _TERMINATED = Lazy(r"SIGTERM|-15\b|[Ss]ignal 15\b|\bTerminated\b")
-#: Statuses that timeout(1) and shells give a meaning.
+#: Statuses to which timeout(1) and shells give a meaning.
 _TELLING_STATUSES = (124, 126, 127)
 
 _CONFIDENCE = {
@@ -276,7 +278,8 @@ _CONFIDENCE = {
 
 
 def _order(cause: Clue, reading: int, *, several: bool) -> tuple[float, int, bool, float, int, LinePlace]:
-    """Return the sort key of a cause: its strength; then its time, if there are several files; then file and line."""
+    """Return the sort key of a cause: its strength; then its time, if there are several files; then its file and
+    line."""
     at = cause.line.moment if several else None
     weight, tier, hint, place = key(cause)
     return (weight, tier, hint, at or 0.0, reading, place)
@@ -291,12 +294,13 @@ def _kernel_clues(items: Sequence[Evidence], matcher: Matcher) -> list[Clue]:
 
 
 def _dated(clue: Clue, items: Sequence[Evidence]) -> Clue:
-    """Return the clue with the time at which holdfast read its line: the line may only have the seconds since boot."""
+    """Return the clue with the time at which holdfast read the line, because the line may only have seconds since
+    boot."""
     at = next((item.at for item in items if item.at is not None and clue.line.raw in item.text), None)
     return clue if at is None else replace(clue, line=replace(clue.line, moment=at))
 
 
-#: Phrases that a program may report if its device has failed.
+#: Phrases that a program may report when its device has failed.
 _BYHARDWARE = frozenset({
     Phrase.KERNEL_LAUNCH_FAILED, Phrase.ILLEGAL_INSTRUCTION, Phrase.ACCELERATOR_FAULT, Phrase.COLLECTIVE_TIMEOUT,
     Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION, Phrase.PEER_LOST,
@@ -308,7 +312,7 @@ _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 def kernel_knows_better(
     draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
 ) -> ReportDraft:
-    """Replace the draft by a cause from the kernel log, if the worker's exit or line is vague; else return it
+    """Replace the draft by a cause from the kernel log, if the worker's exit or line is vague; else return the draft
     unchanged."""
     ended = draft.exit
     if ended is None or not evidence.kernel:
@@ -322,8 +326,8 @@ def kernel_knows_better(
         if named and ended.pid is not None and int(named[1]) != ended.pid:
             continue
         if cause.phrase == Phrase.HOST_OUT_OF_MEMORY_KILLED:
-            # The process that triggered the memory killer need not be the victim: if lines name victims, only they
-            # count.
+            # The process that triggered the kernel's memory killer need not be the victim. If lines name victims, only
+            # these count.
             if not (killed and bare) or (victims and named is None):
                 continue
         elif not bare and (
@@ -359,7 +363,8 @@ def _draft(cause: Clue, matcher: Matcher) -> ReportDraft:
 
 
 def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None = None) -> ReportDraft | None:
-    """Draft the report for a contract code (200 to 219), by which the worker itself tells whether a rerun helps."""
+    """Draft the report for a contract code (200 to 219): with such a code the worker itself says whether a rerun
+    helps."""
     code = ended.exit_code if ended is not None else None
     if code is None or not 200 <= code <= 219:
         return None
@@ -399,14 +404,14 @@ def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> 
 
 
 def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report from the worker's own log, if that is better evidence than its exit; else None."""
+    """Draft the report from the worker's log, if the log is better evidence than the exit; else None."""
     best = reading.best
     if best is None:
         return None
-    # After holdfast's stop the signal is holdfast's own, so only the log counts.
+    # After holdfast's stop the signal came from holdfast, so only the log counts.
     ours = ended is not None and ended.after_stop
     signalled = ended is not None and ended.signal is not None and best.weight >= Weight.OWN and not ours
-    # A signal that no specific line explains is reported as the signal. A line before an abort is its cause.
+    # If no specific line explains a signal, report the signal. A line before an abort is the abort's cause.
     if signalled and ended is not None and (ended.signal != 6 or best.weight is Weight.ABORT):
         return None
     draft = _draft(best, matcher)

@@ -1,1 +1,1 @@
-"""Judges samples of ranks: which ranks stand still, and for which rank they wait. Pure."""
+"""Judges samples of ranks: which ranks make no progress, and for which rank they wait. Pure."""

@@ -1,8 +1,9 @@
 """Decides from samples (snapshots of every rank) whether an attempt hangs, and which rank caused the hang. Pure.
 
 A gang hangs if no rank has printed a line or reported a step for the whole time-out, and one of these is true: no rank
-uses the CPU; the ranks that use it are at the same place of a collective in every sample; one rank stands still while
-the others wait for it. A rank that computes silently makes progress: there is no hang then, even if all others wait.
+uses the CPU; the ranks that use the CPU are at the same place of a collective in every sample; one rank makes no
+progress while the others wait for it. A rank that computes silently makes progress, so the gang does not hang, even if
+all others wait.
 """
 
 from __future__ import annotations
@@ -22,45 +23,46 @@ Look = tuple[RankSnapshot, ...]
 
 #: Number of samples that are needed to find a hang, if no rank uses the CPU.
 LOOKS = 2
-#: Number of samples that are needed if some ranks spin in a collective (they use the CPU while they wait) and another
-#: rank does not move.
+#: Number of samples needed if some ranks spin in a collective (use the CPU while they wait) and another rank does not
+#: move.
 SPIN_LOOKS = 3
-#: Number of samples, and of time-outs without output, that are needed if every rank spins in a collective: a loop that
-#: mostly communicates looks like this for a while.
+#: Number of samples, and of time-outs without output, needed if every rank spins in a collective. For a while, a loop
+#: that mostly communicates looks the same.
 ALL_SPIN_LOOKS = 6
 ALL_SPIN_FACTOR = 2.0
-#: Number of samples, and of time-outs without output, that are needed if the others wait in a collective for ranks that
-#: use the CPU at the same place: an endless loop.
+#: Number of samples, and of time-outs without output, needed if ranks use the CPU at the same place (an endless loop)
+#: and the others wait for them in a collective.
 LOOP_LOOKS = 7
 LOOP_FACTOR = 2.0
-#: Number of time-outs without output that are needed if the others wait for a rank whose child process uses the CPU, or
-#: that uses it without a stack: nothing shows whether it makes progress.
+#: Number of time-outs without output needed if nothing shows whether the rank that the others wait for makes progress.
+#: This is so if its child process uses the CPU, or if the rank uses the CPU and has no stack.
 CHILD_FACTOR = 3.0
-#: Number of samples, of time-outs and of seconds without output, that are needed if ranks use the CPU at one line and
-#: no rank waits for them: an endless loop, or one long computation.
+#: Number of samples, of time-outs and of seconds without output, needed if ranks use the CPU at one line and no rank
+#: waits for them. This is an endless loop or one long computation.
 SAME_LINE_LOOKS = 10
 SAME_LINE_FACTOR = 10.0
 SAME_LINE_S = 600.0
-#: Number of samples that are kept as evidence: the first, the one before the last, and the last.
+#: Number of samples kept as evidence: the first, the last but one, and the last.
 KEPT_LOOKS = 3
 _TELLING_GAP_S = 1.0
 
 _STANDS = (Manner.STOPPED, Manner.ASLEEP, Manner.IDLE)
 _WAITS = (Manner.IN_PEERS, Manner.SPINS_IN_PEERS)
 _LOOPS = (Manner.SAME_LINE, Manner.LOOPS, Manner.CHILD_LOOPS)
-#: Targets of a wait without a stack that may be for other ranks: a lock or socket of the library that waits for them.
+#: Targets of a wait without a stack that may really be other ranks: a lock or a socket of the library that waits for
+#: them.
 _MAYBE_PEERS = (WaitTarget.PEERS, WaitTarget.DEVICE, WaitTarget.THREAD)
 
 
 class NotHung(Noun, frozen=True, kw_only=True):
-    """The attempt does not hang: a rank moves. The watch drops its samples and starts again at `look_at`."""
+    """The attempt does not hang, because a rank moves. The watch drops its samples and starts again at `look_at`."""
 
     why: str
     look_at: float
 
 
 class LookAgain(Noun, frozen=True, kw_only=True):
-    """The attempt may hang: take one more sample at the time `look_at`, and judge all samples together."""
+    """The attempt may hang. Take one more sample at the time `look_at`, and judge all samples together."""
 
     why: str
     look_at: float
@@ -83,14 +85,14 @@ def gap_s(timeout_s: float) -> float:
 def judge(
     attempt: int, timeout_s: float, started_at: float, looks: Sequence[Look], ended: Collection[int] = ()
 ) -> Judgement:
-    """Judge the samples that were taken since a rank last moved. All times are seconds since the epoch.
+    """Judge the samples taken since a rank last moved. All times are seconds since the epoch.
 
-    The ranks of the last sample are judged. A rank that is in no earlier sample counts as moving.
+    Only ranks in the last sample are judged. A rank that is missing from all earlier samples counts as moving.
 
     timeout_s: the hang time-out, in seconds.
     started_at: the start of the attempt.
     looks: the samples, in time order.
-    ended: ranks that have exited already, with status 0 (else the gang would be stopping).
+    ended: ranks that have already exited with status 0 (after any other exit the gang would be stopping).
     """
     if not looks or not looks[-1]:
         return NotHung(why="no rank is alive", look_at=started_at + timeout_s)
@@ -123,8 +125,8 @@ def judge(
 
     stopped = [one for one in stands if one.manner is Manner.STOPPED]
     if stopped and span_s >= timeout_s and len(looks) >= SPIN_LOOKS:
-        return hung()  # even if other ranks move: a stopped process never continues by itself
-    # A rank that seems to loop counts as moving, unless other ranks wait for it.
+        return hung()  # a stopped process never continues by itself, even if other ranks move
+    # A rank that seems to loop counts as moving, unless other ranks wait for the looping rank.
     moves = (Manner.MOVING,) if waits and gang_is_silent else (Manner.MOVING, Manner.LOOPS, Manner.CHILD_LOOPS)
     moving = [one for one in rest if one.manner in moves]
     if moving:
@@ -146,7 +148,8 @@ def judge(
 
 
 def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, ended: Collection[int]) -> HangEvidence:
-    """Return the hang with samples that have stacks: the culprit is chosen again, the hang itself is not judged again.
+    """Return the hang with samples that have stacks. Choose the culprit again, but do not judge again whether it is a
+    hang.
 
     ended: ranks that had exited with status 0 before the hang.
     """
@@ -165,7 +168,7 @@ def by_rank(looks: Sequence[Look]) -> dict[int, list[RankSnapshot]]:
 
 
 def _views(looks: Sequence[Look], started_at: float) -> list[View]:
-    """Return the view of each rank of the last sample, from all samples."""
+    """Return the view of each rank in the last sample. A view combines the rank's snapshots from all samples."""
     shots = by_rank(looks)
     return [view(shots[shot.rank], started_at) for shot in looks[-1]]
 
@@ -173,8 +176,10 @@ def _views(looks: Sequence[Look], started_at: float) -> list[View]:
 def _enough(
     views: Sequence[View], stands: Sequence[View], rest: Sequence[View], looks: int, silent_s: float, timeout_s: float
 ) -> tuple[bool, str]:
-    """Return whether there are enough samples to call it a hang, if no rank makes progress; and an addition to the
-    reason, or why another sample is needed."""
+    """Return whether there are enough samples to report a hang, if no rank makes progress.
+
+    Also return an addition to the reason, or why another sample is needed.
+    """
     if any(one.manner is Manner.BUSY for one in rest):
         if any(one.manner is Manner.STOPPED for one in stands):
             return looks >= SPIN_LOOKS, ""
@@ -202,7 +207,8 @@ def _enough(
 
 
 def _all_wait_for(those: Sequence[View], views: Sequence[View]) -> bool:
-    """Whether every other rank waits for peers, or sleeps in a call that may be such a wait; no stack tells more."""
+    """Return whether every other rank waits for peers, or is idle in a call that may be such a wait, without a stack
+    to show more."""
     others = [one for one in views if one not in those]
     return bool(others) and all(
         one.manner in _WAITS
@@ -221,7 +227,7 @@ def _kept(looks: Sequence[Look]) -> tuple[Look, ...]:
 
 
 def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[int, ...], str]:
-    """Return the ranks that differ from the rest, and a sentence about the difference; several ranks if they cannot be
+    """Return the ranks that differ from the rest, and a sentence about the difference. Several ranks: they cannot be
     distinguished.
 
     The criteria, in this order: stopped; not waiting for peers while the others are; exited while the others wait; at a
@@ -245,8 +251,7 @@ def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[i
 
 
 def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int, ...], str]:
-    """Narrow ranks of the same manner down to those with another step, place or silence; all of them if none
-    differs."""
+    """From ranks of the same manner, choose those with another step, place or silence; all of them if none differs."""
     if any(one.manner is Manner.STOPPED for one in those):
         return tuple(one.rank for one in those), _sentence(those, others)
     steps = [one.step for one in those if one.step is not None]
@@ -262,7 +267,7 @@ def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int,
         odd = [one for one in those if one.place != most]
         return tuple(one.rank for one in odd), _sentence(odd, [*(one for one in those if one.place == most), *others])
     by_silence = sorted(those, key=lambda one: -one.silent_s)
-    # The silence of a rank that never prints is no difference: often only rank 0 logs.
+    # A rank that never prints does not stand out by its silence, because often only rank 0 logs.
     if (
         len(those) > 1
         and all(one.heard for one in those)
@@ -284,7 +289,10 @@ def _sentence(those: Sequence[View], others: Sequence[View]) -> str:
 
 
 def _tell(views: Sequence[View]) -> str:
-    """Describe the ranks, such as `rank 2 is stopped (state T)`; equal ranks are grouped, in at most four groups."""
+    """Describe the ranks, as in `rank 2 is stopped (state T)`.
+
+    Ranks with the same description are grouped, in at most four groups.
+    """
     groups: dict[str, list[int]] = {}
     for one in views:
         groups.setdefault(one.doing, []).append(one.rank)

@@ -1,5 +1,6 @@
-"""Decides from a series of snapshots whether a rank makes progress, stands still or waits for other ranks, and whether
-a child process that the rank waits for is working or loops for ever. Pure: no I/O.
+"""Decides from a series of snapshots whether a rank makes progress, stands still or waits for other ranks. Pure.
+
+It also decides whether a child process for which the rank waits is working or loops for ever.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from holdfast.explain.hangs.wait_rules import (
 from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.model.noun_base import Noun
 
-#: Limit on the CPU use of the whole tree, in cores: a looping thread uses one core, and its parent almost none.
+#: Limit on the CPU use of the rank's process tree, in cores. One looping thread uses one core, and its parent almost
+#: none.
 MOST_CORES = 1.2
 #: Resolution of the kernel's CPU times, in seconds.
 _TICK_S = 0.01
-#: Limit on input and output of the rank's whole tree, in bytes per second. A parent that polls a pipe once a second
-#: stays below it.
+#: Limit on input and output of the rank's process tree, in bytes per second. A parent that polls a pipe once a second
+#: stays below this limit.
 STILL_BYTES_PER_S = 1024
-#: Programs that may compute for minutes without reading or writing: a rank that waits for one does not hang.
+#: Programs that may compute for minutes without input and output. A rank that waits for such a program does not hang.
 _AT_WORK = frozenset(
     {
         "as", "cc1", "cc1plus", "cicc", "clang", "clang++", "collect2", "cudafe++", "fatbinary", "gzip", "hipcc", "ld",
@@ -44,8 +46,8 @@ _AT_WORK = frozenset(
 def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
     """Return the child of a rank that may loop for ever, from the last snapshot; None if its children work or are idle.
 
-    The child's stack is not known. A child that works does one of these sooner or later: it reads or writes, starts
-    processes, uses more than one core, or exits.
+    The child's stack is not known. A child that works will sooner or later read or write, start a process, use more
+    than one core, or exit.
 
     shots: the rank's snapshots in time order.
     """
@@ -59,7 +61,7 @@ def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
     if len(busy) != 1 or children[-1][busy[0]].name.partition(" (")[0] in _AT_WORK:
         return None
     for (before, was), (after, now) in pairwise(zip(shots, children, strict=True)):
-        # On a busy machine a looping child gets less than a core, but it uses some CPU time in every interval.
+        # On a busy machine a looping child gets less than one core, but it uses some CPU time in every interval.
         own_s, tree_s = now[busy[0]].cpu_s - was[busy[0]].cpu_s, after.cpu_s - before.cpu_s
         if not 0 < own_s <= tree_s + _TICK_S <= MOST_CORES * (after.at - before.at) + 2 * _TICK_S:
             return None
@@ -67,18 +69,20 @@ def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
 
 
 def _children(shot: RankSnapshot) -> dict[int, ThreadState]:
-    """Return the main thread of each descendant by process id."""
+    """Return descendant's process id → its main thread."""
     return {
         thread.pid: thread for thread in shot.threads if thread.pid not in (0, shot.pid) and thread.tid == thread.pid
     }
 
 
-#: CPU use between two snapshots, in cores, below which a rank counts as idle. The watchdogs and heartbeats of a waiting
-#: process use about 0.01.
+#: CPU use between two snapshots, in cores, below which a rank counts as idle. Watchdogs and heartbeats of a waiting
+#: process use about 0.01 cores.
 IDLE_CORES = 0.05
-#: File input and output, in bytes per second, above which a rank makes progress: it downloads or writes a checkpoint.
+#: File input and output, in bytes per second, above which a rank makes progress: it downloads data or writes a
+#: checkpoint.
 IO_MOVES_BYTES_PER_S = 256 * 1024
-#: Limit on the number of different outlines that a looping rank's stacks have over all snapshots.
+#: Maximum number of different outlines in all snapshots of a rank that loops. An outline is a stack without line
+#: numbers.
 LOOP_OUTLINES = 3
 #: Voluntary switches and page faults per second, below which a running thread only computes in place.
 SPIN_SWITCHES_PER_S = 20.0
@@ -88,33 +92,33 @@ _ON_OTHERS = (WaitTarget.PEERS, WaitTarget.DEVICE)
 
 
 class Manner(enum.StrEnum):
-    """The state of a rank, from the surest sign of a hang to none."""
+    """The state of a rank, ordered from the surest sign of a hang to no sign."""
 
     #: A signal or a debugger has stopped the rank: it cannot continue by itself.
     STOPPED = "stopped"
-    #: Uses no CPU, always at the same place, which is not a wait for peers.
+    #: Uses no CPU, and is always at the same place, which is not a wait for peers.
     ASLEEP = "asleep"
-    #: Uses no CPU; no stack shows the place.
+    #: Uses no CPU, and no stack shows its place.
     IDLE = "idle"
     #: Uses no CPU, inside a collective or a receive.
     IN_PEERS = "waits for peers"
-    #: Uses the CPU inside a collective, at the same place in every snapshot.
+    #: Uses the CPU inside a collective, and is at the same place in every snapshot.
     SPINS_IN_PEERS = "spins for peers"
-    #: Uses the CPU at the same place in every snapshot; it may be computing.
+    #: Uses the CPU at the same place in every snapshot. The rank may be computing.
     SAME_LINE = "same line"
-    #: Uses the CPU in the same few functions in every snapshot; it may be computing.
+    #: Uses the CPU in the same few functions in every snapshot. The rank may be computing.
     LOOPS = "loops"
-    #: Waits for a child that uses the CPU, without input, output or new processes; the child may be computing.
+    #: Waits for a child process that uses the CPU, without input, output or new processes. The child may be computing.
     CHILD_LOOPS = "child loops"
-    #: Uses the CPU without system calls and without new memory; no stack shows the place.
+    #: Uses the CPU without system calls and without new memory, and no stack shows its place.
     SPINS = "spins"
-    #: Uses the CPU; no stack shows the place.
+    #: Uses the CPU, and no stack shows its place.
     BUSY = "busy"
     MOVING = "moving"
 
 
 class View(Noun, frozen=True, kw_only=True):
-    """The state of one rank over a series of snapshots."""
+    """The state of one rank, computed from a series of snapshots."""
 
     rank: int
     manner: Manner
@@ -124,12 +128,12 @@ class View(Noun, frozen=True, kw_only=True):
     spoke: bool
     #: Whether the rank has printed a line or reported a step in this attempt.
     heard: bool
-    #: Whether the rank has printed since, but only lines that repeat earlier ones.
+    #: Whether the rank has printed since then, but only repetitions of earlier lines.
     repeats: bool = False
     step: int | None
     #: The thread that shows the rank's place in the last snapshot.
     main: ThreadState
-    #: The looping child of the rank, such as `612 (python)`; else empty.
+    #: The looping child process of the rank, such as `612 (python)`; else empty.
     child: str = ""
     #: The target of the rank's wait, if its frames or the kernel show one.
     wait: Wait | None = None
@@ -165,13 +169,13 @@ class View(Noun, frozen=True, kw_only=True):
 
     @property
     def _of_file(self) -> str:
-        """The file of the system call, such as ` (/data/shard.bin)`; empty: none."""
+        """The file of the system call, in brackets: ` (/data/shard.bin)`; empty: no file."""
         name = self.main.file.partition(" ")[2]
         return f" ({name})" if name.startswith("/") else ""
 
     @property
     def doing(self) -> str:
-        """The rank's state as a predicate: `is stopped (state T)`."""
+        """The rank's state, as the predicate of a sentence: `is stopped (state T)`."""
         state = self.main.state
         match self.manner:
             case Manner.STOPPED if state == "t":
@@ -202,7 +206,7 @@ class View(Noun, frozen=True, kw_only=True):
 
 
 def last_word(shot: RankSnapshot, started_at: float) -> float:
-    """Return when the rank last printed a line or reported a step; before the first, the attempt's start."""
+    """Return when the rank last printed a line or reported a step. If it never did, return the attempt's start."""
     return max(at for at in (shot.last_output_at, shot.last_step_at, started_at) if at is not None)
 
 
@@ -229,8 +233,8 @@ def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
 
 
 def telling(shot: RankSnapshot) -> ThreadState:
-    """Return the thread that shows the rank's place: a stopped thread of a child, the main thread, or another thread
-    with a stack."""
+    """Return the thread that shows the rank's place: a stopped thread of a child, else the main thread, else another
+    thread with a stack."""
     own = _own(shot)
     for thread in shot.threads:
         if thread.state in _STOPPED and thread not in own:
@@ -260,7 +264,7 @@ def _manner(shots: Sequence[RankSnapshot]) -> Manner:
         return Manner.MOVING
     if (last.io_bytes - first.io_bytes) / span_s > IO_MOVES_BYTES_PER_S:
         return Manner.MOVING
-    # A thread that is runnable in every snapshot is not idle: on a busy machine it may get little CPU time.
+    # A thread that is runnable in every snapshot is not idle, because it may get little CPU time on a busy machine.
     starved = all(telling(shot).state == "R" for shot in shots)
     idle = not starved and (last.cpu_s - first.cpu_s) / span_s < IDLE_CORES
     stacks = [telling(shot).frames for shot in shots]
@@ -285,29 +289,32 @@ def _without_stacks(shots: Sequence[RankSnapshot], known: Sequence[tuple[str, ..
     last = shots[-1]
     if not idle:
         return Manner.SPINS if _spins(shots) else Manner.BUSY
-    # There is only one stack. Since the rank used no CPU, it was at that place all the time.
+    # There is only one stack. The rank used no CPU, so it was at that place all the time.
     if known:
         return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
     return Manner.IN_PEERS if _peers(_called(last)) else Manner.IDLE
 
 
 def _spins(shots: Sequence[RankSnapshot]) -> bool:
-    """Whether one thread of the rank runs in every look, uses most of its CPU time, and only computes in place."""
+    """Return whether one thread of the rank runs in every snapshot, uses most of the rank's CPU time, and only
+    computes in place."""
     first, last = shots[0], shots[-1]
     span_s, used_s = last.at - first.at, last.cpu_s - first.cpu_s
     running = [{thread.tid: thread for thread in _own(shot) if thread.state == "R"} for shot in shots]
     for tid in set(running[0]).intersection(*running[1:]):
         before, now = running[0][tid], running[-1][tid]
         if now.cpu_s - before.cpu_s < used_s / 2 or now.switches == 0:
-            continue  # other threads compute, or the kernel does not show the switches
+            continue  # other threads compute too, or the kernel does not show the switches
         if now.switches - before.switches <= SPIN_SWITCHES_PER_S * span_s:
             return now.faults - before.faults <= SPIN_FAULTS_PER_S * span_s
     return False
 
 
 def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bool) -> bool:
-    """Return whether the rank waits for other ranks: in every snapshot; or in the last one with native frames, if there
-    is one."""
+    """Return whether the rank waits for other ranks in every snapshot.
+
+    If a snapshot has native frames, only the last such one counts.
+    """
     close = [frames for frames in known if len(python_only(frames)) < len(frames)]
     waits = [wait_of(frames) for frames in (close[-1:] or known)]
     if all(waits) or not idle:
@@ -318,7 +325,8 @@ def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bo
 
 
 def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
-    """Return whether the stacks differ only below one function, which calls few others, and none is in a collective."""
+    """Return whether the stacks differ only below one function that calls few others, and none of them is in a
+    collective."""
     if len({outline(frames) for frames in stacks}) > LOOP_OUTLINES or any(peer_wait(one) is not None for one in stacks):
         return False
     outwards = [tuple(reversed(python_only(frames))) for frames in stacks]
@@ -329,7 +337,7 @@ def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _by_a_thread(shot: RankSnapshot, wait: Wait | None) -> bool:
-    """Return whether the rank waits for one of its threads, and one of its threads waits for other ranks."""
+    """Return whether the rank waits for a thread of its process, and one of its threads waits for other ranks."""
     if wait is None or wait.waits is not WaitTarget.THREAD:
         return False
     main = telling(shot)
@@ -347,7 +355,10 @@ def _called(shot: RankSnapshot) -> Wait | None:
 
 
 def _wait(shot: RankSnapshot) -> Wait | None:
-    """Return the rank's wait: in state D from the kernel's wait channel, else from its frames or its system call."""
+    """Return the rank's wait.
+
+    In state D the kernel's wait channel shows it; otherwise the frames or the system call do.
+    """
     main = telling(shot)
     if main.state == "D":
         return channel_of(main.waits_in) or call_of(main.waits_in, main.file)
@@ -360,8 +371,10 @@ def _wait(shot: RankSnapshot) -> Wait | None:
 
 
 def _stuck_in_kernel(shots: Sequence[RankSnapshot]) -> bool:
-    """Return whether the rank's thread was blocked in the kernel (state D) in every snapshot: its frames do not count
-    then, and no other rank blocks it."""
+    """Return whether the rank's thread was blocked in the kernel (state D) in every snapshot.
+
+    If so, ignore its frames: the kernel blocks the rank, not another rank.
+    """
     return len(shots) > 1 and all(telling(shot).state == "D" for shot in shots)
 
 
@@ -372,8 +385,10 @@ def _short(function: str) -> str:
 
 
 def _children_work(first: RankSnapshot, last: RankSnapshot) -> bool:
-    """Return whether child processes, such as data loaders, used most of the CPU time: the rank itself does not spin
-    then."""
+    """Return whether child processes, such as data loaders, used most of the CPU time.
+
+    If so, the rank itself does not spin.
+    """
     before = sum(thread.cpu_s for thread in _own(first))
     own_s = sum(thread.cpu_s for thread in _own(last)) - before
     return 0 <= own_s < (last.cpu_s - first.cpu_s) / 2

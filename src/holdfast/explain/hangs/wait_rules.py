@@ -1,12 +1,13 @@
-"""Reads stacks: decides for what a stack waits, with tables of known frames, system calls and kernel wait channels;
-finds its frame in the user's code, and keys to compare stacks.
+"""Decides what a stack waits for, with tables of known frames, system calls and kernel wait channels.
+
+It also finds a stack's frame in the user's code, and makes keys to compare stacks.
 
 Frames are text, innermost first: `function (file:line)`; native frames have no line number.
 
 A row of the table matches a frame's function and file. Frames are searched from the innermost outwards. A strong row in
 an outer frame of the library takes precedence over a weak row (a lock, a sleep), because a collective that polls sleeps
-too. The search ends at the first frame of the user's own code: a wait in user code that a library calls (a hook in the
-backward pass) is not the library's. Beyond that frame only the name of a collective counts.
+too. The search ends at the first frame of the user's code: if a library calls user code (a hook in the backward pass),
+a wait in that code is not the library's wait. Further out, only the name of a collective counts.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ _HTTP = (
 _TORCH_SAVE = r"torch/serialization\.py$|safetensors/|torch/distributed/checkpoint/(?:filesystem|_fsspec)"
 
 #: The columns: pattern of the function, pattern of the file, target of the wait, the end of "it waits for …", flags,
-#: reason for the row. Flags: `weak`; `idle` (counts only for a rank that uses no CPU); `through` (counts also if the
-#: user's frames are further in). The first row that matches counts.
+#: reason for the row. Flags: `weak`: an outer frame takes precedence; `idle`: counts only for a rank that uses no CPU;
+#: `through`: counts even if the user's frames are further in. The first matching row counts.
 ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
-    # Waits for a person. They come before the reads and system calls by which the interpreter waits for input.
+    # Rows for waits for a person. They come before the reads and system calls with which the interpreter waits for
+    # input.
     (r"^(?:interaction|cmdloop|_cmdloop|user_line|user_exception|set_trace)$", r"(?:pdb|bdb|cmd)\.py$", "person",
      "a person at its debugger", "", "pdb reads its next command"),
     (r".", r"IPython/(?:terminal|core/(?:debugger|interactiveshell))|ipdb/|pudb/|rpdb|debugpy/|/code\.py$", "person",
@@ -41,7 +43,8 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "a person at its stdin", "", "input() reads a line of the standard input"),
     (r"^(?:PyOS_Readline|my_fgets|rl_getc|readline_until_enter_or_signal)", "", "person",
      "a person at its stdin", "", "the interpreter's prompt"),
-    # Waits for the device. They come before collectives: a synchronize is no collective, though it may wait for one.
+    # Rows for waits for the device. They come before collectives, because a synchronize is no collective, though it may
+    # wait for one.
     ((r"^(?:cu(?:da)?|hip)(?:Stream|Event|Ctx|Device)Synchronize|^cu(?:da)?Mem(?:cpy|set|Free)|^hipMem(?:cpy|Free)"
      r"|^aclrtSynchronize|^aclrtMemcpy|_local_scalar_dense(?:_cuda)?|c10::(?:cuda|hip)::.*[sS]ynchronize|^xla::|^xrt"),
      "", "device", "its device", "", "the host waits for work that it has queued on the accelerator"),
@@ -49,7 +52,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "device", "its device", "", "torch.cuda.synchronize and its like"),
     (r"^(?:block_until_ready|_single_device_array_to_np_array_did_copy|mark_step|wait_device_ops)", "", "device",
      "its device", "", "JAX and XLA wait for queued work there"),
-    # Waits for other ranks.
+    # Rows for waits for other ranks.
     (r"^c10d::Reducer::|^c10d::.*[rR]educer", "", "peers", "the other ranks' gradients", "",
      "DDP's reducer ends a backward pass when all ranks have given their gradients"),
     (r"^c10d::(?:detail::|TCPStore|TCPClient|FileStore|HashStore|PrefixStore|Store)", "", "peers",
@@ -79,7 +82,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
     (r"^(?:_engine_run_backward|run_backward)$|^torch::autograd::(?:python::)?(?:Python)?Engine::execute",
      r"torch/autograd|\.so", "peers", "the end of its backward pass", "weak idle",
      "a backward pass that uses no CPU waits for its device, or for other ranks' gradients"),
-    # Waits for a service outside the job.
+    # Rows for waits for a service outside the job.
     (r".", r"(?:^|/)(?:wandb|mlflow|comet_ml|neptune|clearml|aim)/", "service", "its tracking service", "",
      "a tracking service that does not answer"),
     (r".", _HTTP, "service", "an answer over HTTP", "", "no collective goes over HTTP"),
@@ -89,7 +92,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "service", "an answer of a database or broker", "", "a client of a service outside the job"),
     (r"^(?:getaddrinfo|gethostbyname\w*|res_n?query|res_nsend|__libc_res_n?send|_nss_dns_)", "", "service",
      "the answer of a name server", "", "a name is resolved"),
-    # Waits for child processes.
+    # Rows for waits for child processes.
     (r"^(?:_next_data|_get_data|_try_get_data|_process_data|_shutdown_workers|_next_index)$",
      r"utils/data/dataloader\.py$", "child", "its data loader's workers", "idle",
      "the loader's processes fill that queue"),
@@ -103,7 +106,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "torch.multiprocessing.spawn"),
     (r"^(?:os_wait\w*|wait[34p]\w*|waitid|waitpid|__wait4|__GI___wait4|__waitpid)$", "", "child",
      "a process that it has started", "weak", "wait4 and its like"),
-    # Waits for a lock.
+    # Rows for waits for a lock.
     (r".", r"(?:^|/)(?:filelock|fasteners|portalocker|zc/lockfile)/|utils/file_baton\.py$", "lock",
      "a file lock that another process holds", "", "libraries that lock by files"),
     (r"^(?:flock|fcntl_flock\w*|fcntl_lockf\w*|lockf|__flock|__GI___flock)$", "", "lock",
@@ -115,7 +118,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "a mutex or semaphore below Python"),
     (r"^(?:acquire|__enter__|_acquire_restore)$", r"multiprocessing/synchronize\.py$|threading\.py$", "lock",
      "a lock", "weak", "the lock's own methods"),
-    # Waits for a thread or task of the same process.
+    # Rows for waits for a thread or task of the same process.
     (r"^(?:join|_wait_for_tstate_lock)$", r"(?:^|/)threading\.py$", "thread", "a thread of its own", "weak",
      "Thread.join"),
     (r"^result$|^wait$|^as_completed$|^shutdown$", r"concurrent/futures/\w+\.py$", "thread", "a task of its executor",
@@ -134,7 +137,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "a plain socket links ranks, unless a frame says that it is a service's"),
     (r"^(?:sock_accept|sock_recv\w*|sock_send\w*|sock_connect|internal_connect|sock_call\w*)$", "", "peers", "", "weak",
      "the same in machine code, where the user's own code calls it"),
-    # Waits for the disk.
+    # Rows for waits for the disk.
     (r".", _TORCH_SAVE, "disk", "the disk of a checkpoint", "idle", "writing or reading a checkpoint"),
     (r"^(?:caffe2::serialize::|PyTorchStream|torch::serialize|mz_zip_|H5[A-Z]+)", "", "disk",
      "the disk of a checkpoint", "idle", "torch.save writes through these"),
@@ -142,7 +145,7 @@ ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "fsync returns when the disk has the bytes"),
     (r"^(?:_io_open|_io_FileIO___init__\w*|_Py_open\w*|open64|__open64\w*|openat\w*)$", "", "disk",
      "a file that does not open", "weak", "an open that blocks: a FIFO or a file system that does not answer"),
-    # Sleeps, or waits for a signal.
+    # Rows for sleeps, and for waits for a signal.
     (r"^(?:time_sleep|pysleep|sleep|usleep|nanosleep|clock_nanosleep|__nanosleep|clock_nanosleep\w*)$", "", "itself",
      "", "weak", "it sleeps because its own code asked for it"),
     (r"^(?:pause|sigwait\w*|sigsuspend|signal_pause|signal_sigwait\w*)$", "", "itself", "a signal", "weak",
@@ -187,22 +190,23 @@ CHANNELS: tuple[tuple[str, str, str, str], ...] = (
 )  # fmt: skip
 
 
-#: Number of innermost Python frames that are searched: wrappers and loggers may lie between a collective and its wait.
+#: Number of innermost Python frames to search. Wrappers and loggers may lie between a collective and its wait.
 DEPTH = 8
 
 
 class WaitTarget(enum.StrEnum):
-    """The target of a rank's wait."""
+    """What a rank waits for."""
 
     #: Other ranks, which have not joined the operation.
     PEERS = "peers"
-    #: Work that is queued on an accelerator. It may be a collective, so it does not distinguish a rank from the others.
+    #: Work that is queued on an accelerator. The work may be a collective, so such a wait does not distinguish a rank
+    #: from the others.
     DEVICE = "device"
     DISK = "disk"
     CHILD = "child"
     LOCK = "lock"
     PERSON = "person"
-    #: An answer from outside the job.
+    #: An answer from a service outside the job.
     SERVICE = "service"
     #: A thread or task of the same process.
     THREAD = "thread"
@@ -211,20 +215,20 @@ class WaitTarget(enum.StrEnum):
 
 
 class WaitPattern(Noun, frozen=True, kw_only=True):
-    """One row of the table."""
+    """One row of the table of frames, system calls or wait channels."""
 
     function: re.Pattern[str]
     file: re.Pattern[str] | None
     waits: WaitTarget
     #: The end of the sentence "it waits for …", such as `its data loader's workers`.
     what: str
-    #: The reason for the row.
+    #: Why the table has this row.
     why: str
     weak: bool = False
-    #: Whether the row also counts for a rank that uses the CPU at the frame in every snapshot; False: only if it is
-    #: idle.
+    #: Whether the row also counts for a rank that uses the CPU at this frame in every snapshot; False: only for an idle
+    #: rank.
     spins: bool = True
-    #: Whether the row also counts if the user's code has frames further in.
+    #: Whether the row also counts if frames of the user's code are further in.
     through: bool = False
 
 
@@ -258,7 +262,7 @@ class WaitFrame:
 
     @property
     def place(self) -> str:
-        """File name and line number: `train.py:12`."""
+        """Return file name and line number: `train.py:12`."""
         name = self.file.rpartition("/")[2]
         return f"{name}:{self.line}" if self.line else name
 
@@ -293,14 +297,14 @@ _rows: tuple[WaitPattern, ...] = ()
 
 
 def rows() -> tuple[WaitPattern, ...]:
-    """Return the table, which is compiled at its first use."""
-    global _rows  # compiled once
+    """Return the table. It is compiled at the first call."""
+    global _rows  # compiled at the first call only
     _rows = _rows or _made()
     return _rows
 
 
 def row_of(frame: WaitFrame) -> WaitPattern | None:
-    """Return the first row that matches the frame; None: none does."""
+    """Return the first row that matches the frame; None: no row matches."""
     # The function of a Python frame may have a class before it: `Condition.wait`.
     name = frame.function if frame.native else frame.function.rpartition(".")[2]
     for row in rows():
@@ -323,7 +327,8 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
         if row is not None and (inside or row.through):
             wait = Wait(waits=row.waits, what=row.what, index=index, spins=row.spins, weak=row.weak)
             if row.weak:
-                # The outermost weak row of the same target is more precise: `Future.result`, not its `Condition.wait`.
+                # Of weak rows with the same target, the outermost is the most precise: `Future.result`, not its
+                # `Condition.wait`.
                 weak = wait if weak is None or weak.waits is row.waits else weak
             elif found is None or (found.waits is WaitTarget.PEERS and row.through):
                 # The outermost frame of a collective is the one that the user's code calls.
@@ -334,7 +339,7 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
 
 
 def call_of(waits_in: str, file: str) -> Wait | None:
-    """Return the wait that a system call (`waits_in`, with its wait channel) and its file show; None: unknown."""
+    """Return the wait that a system call (`waits_in`, with its wait channel) and its `file` show; None: unknown."""
     for call, target, waits, what, _ in CALLS:
         if re.match(call, waits_in) and re.search(target, file):
             return Wait(waits=WaitTarget(waits), what=what)
@@ -350,18 +355,18 @@ def channel_of(waits_in: str) -> Wait | None:
 
 
 def peer_wait(frames: Sequence[str]) -> int | None:
-    """Return the index of the frame in which the stack waits for other ranks or its device; None: it does not."""
+    """Return the index of the frame in which the stack waits for other ranks or its device; None: no such frame."""
     wait = wait_of(frames)
     return wait.index if wait is not None and wait.waits in (WaitTarget.PEERS, WaitTarget.DEVICE) else None
 
 
 def python_only(frames: Sequence[str]) -> tuple[str, ...]:
-    """Return the stack without its native frames, which only some snapshots have."""
+    """Return the stack without its native frames, because only some snapshots have native frames."""
     return tuple(text for text in frames if not WaitFrame(text).native)
 
 
 def own_frame(frames: Sequence[str]) -> WaitFrame | None:
-    """Return the innermost frame in the user's code; if there is none, the innermost of all."""
+    """Return the innermost frame in the user's code, or the innermost of all frames if none is in the user's code."""
     for text in frames:
         if (frame := WaitFrame(text)).ours:
             return frame
@@ -369,7 +374,7 @@ def own_frame(frames: Sequence[str]) -> WaitFrame | None:
 
 
 def signature(frames: Sequence[str]) -> tuple[str, ...]:
-    """Return a key that is equal for two stacks at the same place; frames inside a collective do not count."""
+    """Return a key that is equal for two stacks at the same place. Frames inside a collective do not count."""
     frames = python_only(frames)
     at = peer_wait(frames)
     if at is None:
@@ -378,5 +383,5 @@ def signature(frames: Sequence[str]) -> tuple[str, ...]:
 
 
 def outline(frames: Sequence[str]) -> tuple[str, ...]:
-    """Return the functions without line numbers: they are equal in two snapshots of a loop that sleeps and polls."""
+    """Return the functions without line numbers. They are equal in two snapshots of a loop that sleeps and polls."""
     return tuple(f"{frame.function} ({frame.file})" for frame in map(WaitFrame, python_only(frames)))

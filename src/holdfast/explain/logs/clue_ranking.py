@@ -1,9 +1,9 @@
-"""Weighs the matches in a log, which become clues, and ranks the clues by strength.
+"""Weighs the matches in a log, and ranks the resulting clues by strength.
 
 The weight of a match depends on its wording, its line, and the exception to which it belongs.
 """
 
-# ruff: noqa: E501 - an alternative stays on its line
+# ruff: noqa: E501 - one alternative of a pattern per line, even if long
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -17,13 +17,13 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, LinePlace, Weight
 
-#: Phrases about the communication between workers. A cause within one worker ranks before them.
+#: Phrases about the communication between workers. Phrases about one worker rank before them.
 ABOUT_PEERS = frozenset({
     Phrase.PEER_LOST, Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.COLLECTIVE_TIMEOUT, Phrase.COLLECTIVE_SYSTEM_ERROR,
     Phrase.COLLECTIVE_CONNECT_FAILED, Phrase.NETWORK_LOST, Phrase.COLLECTIVE_MISMATCH,
 })  # fmt: skip
 
-#: Faults that no process survives: the device refuses all further work of the process.
+#: Faults after which the device refuses all further work of the process, so that no process survives them.
 FATAL = frozenset({
     Phrase.DEVICE_SIDE_ASSERT, Phrase.ILLEGAL_MEMORY_ACCESS, Phrase.ILLEGAL_INSTRUCTION, Phrase.KERNEL_LAUNCH_FAILED,
 })  # fmt: skip
@@ -47,7 +47,7 @@ _LAUNCHERS_OWN = Lazy(
     r"^(?:RuntimeError|ValueError|AssertionError|KeyError|TypeError|OSError|FileNotFoundError|ImportError): "
 )
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
-#: Phrases that state how a process exited, not why. A phrase with a cause ranks before them.
+#: Phrases that state how a process exited but not why. Phrases with a cause rank before them.
 SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
 
 
@@ -65,7 +65,7 @@ def weakness(hit: Hit) -> float:
 
 
 def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
-    """Return the strongest hit. Wordings of UserException are ignored: such an exception is judged as an exception."""
+    """Return the strongest hit. Ignore wordings of UserException, because such a line is judged as an exception."""
     usable = [
         hit
         for hit in hits
@@ -75,8 +75,8 @@ def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
 
 
 def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
-    """Return the exception that explains the chain, with its line and hit: the innermost with the strongest hit; None
-    if no row explains it."""
+    """Return the exception that explains the chain, with its line and hit: the innermost exception with the
+    strongest hit; None if no row matches."""
     per: list[tuple[Raised, int, Hit]] = []
     for raised in chain.raised:
         options = []
@@ -85,7 +85,8 @@ def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) ->
             if hit := strongest(hits[index], exception=True):
                 options.append((raised, index, hit))
         if options:
-            # The exception's first line takes precedence over the rest of the message, unless its hit is weaker.
+            # The exception's first line takes precedence over the rest of the message, unless the first line's hit is
+            # weaker.
             per.append(min(options, key=lambda option: weakness(option[2])))
     if not per:
         return None
@@ -102,7 +103,7 @@ def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) ->
 
 
 def _is_probe(chain: Chain, raised: Raised) -> bool:
-    """Return whether the exception was handled and is of a kind that programs often raise on purpose (a cache miss, an
+    """Return whether the program handled the exception, and programs often raise this kind on purpose (cache miss,
     optional module)."""
     position = chain.raised.index(raised)
     handled = position < len(chain.during) and chain.during[position]
@@ -119,7 +120,7 @@ def _is_probe(chain: Chain, raised: Raised) -> bool:
 
 
 def original(chain: Chain) -> Raised:
-    """Return the innermost exception that is no wrapper."""
+    """Return the innermost exception that does not only wrap another one."""
     return next((raised for raised in chain.raised if not is_wrapper(raised)), chain.outer)
 
 
@@ -128,8 +129,8 @@ def is_wrapper(raised: Raised) -> bool:
 
 
 def from_launcher(chain: Chain) -> bool:
-    """Return whether a launcher raised the chain's outer exception because a worker had failed, and not for an error of its
-    own."""
+    """Return whether a launcher raised the chain's outer exception because a worker had failed, not because of an
+    error in the launcher."""
     frames = chain.outer.frames
     if not frames or _LAUNCHER_FILES.search(frames[-1][0]) is None:
         return False
@@ -164,7 +165,7 @@ def weight_of_exception(hit: Hit, line: Line) -> Weight:
 
 
 def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | None:
-    """Return the weight of a line outside of exceptions; None: the line does not count, since the program survived
+    """Return the weight of a line outside of exceptions; None: the line does not count, because the program survived
     it."""
     outside = hit.wording.where in (Where.KERNEL, Where.SCHEDULER) or (line.kernel and hit.wording.where is Where.ANY)
     if (gone_on or past) and not outside:
@@ -176,13 +177,13 @@ def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | 
             return Weight.CONSEQUENCE
         case Strength.HINT:
             if hit.row.phrase == Phrase.STOPPED_BY_OPERATOR:
-                return Weight.ABORT  # a scheduler also reports "cancelled" when it cleans up by itself
+                return Weight.ABORT  # a scheduler also reports "cancelled" when it only cleans up
             return Weight.PEERS if hit.row.phrase in ABOUT_PEERS else Weight.WARNED
         case Strength.FIRST_HAND | Strength.ADVICE:
             if hit.row.phrase in ABOUT_PEERS:
                 return Weight.PEERS
             if outside:
-                # If the program itself is at fault, its own message explains more than the driver's.
+                # If the program itself is at fault, the program's message explains more than the driver's.
                 return Weight.ENDING if hit.row.phrase == Phrase.ACCELERATOR_APPLICATION_FAULT else Weight.EVENT
             return Weight.WARNED if line.level in ("D", "I", "W") else Weight.ENDING
 
@@ -196,12 +197,13 @@ def key(clue: Clue) -> Key:
     """Return the sort key of a clue; the strongest clue comes first.
 
     Among clues about peers, a failed connection or a failed start of the group comes before a wait that timed out; both
-    come before the most general rows; and within each of these, other clues come before hints. A doubtful clue comes
-    after every clue of its class that is not doubtful.
+    come before the most general rows. Within each of these groups, hints come last. A doubtful clue comes after every
+    other clue of its weight.
     """
     weight = Weight.OWN + 0.5 if clue.doubtful and clue.weight <= Weight.OWN else clue.weight
     if clue.weight is Weight.CONSEQUENCE:
-        # Among consequences, a lost peer ranks before a library's general error, and a launcher's line ranks last.
+        # Among clues that only report another part's failure, a lost peer comes first, a library's general error next,
+        # and a launcher's line last.
         tier = 2 if clue.phrase == Phrase.UNEXPLAINED else 1 if clue.phrase in BROADEST else 0
         return (weight, tier, False, clue.place)
     if clue.weight is not Weight.PEERS:
@@ -216,7 +218,7 @@ def key(clue: Clue) -> Key:
 
 
 def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
-    """Return whether a lost peer is the only explanation for the exit."""
+    """Return whether a lost peer is the only explanation that the clues give for the exit."""
     all_of_them = list(clues)
     return all(clue.weight >= Weight.ABORT for clue in all_of_them) and any(
         clue.weight is Weight.CONSEQUENCE and clue.phrase in ABOUT_PEERS for clue in all_of_them
@@ -224,7 +226,8 @@ def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
 
 
 def wording_of(clue: Clue, matcher: Matcher) -> Wording | None:
-    """Return the wording that matched the clue's line; None if none did, or if this catalogue lacks it."""
+    """Return the wording that matched the clue's line; None if no wording did, or if this catalogue lacks the
+    wording."""
     if not clue.wording:
         return None
     return next((each for each in matcher.catalogue.row(clue.phrase).wordings if each.id == clue.wording), None)

@@ -1,5 +1,4 @@
-"""Finds what a worker wrote last (a line, an exception, a crash), for reports whose cause no row of the catalogue
-explains."""
+"""Finds what a worker wrote last (a line, an exception, a crash). Reports use it if no row of the catalogue matches."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _FRAME = Lazy(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<where>\S+)
 
 
 def last_line(worker: WorkerEvidence) -> Evidence | None:
-    """Return the worker's last line, preferably from stderr; None if it wrote none."""
+    """Return the worker's last line, preferably from stderr; None if the worker wrote no line."""
     for excerpt in (worker.log, worker.stderr, worker.stdout):
         text = excerpt.text.rstrip() if excerpt is not None else ""
         if excerpt is None or not text:
@@ -74,7 +73,8 @@ def thrown(lines: Sequence[Line]) -> UncaughtException | None:
 
 
 def crashed_at(lines: Sequence[Line]) -> str:
-    """Return the Python frame of the crashed thread from faulthandler's output, `main (train.py:12)`; empty: none."""
+    """Return the Python frame of the crashed thread from faulthandler's output, such as `main (train.py:12)`; empty
+    if there is none."""
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].text.startswith("Current thread "):
             frame = _FRAME.match(lines[index + 1].text) if index + 1 < len(lines) else None

@@ -1,8 +1,8 @@
-"""Parses the lines in which launchers and shells report an exit: status or signal, and the rank if they name it.
+"""Parses the lines in which launchers and shells report an exit: status or signal, and the rank if the line names it.
 
-torchrun's root-cause box, srun, mpirun, DeepSpeed, Kubernetes and shells each use other words. They report how a
-process exited, not why. So a note counts only if there is no better evidence, and the first failure that a launcher
-names comes before what followed from it: the signals of its stops and the ranks that lost their peer.
+torchrun's root-cause box, srun, mpirun, DeepSpeed, Kubernetes and shells each use other words. These lines show how a
+process exited, not why, so such a note counts only if there is no better evidence. The first failure that a launcher
+names takes precedence over its effects: exits by the signals of a stop, and ranks that lost their peer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.explain.logs.log_lines import Line, our_exit
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.worker_reading import EndNote
 
-#: Statuses of crashes on Windows, each with the corresponding signal on Linux.
+#: Statuses of crashes on Windows → the corresponding signal on Linux.
 _NT = {0xC0000005: 11, 0xC00000FD: 11, 0xC0000374: 6, 0xC0000409: 6, 0xC000001D: 4, 0xC0000094: 8, 0xC000013A: 2}
 #: The largest signal number.
 _REAL_TIME = 64
@@ -37,9 +37,8 @@ def signal_of(code: int) -> int | None:
 
 
 def plain_of(code: int) -> int | None:
-    """Return the plain status from 0 to 255 that a code encodes, such as 1 for 256 (from wait(2)); None if it encodes
-    none.
-    """
+    """Return the plain status from 0 to 255 that a code encodes, such as 1 for 256 (from wait(2)); None if it
+    encodes no status."""
     if 0 <= code <= 255:
         return code
     return code >> 8 if 0 < code <= 0xFF00 and code % 256 == 0 else None
@@ -54,7 +53,7 @@ class ExitNote(NamedTuple):
     signal: int | None = None
     host: str = ""
     pid: int | None = None
-    #: Whether the line does not tell which process it is about: a shell's `Killed`, or a bare `exit status 1`.
+    #: Whether the line does not identify the process: a shell's `Killed`, or a bare `exit status 1`.
     shell: bool = False
     #: The program that logged the exit, such as `Slurm`.
     by: str = ""
@@ -114,7 +113,7 @@ _TAIL = Lazy(r"^(?:\[?exit(?:ed)? (?:status|code|with code|with status)[:=]? ?)(
 
 
 class _Box:
-    """Collects the facts about one process from a summary of several lines."""
+    """Collects the facts about one process from a summary of several lines (torchrun's box)."""
 
     def __init__(self) -> None:
         self.root = False
@@ -127,7 +126,7 @@ class _Box:
         self.by = ""
 
     def take(self, line: Line) -> list[ExitNote] | None:
-        """Read one line; return the notes that it completes. None: the line is no part of a summary."""
+        """Read one line, and return the notes that it completes. None: the line is not part of a summary."""
         text = line.text
         if not text.lstrip().startswith(_PARTS) and "first process" not in text:
             return None
@@ -197,7 +196,7 @@ def notes(lines: Sequence[Line]) -> list[ExitNote]:
     return found
 
 
-#: Every line that a pattern of `_SENTENCES` matches has one of these words, which are quick to search.
+#: Words that are quick to search. Every line that a pattern of `_SENTENCES` matches has at least one of them.
 _CLUES = (
     "exitcode", "srun: ", "rank ", "bort(", "ABORT", "terminated", "subprocess", "return code", "returncode",
     "xit code",
@@ -205,15 +204,16 @@ _CLUES = (
     "|TIMEOUT",
     "|CANCEL",
 )  # fmt: skip
-#: The words with which the lines of a summary begin.
+#: The words with which lines of a summary begin.
 _PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "Exit code", "Errorcode")
 
 
 def first_failure(found: Sequence[EndNote]) -> EndNote | None:
     """Return the exit that a launcher names as the first failure; None: no launcher names one.
 
-    A SIGTERM counts only if no other is named: the summary of a node whose processes were stopped names one of them.
-    Without a summary, as in a log that is cut, torchrun's line before its stops names the process that failed.
+    A SIGTERM counts only if no other exit is named, because the summary of a node whose processes were only stopped
+    also names one of them. If the summary is missing, as in a log that is cut, use torchrun's line before its stops,
+    which names the failed process.
     """
     named = [note for note in found if note.root and note.rank is not None]
     named = named or [note for note in found if note.by == "torchrun" and not note.host and note.rank is not None]
@@ -222,7 +222,7 @@ def first_failure(found: Sequence[EndNote]) -> EndNote | None:
 
 def telling(found: Sequence[EndNote]) -> EndNote | None:
     """Return the most informative exit: the launcher's first failure, else a rank that SIGTERM did not end, else the
-    last."""
+    last exit."""
     ended = [note for note in found if note.exit_code or note.signal is not None]
     named = next((note for note in ended if note.rank is not None and note.signal != _SIGTERM), None)
     return first_failure(ended) or named or next(iter(reversed(ended)), None)
@@ -247,7 +247,7 @@ def _from(groups: dict[str, str | None], line: Line) -> ExitNote | None:
 
 
 def number_of(name: str) -> int | None:
-    """Return the number of a signal: 9 for `SIGKILL`, `KILL` or `9`; None if it is no signal."""
+    """Return the number of a signal: 9 for `SIGKILL`, `KILL` or `9`; None if the name is no signal."""
     name = name.strip().upper()
     if name.isdigit():
         return int(name)

@@ -1,7 +1,7 @@
-"""Reads the lines of one writer, and finds clues to the cause with their weights.
+"""Reads the lines of one writer (a process, as far as the log shows), and finds clues to the cause, with their weights.
 
-It works in four steps: match each line with the catalogue; parse the exceptions; find the lines after which the writer
-continued its work; and decide which clues count.
+The reader works in four steps: match each line with the catalogue; parse the exceptions; find the lines after which the
+writer continued its work; and decide which clues count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, LinePlace, QuotedLine, RaisedException, Weight
 
-# ruff: noqa: E501 - an alternative stays on its line
+# ruff: noqa: E501 - one alternative of a pattern per line, even if long
 _PROGRESS = Lazy(
     r"(?i)(?<![\w.])(?:global[_ ]?)?(?:step|iter(?:ation)?s?|epoch|batch|update|trained|eval(?:uated)?)\b\s*[:=#\[(]?\s*\d+"
     r"|['\"]?\b(?:train_|lm_)?loss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|elapsed time per iteration"
@@ -42,16 +42,16 @@ _TROUBLE = Lazy(
 )
 
 
-#: Number of lines before and after a hit in which the row's `fields` are searched.
+#: Number of lines before and after a hit in which the patterns of the row's `fields` are searched.
 _CONTEXT_LINES = 10
-#: Limit on the lines of an exception's message that are kept.
+#: Maximum number of lines to keep of an exception's message.
 _MESSAGE_LINES = 12
-#: This many progress lines after a line prove that its writer continued its work.
+#: This many progress lines after a line prove that the writer continued its work.
 _WENT_ON = 1
-#: This many ordinary log lines after a line prove that its writer continued its work.
+#: This many ordinary log lines after a line prove that the writer continued its work.
 _WENT_ON_ORDINARY = 3
-#: Factor on both numbers for a line that is fatal by its nature: a progress bar may be drawn once more after it, and
-#: other ranks continue until they need the dead one.
+#: Factor on both numbers for a line that is normally fatal. After it a progress bar may be drawn once more, and other
+#: ranks continue until they need the dead rank.
 _WENT_FAR = 10
 
 
@@ -60,7 +60,7 @@ _NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
 
 
 class Text:
-    """One text of a worker: its lines, and the answers to the `beside` conditions of wordings."""
+    """One text of a worker: its lines, and cached results for the wordings' `beside` conditions."""
 
     def __init__(
         self, lines: Sequence[Line], matcher: Matcher, source: str, number: int, rank: int | None, *, past: bool
@@ -69,7 +69,7 @@ class Text:
 
         source: the name of the file.
         number: the index of the text among the worker's texts.
-        rank: the rank of lines that name none.
+        rank: the rank for lines that name no rank.
         past: whether the program showed progress after the whole text.
         """
         self.lines = lines
@@ -82,8 +82,10 @@ class Text:
 
 
 class NeighbourLines:
-    """Lines around a hit, in which the patterns of `beside`, `within` and `unless` are searched; results are
-    cached."""
+    """The lines around a hit, in which the patterns of `beside`, `within` and `unless` are searched.
+
+    Results are cached.
+    """
 
     def __init__(self, texts: Sequence[str], matcher: Matcher) -> None:
         self._texts = texts
@@ -97,7 +99,10 @@ class NeighbourLines:
 
 
 class StreamReader:
-    """Reads the lines of one writer within a text. `clues`: those that may be the cause. `weaker`: those after which the program continued."""
+    """Reads the lines of one writer within a text.
+
+    `clues`: clues that may be the cause. `weaker`: clues after which the program continued.
+    """
 
     def __init__(self, text: Text, stream: str, own: list[Line]) -> None:
         self.clues: list[Clue] = []
@@ -114,7 +119,7 @@ class StreamReader:
         self.gone_on = _going_on(own, self._hits)
         self._gone_far = _going_on(own, self._hits, _WENT_FAR)
         self._times = _Times(own)
-        #: By index of a line that belongs to an exception: the chain and the exception.
+        #: Index of a line in an exception → the exception, and the chain to which it belongs.
         self._covered: dict[int, tuple[Chain, Raised]] = {}
 
     def read(self) -> None:
@@ -144,8 +149,10 @@ class StreamReader:
         return list(self._allowed(found, index))
 
     def _allowed(self, found: Sequence[Hit], index: int) -> Iterator[Hit]:
-        """Yield the hits whose conditions hold; `within` and `unless` apply to the chain of exceptions around the
-        line, if there is one."""
+        """Yield the hits whose conditions hold.
+
+        If a chain of exceptions contains the line, `within` and `unless` are searched in that chain.
+        """
         everywhere = self._text.beside
         block = self._blocks.get(index, everywhere)
         for hit in found:
@@ -162,8 +169,9 @@ class StreamReader:
     def _cover(self, chain: Chain, raised: Raised) -> None:
         for index in range(raised.first, raised.last + 1):
             self._covered[index] = (chain, raised)
-        # Match three kinds of exceptions by other texts: an AssertionError without a message by its source line, an
-        # exception without a final line by the `raise` line, and one that a terminal wrapped by its joined lines.
+        # Three kinds of exceptions are matched by another text. An AssertionError without a message: by its source
+        # line. An exception without a final line: by the `raise` line. An exception that a terminal wrapped: by its
+        # joined lines.
         source = raised.message.startswith("assert ") and raised.message not in raised.line.text
         whole = raised.guessed or source or raised.line.text[:1].isspace()
         text = f"{raised.type}: {raised.message}" if whole else raised.unwrapped
@@ -202,7 +210,7 @@ class StreamReader:
             return
         if (covered := self._covered.get(index)) is not None:
             chain, raised = covered
-            # In a traceback only the exception's message counts, which `_read_chain` reads; the frames are code.
+            # In a traceback only the exception's message counts, which `_read_chain` reads. The frames are code.
             if chain.ignored or line in raised.lines or index < raised.last:
                 return
         best = strongest(hits, exception=False)
@@ -236,7 +244,8 @@ class StreamReader:
         )
 
     def _outer_of(self, raised: Raised) -> str:
-        """Return the outermost exception of the chain, if it adds something to `raised`; else an empty text."""
+        """Return the outermost exception of the chain as `Type: message`, if it adds something to `raised`; else an
+        empty text."""
         covered = self._covered.get(self._number[id(raised.line)])
         outer = covered[0].outer if covered is not None else raised
         if outer is raised or not outer.message or is_wrapper(outer) or outer.short in (raised.short, *_NO_CAUSE):
@@ -245,7 +254,10 @@ class StreamReader:
         return "" if raised.message and raised.message.partition("\n")[0] in told else told
 
     def _fields(self, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None) -> dict[str, str]:
-        """Return the fields that the row's patterns find in the lines around; the hit's own fields take precedence."""
+        """Return the fields that the row's patterns find in the lines around a hit.
+
+        The hit's own fields take precedence.
+        """
         found: dict[str, str] = {}
         if row.fields:
             around = self._own[max(0, index - _CONTEXT_LINES) : index + _CONTEXT_LINES + 1]
@@ -285,8 +297,10 @@ def _is_progress(line: Line, hits: list[Hit]) -> bool:
 
 
 def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) -> list[bool]:
-    """Return for each line whether its writer continued its work after it. `times`: factor on the number of lines that
-    prove it."""
+    """Return for each line whether its writer continued its work afterwards.
+
+    `times`: factor on the number of lines that prove this.
+    """
     went = [False] * len(own)
     progress = ordinary = 0
     for index in range(len(own) - 1, -1, -1):
@@ -300,17 +314,17 @@ def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) ->
 
 
 class _Times:
-    """The times of a writer's lines, precomputed to check each of its exceptions quickly."""
+    """The times of a writer's lines. They are precomputed, so that each exception can be checked quickly."""
 
     def __init__(self, own: Sequence[Line]) -> None:
-        #: For each line: the latest time up to and including it.
+        #: For each line: the latest time in the lines up to this line.
         self._until: list[float | None] = []
         last: float | None = None
         for line in own:
             if line.at is not None:
                 last = line.at if last is None else max(last, line.at)
             self._until.append(last)
-        #: For each line: the latest time from it on, of lines that report no trouble.
+        #: For each line: the latest time in the lines from this line on, without lines that report trouble.
         self._after: list[float | None] = [None] * (len(own) + 1)
         last = None
         for index in range(len(own) - 1, -1, -1):
@@ -322,8 +336,8 @@ class _Times:
     def gone_on(self, chain: Chain) -> bool:
         """Return whether the program survived this traceback.
 
-        Later lines without times prove little, because a program writes its buffered standard output when it exits,
-        after the traceback. Lines with a later time prove it.
+        Lines with a later time prove that it did. Later lines without times prove little, because a program writes its
+        buffered standard output when it exits, after the traceback.
         """
         later = self._after[chain.last + 1]
         before = self._until[chain.first]

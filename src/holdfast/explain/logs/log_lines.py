@@ -1,7 +1,7 @@
 """Parses raw log text into lines with rank, time and level, without prefixes, colours and progress bars.
 
-Launchers write prefixes before the program's lines, often several of them
-(`1129:[default0]:[rank0]:[W1120 21:56:12.8 socket.cpp:764] …`). The patterns of the catalogue match the rest only.
+Launchers write prefixes before the program's lines, often several of them (`1129:[default0]:[rank0]:[W1120 21:56:12.8
+socket.cpp:764] …`). The patterns of the catalogue only see the rest of the line.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from holdfast.explain.logs.time_stamps import Origin
 
 _HEADER = "Traceback (most recent call last):"
 _FRAME = '  File "'
-#: The last line of a traceback. It is needed because a shortened log may lack the frames.
+#: The last line of a traceback. It is needed because frames may be missing from a shortened log.
 _LAST = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
-#: Number of lines after a header in which a frame or an exception's line with the same prefix is searched: other
-#: ranks' lines may come between.
+#: Number of lines after a traceback's header in which to search for a frame or an exception's line with the same
+#: prefix. Lines of other ranks may lie between.
 _NEAR = 40
 _LONGEST = 120
 _MOST_FORMS = 16
-#: Prefixes that the traceback parser handles itself: an exception group's margin, torchrun's box.
+#: Prefixes that the traceback parser handles: an exception group's margin, torchrun's box.
 _DRAWN = re.compile(r"[\s+|]*(?:traceback\s*: )?(?:Exception Group )?")
 _RANK = re.compile(r"(?i)\brank[ _=:]{0,2}(\d{1,9})\b")
 _DIGITS = re.compile(r"\d+")
 
 
 def _learnt(texts: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[int]]:
-    """Return the pattern of the prefixes in a log, or None; and the indices of headers with words before them that are
-    no prefix.
+    """Return the pattern of the prefixes that launchers write in this log, or None.
 
-    A traceback's second line begins with two spaces and `File "`, its last line with the type of an exception. If the
-    same words come before the header and before such a line, they are a prefix.
+    Also return the indices of traceback headers that follow words which are no prefix. A traceback's second line begins
+    with two spaces and `File "`, its last line with the type of an exception. Words that come before the header and
+    also before such a line are a prefix.
     """
     forms: dict[str, None] = {}
     alone: set[int] = set()
@@ -59,12 +59,12 @@ def _learnt(texts: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[int
 
 
 def _without_header_words(text: str) -> str:
-    """Return a traceback's header without the words before it."""
+    """Return a traceback's header, without the words before it on its line."""
     return text[text.index(_HEADER) :]
 
 
 def _rank_in(prefix: str) -> int | None:
-    """Return the rank that a prefix names; None: it names none."""
+    """Return the rank that a prefix names; None: the prefix names no rank."""
     found = _RANK.search(prefix)
     return int(found[1]) if found else None
 
@@ -79,23 +79,24 @@ class Line(NamedTuple):
     #: The line with its prefixes, without colours.
     raw: str
     rank: int | None
-    #: The writer of the line: equal for lines of one writer; empty: unknown.
+    #: A name of the line's writer, equal for all lines of the writer; empty: unknown.
     stream: str
-    #: Time in seconds, of which only differences within one text have a meaning; `moment` is an absolute time.
+    #: Time in seconds. Only differences between such times within one text are meaningful; `moment` is an absolute
+    #: time.
     at: float | None
-    #: Log level: D, I, W, E, F; empty: unknown.
+    #: The log level: D, I, W, E or F; empty: unknown.
     level: str
     kernel: bool = False
-    #: The line with the logger's level and place before `text`; empty if it has none.
+    #: The line with the logger's level and place before `text`; empty if no logger wrote the line.
     logged: str = ""
-    #: Whether `at` is an absolute time, not a clock time without a date or the kernel's seconds since boot.
+    #: Whether `at` is an absolute time, and not a clock time without a date or the kernel's seconds since boot.
     dated: bool = False
     #: The name of the log file.
     source: str = ""
 
     @property
     def moment(self) -> float | None:
-        """When the line was written, in seconds since the epoch; None if it has no date."""
+        """When the line was written, in seconds since the epoch; None if the line has no date."""
         return self.at if self.dated else None
 
 
@@ -170,7 +171,7 @@ _NOWHERE = Origin()
 
 
 def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[Line]:
-    """Parse a text into lines, oldest first: a log with the newest line on top is reversed."""
+    """Parse a text into lines, oldest first. A log with the newest line on top is reversed."""
     physical = split(text)
     form = shared_tags([raw for raw, _ in physical])
     lines = [
@@ -185,7 +186,10 @@ def parse(text: str, first_number: int = 1, origin: Origin = _NOWHERE) -> list[L
 
 
 def _tagged(raw: str, number: int, origin: Origin, form: re.Pattern[str]) -> Line:
-    """Parse one line of a log whose lines begin with a tag of this form, which gives the writer and maybe the rank."""
+    """Parse one line of a log in which a tag of this form begins each line.
+
+    The tag names the writer and sometimes the rank.
+    """
     match = form.match(raw)
     if match is None:
         return bare(raw, number, origin)
@@ -196,7 +200,7 @@ def _tagged(raw: str, number: int, origin: Origin, form: re.Pattern[str]) -> Lin
 
 
 def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
-    """Blank the lines of holdfast's own report, which must not be explained again, in the output of `holdfast run`.
+    """In the output of `holdfast run`, blank the lines of holdfast's own report, which must not be explained again.
 
     The lines about a worker's exit stay.
     """
@@ -221,7 +225,7 @@ def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
 
 
 def _without_unknown_prefixes(lines: list[Line]) -> list[Line]:
-    """Remove the prefix of an unknown launcher, which is learnt from the tracebacks."""
+    """Remove the prefix of an unknown launcher. `_learnt` recognises such a prefix by the tracebacks in the log."""
     form, alone = _learnt([line.text for line in lines])
     if form is None and not alone:
         return lines
@@ -287,7 +291,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
                 text = text.rstrip("│┃ ")
             for name in _RANKS:
                 if groups[name] is not None:
-                    # The last tag before the text comes from the worker itself, so it overrides earlier tags.
+                    # The last tag before the text is written by the worker, so it overrides earlier tags.
                     rank = int(groups[name])
                     stream = f"rank {rank}"
             for name in ("ray_tag", "raylet_tag", "pod_tag", "compose_tag", "service_tag"):
@@ -321,8 +325,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
 
 
 def newest_first(lines: list[Line]) -> bool:
-    """Return whether the newest line is on top, according to the times of the lines, else to the direction of
-    tracebacks."""
+    """Return whether the newest line is on top. The times of the lines decide, or else the direction of tracebacks."""
     rising = falling = 0
     last: float | None = None
     for line in lines:

@@ -1,7 +1,7 @@
 """Reads all logs of one worker, and finds every possible cause with its weight.
 
-The place of a matching line decides whether it is a cause. An exception that ended the program counts more than a line
-near the end, which counts more than a warning. A line after which the program continued does not count.
+The place of a matching line decides whether it is a cause. An exception that ended the program has more weight than a
+line near the end, which has more weight than a warning. A line after which the program continued has none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, OwnMatch, QuotedLine, Weight, WorkerReading
 from holdfast.untrusted import Malformed, json_leniently
 
-#: A line that blames another rank counts only if it is among this many last lines.
+#: A line that blames another rank only counts if it is among this many last lines.
 _BLAMING_LINES = 200
 _SIGKILL = 9
 
@@ -46,25 +46,25 @@ class Reading(msgspec.Struct):
 
     @property
     def last_line(self) -> Evidence | None:
-        """The last line that the worker wrote; None if it wrote none."""
+        """The last line that the worker wrote; None if the worker wrote none."""
         return self.said.last_line or last_line(self.worker)
 
     @property
     def first_hand(self) -> bool:
-        """Whether the worker's exit has evidence of a cause of its own."""
+        """Whether the worker failed by itself, and not because it lost a peer."""
         return self.said.first_hand
 
 
 def read_worker_logs(worker: WorkerEvidence, matcher: Matcher) -> WorkerReading:
-    """Read the logs of one worker; the clues in the reading are sorted, strongest first."""
+    """Read the logs of one worker. The reading's clues are sorted, strongest first."""
     reader = _WorkerLogReader(worker, matcher)
     reader.read()
     return reader.finish()
 
 
 def glance_worker_logs(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
-    """Return a short reading without the catalogue: facts about the exit, and the last line (`last`) or the last
-    exception."""
+    """Return a short reading, made without the catalogue: facts about the exit, and the last line (if `last`) or the
+    last exception."""
     ended = worker.exit
     words = ended.last_words if ended is not None else ""
     return WorkerReading(
@@ -79,7 +79,7 @@ def glance_worker_logs(worker: WorkerEvidence, *, last: bool = False) -> WorkerR
 
 
 def says_own_exception(words: str) -> bool:
-    """Return whether the last exception in a worker's last lines is its own, and not about a peer."""
+    """Return whether the last exception in a worker's last lines is about the worker itself, and not about a peer."""
     last = last_exception(words)
     return bool(last) and not speaks_of_peers(last)
 
@@ -129,7 +129,7 @@ class _WorkerLogReader:
         self._texts += 1
 
     def _read_lines(self, parsed: list[Line], source: str, *, past: bool) -> list[bool]:
-        """Add the clues from these lines; return for each line whether its writer continued after it."""
+        """Add the clues from these lines. Return for each line whether its writer continued after it."""
         text = Text(parsed, self._matcher, source, self._texts, self._rank, past=past)
         went: dict[int, bool] = {}
         for stream, own in _lines.streams(parsed):
@@ -141,7 +141,7 @@ class _WorkerLogReader:
         return [went.get(id(line), False) for line in parsed]
 
     def finish(self) -> WorkerReading:
-        """Return the reading with everything that was found; its clues are sorted, strongest first."""
+        """Return the reading, with its clues sorted, strongest first."""
         clues, weaker = _picked(self._clues, self._weaker)
         spoken = [line for line in self._lines if line.text.strip()]
         last = "\n".join(line.text for line in self._lines[-_BLAMING_LINES:])
@@ -186,13 +186,15 @@ class _WorkerLogReader:
         )
 
     def _without_end(self) -> bool:
-        """Return whether only the log shows how the worker exited; otherwise the operating system reports memory
-        kills."""
+        """Return whether only the log shows how the worker exited.
+
+        Otherwise memory kills come from the operating system.
+        """
         return self._worker.exit is None or not self._worker.exit.pid
 
     def _own_matches(self) -> Iterator[OwnMatch]:
-        """Yield for each pattern of the user's OpenPAI rows the first matching line after which the program did not
-        continue."""
+        """Yield, for each pattern of the user's OpenPAI rows, the first matching line after which the program did
+        not continue."""
         patterns = {each.user_log for row in self._matcher.catalogue.further for each in row.patterns if each.user_log}
         for pattern in sorted(patterns):
             compiled = self._matcher.compiled(pattern.strip())
@@ -205,7 +207,7 @@ class _WorkerLogReader:
 
 
 def _words_of_error_file(text: str) -> str:
-    """Return the exception's text from TORCHELASTIC_ERROR_FILE, the JSON that the worker itself wrote."""
+    """Return the exception's text from TORCHELASTIC_ERROR_FILE, a JSON file that the worker wrote."""
     try:
         record = json_leniently(text)
         message = record["message"]
@@ -220,28 +222,28 @@ def _words_of_error_file(text: str) -> str:
 _LAUNCHER_SAYS = Lazy(r"ChildFailedError|failed \(exitcode: |Root Cause \(first observed|exits with return code")
 
 
-#: Matches a line that reports a successful retry: such a failure is not the cause of a later exception.
+#: Matches a line about a retry that succeeded. A failure before such a line is not the cause of a later exception.
 _TRIED_AGAIN = Lazy(r"(?i)\bretrying\b.{0,80}\b(?:ok|succeeded)$|\b(?:re-?connected|recovered)\b")
 
 
 def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], list[Clue]]:
-    """Divide the clues into those that count, strongest first, and the weaker ones."""
+    """Divide the clues into those that count, strongest first, and the rest."""
     if any(clue.phrase == Phrase.STOPPED_BY_OPERATOR for clue in clues):
         clues = [
             replace(clue, weight=max(clue.weight, Weight.ABORT)) if clue.phrase == Phrase.KILLED_BY_SIGNAL else clue
             for clue in clues
         ]
-    # A launcher's line only states that a worker failed, which is what the report has to explain.
+    # Drop a launcher's line that only states that a worker failed, which is the fact to be explained.
     kept, out = _parted(
         clues, lambda clue: clue.weight is Weight.CONSEQUENCE and bool(_LAUNCHER_SAYS.search(clue.line.text))
     )
     if gave_up_on_a_peer(kept):
-        # The worker aborted because it had lost a peer: the abort is not the cause.
+        # The worker aborted because it had lost a peer, so the abort is not the cause.
         kept, more = _parted(kept, lambda clue: clue.weight is Weight.ABORT and clue.phrase == Phrase.NATIVE_CRASH)
         out += more
     kept.sort(key=key)
     if not any(clue.weight < Weight.OWN for clue in kept):
-        # A broken link comes first in the log; the later exception is its effect in the program.
+        # A broken link comes first in the log, and the later exception is only the program's reaction.
         peers = [c for c in kept if c.weight is Weight.PEERS and not _TRIED_AGAIN.search(c.line.text)]
         kept, more = _parted(kept, lambda clue: clue.weight is Weight.OWN and _follows(clue, peers))
         out += more
@@ -257,7 +259,7 @@ def _follows(clue: Clue, others: Sequence[Clue]) -> bool:
     return any(other.stream == clue.stream and other.place < clue.place for other in others)
 
 
-#: Number of lines before the end in which amounts of memory are searched.
+#: Number of lines before the end in which to search for amounts of memory.
 LINES = 40
 _KILLED = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
 _AMOUNT = Lazy(r"(?<!\d)(?P<number>\d{1,15}(?:\.\d{1,9})?) ?(?P<unit>[KMGT])i?B\b")
@@ -265,7 +267,7 @@ _UNIT = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def growth_before(line: QuotedLine, lines: Sequence[Line]) -> str:
-    """Return how memory grew in the lines before a line about a SIGKILL; empty if it did not."""
+    """Return how memory grew in the lines before a line about a SIGKILL; empty if it did not grow."""
     if not _KILLED.search(line.text):
         return ""
     before = [other.text for other in lines if other.number < line.number]
@@ -273,7 +275,7 @@ def growth_before(line: QuotedLine, lines: Sequence[Line]) -> str:
 
 
 def kill_with_memory(clues: Sequence[Clue]) -> list[Clue]:
-    """Take each plain SIGKILL for a memory kill if the log lines before it show growing memory."""
+    """Treat each plain SIGKILL as a memory kill, if the log lines before it show growing memory."""
     return [
         replace(clue, phrase=Phrase.HOST_OUT_OF_MEMORY_KILLED, wording="", fields={**clue.fields, "grown": clue.grown})
         if clue.phrase == Phrase.KILLED_BY_SIGNAL and clue.grown
@@ -283,8 +285,8 @@ def kill_with_memory(clues: Sequence[Clue]) -> list[Clue]:
 
 
 def growth(texts: Sequence[str]) -> str:
-    """Return a text such as `16 MiB to 176 MiB`, if the last amounts in these lines grow steadily and at least
-    threefold; else empty."""
+    """Return a text such as `16 MiB to 176 MiB`, if the last amounts of memory in these lines grow steadily and at
+    least threefold; else empty."""
     found = [match for text in texts if (match := _AMOUNT.search(text))]
     tail = [(float(match["number"]) * _UNIT[match["unit"]], match[0]) for match in found[-8:]]
     if len(tail) < 3 or any(b[0] <= a[0] for a, b in itertools.pairwise(tail)):

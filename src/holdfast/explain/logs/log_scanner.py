@@ -1,7 +1,7 @@
 """Scans a log of any size in blocks; keeps its tail, and excerpts around the catalogue's hits before the tail.
 
-The input is blocks of whole lines. The size of the tail and the number of excerpts ("cuttings") are bounded. A hit
-after which the program showed progress is settled: the program survived it.
+The input is blocks of whole lines. The size of the tail and the number of excerpts ("cuttings") are limited. A hit
+after which the program showed progress is called settled, because the program survived it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import msgspec
 from holdfast.catalogue.exit_rows import Where
 from holdfast.explain.logs.row_matcher import Matcher
 
-#: Size of a block in bytes, small enough for a processor's cache together with its derived data.
+#: Size of a block in bytes. A processor's cache has room for a block and the data derived from it.
 BLOCK_BYTES = 256 << 10
 BEFORE_BYTES = 8 << 10
 AFTER_BYTES = 4 << 10
 MOST_OPEN = 24
 MOST_SETTLED = 8
-#: Limit on the excerpts of one block for the same wording.
+#: Maximum number of excerpts of one block for the same wording.
 MOST_OF_ONE = 4
 
 
@@ -37,8 +37,8 @@ class Scanner:
     def __init__(self, matcher: Matcher, tail_bytes: int) -> None:
         self._matcher = matcher
         self._tail_bytes = tail_bytes
-        #: The last blocks as (offset, number of the first line, block); together at least `tail_bytes`, if the log is
-        #: that long.
+        #: The last blocks as (offset, number of the first line, block). Together they have at least `tail_bytes`, if
+        #: the log is that long.
         self._tail: deque[tuple[int, int, bytes]] = deque()
         self._held = 0
         self._offset = 0
@@ -60,8 +60,10 @@ class Scanner:
             self._leave(*self._tail.popleft())
 
     def finish(self) -> tuple[bytes, int, int, list[Cutting], int]:
-        """Return (tail, its offset, number of its first line, cuttings, number of settled cuttings); the settled ones
-        come first."""
+        """Return (tail, its offset, number of its first line, cuttings, number of settled cuttings).
+
+        Settled cuttings come first.
+        """
         offset, line = (self._tail[0][0], self._tail[0][1]) if self._tail else (self._offset, self._line)
         tail = b"".join(block for _, _, block in self._tail)
         if self._growing is not None:
@@ -73,7 +75,7 @@ class Scanner:
         return tail, offset, line, [*kept, *self._open], len(kept)
 
     def _leave(self, offset: int, line: int, block: bytes) -> None:
-        """Scan a block that drops out of the tail, and keep excerpts around its hits."""
+        """Scan a block that is no longer part of the tail, and keep excerpts around its hits."""
         self._held -= len(block)
         if self._growing is not None:
             self._grow(self._growing, block[:AFTER_BYTES])
@@ -99,7 +101,7 @@ class Scanner:
                 self._growing = cutting
 
     def _cut(self, block: bytes, offset: int, line: int, place: int) -> Cutting | None:
-        """Cut out whole lines around an offset of the block; None if the last excerpt contains it already."""
+        """Cut out whole lines around an offset of the block; None if the previous excerpt already contains them."""
         for last in (self._open[-1:], list(self._settled)[-1:], self._outside[-1:]):
             if last and last[0].start <= offset + place < last[0].start + len(last[0].data):
                 return None

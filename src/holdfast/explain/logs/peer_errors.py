@@ -1,7 +1,7 @@
 """Decides whether a line is about the worker itself or about a lost peer, and which peer it names.
 
-The gang uses this at the moment of an exit, before the catalogue is loaded, so the module has a few patterns of its
-own. They cover gloo, NCCL, c10d's stores and watchdogs, HCCL, MPI, Ray and the launchers.
+The gang calls this module at the moment of an exit, before the catalogue is loaded. So the module has separate
+patterns, for gloo, NCCL, c10d's stores and watchdogs, HCCL, MPI, Ray and the launchers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def blamed_ranks(text: str) -> tuple[int, ...]:
 
 
 def last_exception(text: str) -> str:
-    """Return the last line of a text that names an exception, with up to 11 lines after it; empty: there is none."""
+    """Return the last line of a text that names an exception, with up to 11 lines after it; empty if no line does."""
     lines = text.splitlines()
     for index in range(len(lines) - 1, -1, -1):
         if (match := _LAST_EXCEPTION.match(lines[index])) and not _LAUNCHER.search(match["type"]):
@@ -71,20 +71,20 @@ def last_exception(text: str) -> str:
 
 
 def is_wordless(ended: WorkerExit) -> bool:
-    """Return whether the exit has a status without a meaning, and the program wrote no line.
+    """Return whether the exit's status has no known meaning, and the program wrote no line.
 
-    A program exits like this if its handler for a lost peer is `os._exit(1)`. It may then exit before the peer, which
-    is still printing its exception. A contract code (200–219) has a meaning.
+    A program exits like this if it handles a lost peer with `os._exit(1)`. It may then exit before the peer, which is
+    still printing its exception. A contract code (200–219) has a known meaning.
     """
     code = ended.exit_code
     return bool(code) and not 200 <= (code or 0) <= 219 and not ended.last_words.strip() and not ended.error_file
 
 
 def first_hand(ended: WorkerExit) -> bool:
-    """Return whether this exit has evidence of a cause of its own, and does not only report a lost peer.
+    """Return whether this exit is first-hand: the worker failed by itself, and not because it lost a peer.
 
-    The gang calls this at the moment of an exit, before anything is stopped. A first-hand exit stops the gang at once;
-    after any other exit the gang waits a moment for peers with a cause of their own. A signal is first-hand, except an
+    The gang calls this at the moment of an exit, before anything is stopped. A first-hand exit stops the gang at once.
+    After any other exit the gang waits a moment for a peer that failed by itself. A signal is first-hand, except an
     abort by a watchdog after another rank's error. An exit without any output is first-hand: it blames no other rank.
     """
     if ended.after_stop or ended.ok:

@@ -1,11 +1,14 @@
-"""A fast first pass over a log: selects the lines of a block, and the wordings for a line, that need the full match.
+"""A fast first pass over a log. It selects the lines of a block, and the wordings for each line, that need the full
+match.
 
-Two ways to search a block were measured, on the built-in rows and a training log. A set of all patterns reaches only a
-quarter (as written) to a half (gaps widened) of the speed of one alternation of all atoms, which is nearly as fast as a
-search for two words. So this alternation, the gate, searches a block, and only the lines at which it stops are matched
-with the exact patterns. If the gate stops too often (a log full of words that failures contain), the rest of the block
-is read line by line: most lines differ only in digits from a line that was matched before, and only new ones are
-matched. The result is the same either way: for each wording, the first lines of the block that contain it.
+An atom is a word that every match of a pattern contains. The gate is one pattern, the alternation of all atoms. The
+gate searches a block, and only the lines at which it stops are matched with the exact patterns. If it stops too often
+(a log full of words that failures contain), the rest of the block is read line by line. Most lines differ only in
+digits from a line that was matched before, so only new lines are matched. The result is the same either way: for each
+wording, the first lines of the block that contain it.
+
+Measured on the built-in rows and a training log, the gate is nearly as fast as a search for two words. A set of all
+patterns reaches a quarter of that speed as written, and half of it with widened gaps.
 """
 
 from __future__ import annotations
@@ -22,23 +25,24 @@ import re2
 from holdfast.catalogue.exit_rows import Wording
 from holdfast.catalogue.pattern_atoms import atoms, ordinary
 
-#: Memory limit of an automaton, in bytes: re2 builds it while it searches, and drops it when it is full.
+#: Memory limit of an automaton, in bytes. re2 builds the automaton while it searches, and drops it when it is full.
 SET_MEMORY = 64 << 20
-#: After this many stops of the gate in one block, the rest of the block is read line by line. It is also the limit on
-#: the new line shapes that are learnt then.
+#: After this many stops of the gate in one block, the rest of the block is read line by line. At most this many new
+#: line shapes are then stored.
 MOST_STOPS = 32
-#: A block with more wordings than this counts as crowded.
+#: A block that contains more wordings than this counts as crowded.
 _FEW = 24
 _PIECE_BYTES = 8 << 10
-#: If more lines than this may contain a wording, the whole text is searched for it, not those lines one by one.
+#: If more lines than this may contain a wording, search the whole text for it instead of each line.
 _SCANNED = 64
 MOST_COUNTED = 4096
-#: If the gate stops this often at a word in one block, the word counts as common in that log.
+#: If the gate stops this often at a word in one block, the word counts as common in this log.
 USUAL = 8
-#: Limit on how often the gate is rebuilt without the words that are common in a log.
+#: Maximum number of times that the gate is rebuilt without the words that are common in a log.
 MOST_LEARNT = 8
 KNOWN_MOST = 4096
-#: Length in characters of the longest line shape that is cached. At most `KNOWN_MOST` shapes are cached.
+#: Maximum length in characters of a line whose shape (the line with 0 for each digit) is cached. At most `KNOWN_MOST`
+#: shapes are cached.
 KNOWN_LINE = 512
 
 _ANCHORS = re.compile(r"^(\(\?[a-z]+\))?\^|(?<!\\)\$$")
@@ -62,19 +66,21 @@ def unanchored(pattern: str) -> str:
 
 
 def widened(pattern: str) -> str:
-    """Return a pattern that matches wherever the exact pattern matches, and more: counted gaps, which make an automaton
-    too large, become unlimited."""
+    """Return a pattern that matches at least wherever the exact pattern matches.
+
+    Counted gaps become unlimited, because they make an automaton too large.
+    """
     wide = _GAP.sub(r"\1*", unanchored(pattern))
     return f"(?m:{_NAMED.sub('(?:', wide)})"
 
 
 def shape(text: str) -> str:
-    """Return the line with every digit replaced by 0: thousands of lines of a log have the same shape."""
+    """Return the shape of a line: the line with 0 for each digit. Thousands of lines of a log have the same shape."""
     return text.translate(_DIGITS)
 
 
 def is_blind(pattern: str) -> bool:
-    """Return whether the pattern treats all digits alike, so that lines of the same shape have the same result."""
+    """Return whether the pattern treats all digits alike. Then lines of the same shape give the same result."""
     return not any(map(str.isdigit, _BLIND.sub("", pattern)))
 
 
@@ -91,12 +97,12 @@ class Prefilter:
         self._grams: dict[str, list[tuple[str, int]]] | None = None
         self._always: list[int] = []
         self._known: dict[str, tuple[int, ...]] = {}
-        #: For the shape of a raw line, the wordings that the line may contain.
+        #: Shape of a raw line → the wordings that the line may contain.
         self._judged: dict[bytes, tuple[int, ...]] = {}
         self._exacts: dict[int, tuple[Any, bool]] = {}
         self._widened: dict[int, Any] = {}
         self._numbered: dict[int, tuple[bytes, ...]] = {}
-        #: Whether the last block with many stops contained many wordings.
+        #: Whether the last block that had many stops of the gate also contained many wordings.
         self._crowded = False
         self._gate: Any = None
         self._usual: set[str] = set()
@@ -105,7 +111,8 @@ class Prefilter:
         self._all: tuple[Any, list[int]] | None = None
 
     def likely(self, text: str) -> tuple[int, ...]:
-        """Return the wordings that the line may contain, in order: with an atom in it, or without any atom."""
+        """Return the wordings that the line may contain, in order: those with an atom in the line, and those that
+        have no atom."""
         key = shape(text.lower())
         if (known := self._known.get(key)) is not None:
             return known
@@ -124,7 +131,7 @@ class Prefilter:
         return answer
 
     def _index(self) -> dict[str, list[tuple[str, int]]]:
-        """Index the atoms by the three characters in their middle, with digits replaced by 0."""
+        """Index the atoms by the three characters in their middle, with 0 for each digit."""
         grams: dict[str, list[tuple[str, int]]] = {}
         for index, wording in enumerate(self._wordings):
             if not wording.atoms:
@@ -165,9 +172,10 @@ class Prefilter:
         return sorted(found)
 
     def _judge(self, line: bytes, left: Counter[int], most: int) -> list[tuple[int, int]] | None:
-        """Match a line exactly; return (wording, offset in the line) of each wording found in fewer than `most` lines.
+        """Match a line exactly. Return (wording, offset in the line) for each wording that fewer than `most` lines had
+        so far.
 
-        None: no wording matches, so the gate stopped in vain.
+        None: no wording matches, so the gate stopped for nothing.
         """
         text = line.decode()
         key = line.translate(_DIGIT_BYTES)
@@ -190,17 +198,18 @@ class Prefilter:
         return hits
 
     def _exact(self, index: int) -> tuple[Any, bool]:
-        """Return the wording's pattern for a raw line, and whether the pattern treats all digits alike."""
+        """Return the wording's pattern for a raw line, and whether this pattern treats all digits alike."""
         if (known := self._exacts.get(index)) is None:
             pattern = unanchored(self._wordings[index].pattern)
             known = self._exacts[index] = (self._compiled(pattern), is_blind(pattern))
         return known
 
     def _rest(self, block: bytes, at: int, most: int, left: Counter[int]) -> list[tuple[int, int]]:
-        """Return (offset, wording) pairs in the block from `at` on, of wordings found fewer than `most` times."""
+        """Return (offset, wording) pairs for the block from `at` on, for wordings that fewer than `most` lines had
+        so far."""
         rest = block[at:]
         crowd, told = (True, set[int]()) if self._crowded else self._by_set(rest)
-        # In a crowded block, `_by_shape` also gives the lines that may contain each wording.
+        # In a crowded block, `_by_shape` also returns the lines that may contain each wording.
         likely = self._by_shape(rest, left, most) if crowd else dict.fromkeys(told)
         low = b""
         found = []
@@ -234,8 +243,8 @@ class Prefilter:
     def _by_set(self, text: bytes) -> tuple[bool, set[int]]:
         """Return whether the text is crowded, and the wordings that it may contain, from the set of all patterns.
 
-        The set becomes slow with each further wording that it finds, so a first piece decides whether to use it for the
-        rest.
+        Each further wording that the set finds makes it slower, so a first piece of the text decides whether to use it
+        for the rest.
         """
         chosen, numbers = self._all if self._all is not None else self._set()
         found: set[int] = set()
@@ -249,8 +258,10 @@ class Prefilter:
         return False, found
 
     def _by_shape(self, text: bytes, left: Counter[int], most: int) -> dict[int, list[tuple[int, int]]]:
-        """Return the wordings that the text may contain, each with its lines, from the results for lines of the same
-        shape."""
+        """Return the wordings that the text may contain, each with its lines.
+
+        Lines of the same shape share one result.
+        """
         groups: dict[int, tuple[tuple[int, ...], list[tuple[int, int]]]] = {}
         get = self._judged.get
         begin = learnt = 0
@@ -259,7 +270,7 @@ class Prefilter:
             end = begin + len(line)
             kept = get(key)
             if kept is None and line:
-                # A shape at which the gate does not stop is learnt too: a look-up is faster than the gate.
+                # Also store a shape at which the gate does not stop, because a look-up is faster than the gate.
                 learn = learnt < MOST_STOPS and len(line) <= KNOWN_LINE
                 if not learn and stop < begin:
                     match = self._gate.search(text, begin)
@@ -268,7 +279,7 @@ class Prefilter:
                     learnt += 1
                     kept = tuple(index for index, _ in self._judge(line, left, most) or ())
             if kept:
-                # Lines of one shape share one tuple, so its identity is enough as a key.
+                # Lines of one shape share one tuple, so the tuple's identity is enough as a key.
                 if (group := groups.get(id(kept))) is None:
                     groups[id(kept)] = (kept, [(begin, end)])
                 else:
@@ -284,7 +295,10 @@ class Prefilter:
         return likely
 
     def _numbered_words(self, index: int) -> tuple[bytes, ...]:
-        """Return the wording's atoms if each has a digit: one of them must be in the text exactly. Else empty."""
+        """Return the wording's atoms if each of them has a digit; else empty.
+
+        If the result is not empty, a text that contains the wording must contain one of these atoms exactly.
+        """
         if (known := self._numbered.get(index)) is None:
             words = self._wordings[index].atoms or ()
             numbered = bool(words) and all(any(map(str.isdigit, word)) for word in words)
@@ -311,8 +325,8 @@ class Prefilter:
         return known
 
     def _open_gate(self) -> Any:
-        """Compile the gate: one alternation of the atoms of wordings with rare atoms, and of the widened patterns of
-        the other wordings."""
+        """Compile the gate: one alternation of the atoms (for wordings with rare atoms) and of the widened patterns
+        (for the others)."""
         words: set[str] = set()
         whole: list[str] = []
         for wording in self._wordings:
@@ -323,7 +337,7 @@ class Prefilter:
                 words.update(found)
             else:
                 whole.append(widened(wording.pattern))
-        # A word that begins with another word is redundant.
+        # A word that begins with another listed word is redundant.
         least: list[str] = []
         for word in sorted(words):
             if not (least and word.startswith(least[-1])):
@@ -331,14 +345,17 @@ class Prefilter:
         parts = [f"(?i:{'|'.join(map(re.escape, least))})"] if least else []
         self._gate = _bytes("|".join([*parts, *whole]) or _NEVER)
         if self._gate is None:
-            # re2 refuses one of the patterns: leave it out. `Matcher.compiled` reports it.
+            # re2 refuses one of the patterns, so leave it out. `Matcher.compiled` reports it.
             usable = [part for part in whole if _bytes(part) is not None]
             self._gate = _bytes("|".join([*parts, *usable]) or _NEVER)
         self._words = set(least)
         return self._gate
 
     def _learn(self, block: bytes) -> None:
-        """Note the words that are common in this log: the next gate uses the patterns of their wordings instead."""
+        """Record the words that are common in this log.
+
+        The next gate has the patterns of their wordings instead of these words.
+        """
         if self._learnt == MOST_LEARNT:
             return
         stops = Counter(
@@ -363,7 +380,7 @@ def _bytes(pattern: str) -> Any:
 
 
 def _offset(pattern: Any, line: bytes) -> int:
-    """Return 1 + the offset in bytes at which the pattern matches the line; 0: no match."""
+    """Return the offset in bytes at which the pattern matches the line, plus 1; 0: no match."""
     text = line.decode()
     match = pattern.search(text)
     if match is None:
@@ -372,7 +389,10 @@ def _offset(pattern: Any, line: bytes) -> int:
 
 
 def _valid(block: bytes) -> bytes:
-    """Replace every byte that is no UTF-8 by a question mark, because re2 cannot match across it. The length stays."""
+    """Replace every byte that is not UTF-8 by a question mark, because re2 cannot match across such a byte.
+
+    The length stays.
+    """
     if block.isascii():
         return block
     try:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-#: Limit on a line in characters; of a longer line, both ends are kept.
+#: Maximum length of a line in characters. Of a longer line only both ends are kept.
 MOST_LINE = 32_768
 #: Maximum number of lines into which a traceback that is quoted in one line is split.
 _MOST_UNFOLDED = 400
@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,}\||\b\d+/\d+ \[\d\d:\d\d")
 _TRACEBACK = "Traceback (most recent call last):"
 _TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
-#: The beginning of another writer's line after a progress bar that has no line end.
+#: The beginning of another writer's line directly after a progress bar, which has no line end.
 _AFTER_BAR = re.compile(
     r"(?<=[\]%|=)])\s*(?=(?:\[[Rr]ank\d+\]:\s*)?(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b"
     r"|slurmstepd: |srun: |terminate called |Fatal Python error|Segmentation fault|Bus error|Killed$|\*\*\* "
@@ -37,9 +37,8 @@ _JSON_TRACEBACK = re.compile(r'"\w+"\s*:\s*"((?:[^"\\]|\\.)*Traceback \(most rec
 _QUOTED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _PLAIN = {"n": "", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 
-#: Tags without brackets: `POD CONTAINER words`, `HOST RANK: words`, and pdsh's `HOST: words`.
-#:
-#: Such tags count only if most lines have one. Device names of the kernel are no hosts.
+#: Tags without brackets: `POD CONTAINER words`, `HOST RANK: words`, and pdsh's `HOST: words`. Such tags only count if
+#: most lines have one. The kernel's device names are not hosts.
 _SHARED = (
     re.compile(r"(?P<tag>[a-z0-9][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*)(?: (?=.)|$)"),
     re.compile(r"(?P<tag>[A-Za-z][\w.-]*\d[\w.-]* (?P<rank>\d{1,6})):(?: (?=.)|$)"),
@@ -54,14 +53,16 @@ _MOST_TAGS = 4096
 
 
 def split(text: str) -> list[tuple[str, int]]:
-    """Split a text into lines without colours and control characters, each with the index of its physical line. Earlier
-    states of a progress bar are dropped."""
+    """Split a text into lines without colours and control characters, each with the index of its physical line.
+
+    Earlier states of a progress bar are dropped.
+    """
     lines: list[tuple[str, int]] = []
     for number, physical in enumerate(text.replace("\r\n", "\n").split("\n")):
         parts = [physical]
         if "\r" in physical:
             parts = [part for part in physical.split("\r") if part.strip()]
-            # Keep only the last state of a bar, and other lines that share its row.
+            # Keep only the last state of a bar, and other writers' lines in the same row.
             parts = [part for index, part in enumerate(parts) if index == len(parts) - 1 or not _BAR.search(part)]
         for part in parts or [""]:
             if "\x1b" in part or "\\u001b" in part or "^[[" in part:
@@ -79,8 +80,7 @@ def split(text: str) -> list[tuple[str, int]]:
 
 
 def _unglued(line: str) -> Iterator[str]:
-    """Split a line in which another writer's line follows a progress bar, or another rank's line, without a line
-    end."""
+    """Split a line in which another writer's line directly follows a progress bar, or another rank's line."""
     if "<std" in line and (found := _MPI_INSIDE.search(line)) and not _MPI_DATE.match(line[: found.start()]):
         for part in _MPI_INSIDE.split(line):
             yield from _unglued(part)
@@ -94,7 +94,7 @@ def _unglued(line: str) -> Iterator[str]:
 
 
 def _unfolded(line: str) -> list[str]:
-    """Split a traceback that is quoted in one line, as JSON and `repr` write it; the text before it comes first."""
+    """Split a traceback that JSON or `repr` quoted into one line. The text before the traceback comes first."""
     found = _JSON_TRACEBACK.search(line)
     inside = found[1] if found else line
     before = line[: found.start(1)] if found else ""
@@ -114,7 +114,7 @@ def unquoted(text: str) -> str:
 
 
 def shared_tags(raws: Sequence[str]) -> re.Pattern[str] | None:
-    """Return the pattern of a tag without brackets with which most of the lines begin; None: there is none."""
+    """Return the pattern of the tag without brackets with which most of the lines begin; None: there is no such tag."""
     spoken = [raw for raw in raws if raw.strip()]
     for form in _SHARED:
         if len(spoken) < _SHARED_LEAST or not form.match(spoken[-1]):

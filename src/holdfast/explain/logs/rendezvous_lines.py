@@ -1,7 +1,7 @@
 """Parses a rank's log lines about the start of its group: the address it tried, and the rank it waited for. Pure.
 
 The patterns are for messages of torch: c10d's sockets and store (gloo, NCCL), its store-based barrier, and gloo's full
-mesh. A program that meets over plain sockets has no such words; its traceback shows that it waited for a peer.
+mesh. A program that uses plain sockets prints no such message, but its traceback shows that it waited for a peer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ATOMS = (
     "Unable to find address for", "did not connect", "did not join", "not joined", "not connected",
 )  # fmt: skip
 _MOST = 4
-#: Only this many characters at the end of a log are read. A failed start is near the end, since it ended the job.
+#: Number of characters read at the end of a log. A failed start is near the end, since it ended the job.
 _MOST_CHARS = 256 * 1024
 
 _TRIED = Lazy(
@@ -35,7 +35,7 @@ _BARRIER = Lazy(
     r"store based barrier on rank:? ?(?P<rank>\d{1,6})[^\n]{0,200}?world_size=(?P<of>\d{1,6}), "
     r"(?:num_)?workers?_(?:num_)?joined=(?P<joined>\d{1,6})"
 )
-#: A count that the program itself printed. Whether it includes the rank is unknown, so it gives no world size.
+#: A count that the program printed. It may or may not include the rank itself, so it does not show the world size.
 _SHORT = Lazy(
     r"\b(?P<missing>\d{1,6}) of (?P<of>\d{1,6}) (?:peers|ranks|workers|processes|clients|nodes|participants) "
     r"(?:did not|have not|has not|are not|is not) (?:connect|join|come|arrive|register)"
@@ -51,18 +51,18 @@ _GAVE_UP = Lazy(
 )
 _ACCEPTS = Lazy(r"\.accept\(\)|\bin (?:_?accept|get_connection|handle_request)\b|Listener\(")
 _CONNECTS = Lazy(r"create_connection\(|\.connect\(|\bin (?:create_connection|connect|SocketClient)\b|\bClient\(")
-#: Frames of clients of services: they do not wait for a rank of the job.
+#: Frames of clients of services. They do not wait for a rank of the job.
 _SERVICES = Lazy(
     r"/(?:urllib3?|requests|httpx|httpcore|aiohttp|websockets?|botocore|boto3|s3transfer|huggingface_hub|fsspec|s3fs|gcsfs"
     r"|redis|pymongo|psycopg2?|pymysql|sqlalchemy|kafka|wandb|mlflow|paramiko|grpc)/|urllib/request\.py"
     r"|http/client\.py|/(?:ftplib|smtplib|ssl)\.py"
 )
-#: Words of work: after them a connection is no part of the start.
+#: Words about training work. A connection after such words is not part of the start.
 _WORKED = Lazy(r"(?i)\b(?:steps?|epoch|iter(?:ation)?|batch)\b\W{0,3}\d")
 
 
 def meeting_words(worker: WorkerEvidence) -> FailedRendezvous | None:
-    """Return the facts in the rank's logs about a failed start of its group; None if no line is about it."""
+    """Return the facts in the rank's logs about a failed start of its group; None if no line reports one."""
     said = "\n".join(text for text in _texts(worker) if any(atom in text for atom in _ATOMS))
     if not said:
         return FailedRendezvous(joined=0) if any(_gave_up(text) for text in _texts(worker)) else None
@@ -94,7 +94,8 @@ def meeting_words(worker: WorkerEvidence) -> FailedRendezvous | None:
 
 
 def _gave_up(text: str) -> bool:
-    """Whether the text ends in the traceback of a wait for a peer over a plain socket, at the start of the program."""
+    """Return whether the text ends in the traceback of a wait for a peer over a plain socket, at the start of the
+    program."""
     before, found, trace = text.rpartition(_TRACE)
     if not found or _GAVE_UP.search(trace) is None or _SERVICES.search(trace) is not None:
         return False
@@ -110,8 +111,8 @@ def _joined(short: re.Match[str] | None) -> int | None:
 def _places(said: str) -> dict[tuple[str, str], str]:
     """Return the addresses that the rank tried, each with the system's error.
 
-    torch prints the configured address as `(host, port)`, which is preferred here. The resolved address may be wrong:
-    torch may print memory that it has already freed (`102.85.0.0:58723`).
+    Prefer the configured address, which torch prints as `(host, port)`. The resolved address may be wrong, because
+    torch may print freed memory (`102.85.0.0:58723`).
     """
     given: dict[tuple[str, str], str] = {}
     resolved: dict[tuple[str, str], str] = {}

@@ -1,6 +1,6 @@
 """Matches text with all patterns of a catalogue, in linear time. Patterns are in re2's syntax.
 
-The prefilter finds the wordings that a line or a block may contain; only those are matched exactly.
+The prefilter finds the wordings that a line or a block may contain. Only these wordings are matched exactly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re2
 from holdfast.catalogue.exit_rows import Catalogue, ExitRow, Wording, load
 from holdfast.explain.logs.prefilter import KNOWN_LINE, KNOWN_MOST, Prefilter, is_blind, options, shape
 
-#: Texts that show that a program makes progress, for whole blocks. `line_reader` checks single lines more strictly.
+#: Texts that show progress of a program, for searches in whole blocks. `line_reader` checks single lines more strictly.
 PROGRESS = (
     r"(?i)(?:^|[^\w.])(?:global[_ ]?)?(?:step|iter|iters|iteration|iterations|epoch|batch|update)\s*[:=#\[(]?\s*\d+"
     r"|\bloss['\"]?\s*[:=]?\s*\d+\.\d|it/s\b|s/it\b|tokens?/s(?:ec)?\b|samples?/s|throughput\s*[:=(]|\" 200 OK\b"
@@ -27,14 +27,14 @@ class Hit(NamedTuple):
     row: ExitRow
     wording: Wording
     fields: dict[str, str]
-    #: Length of the match in characters: the longer of two matches in a line is the more specific.
+    #: Length of the match in characters. Of two matches in a line, the longer one is more specific.
     span: int = 0
-    #: Whether the wording is from a user's file; such a wording takes precedence over built-in ones.
+    #: Whether the wording is from a user's file. Such a wording takes precedence over built-in wordings.
     chosen: bool = False
 
 
 def refused(pattern: str) -> str:
-    """Return re2's message if it refuses a pattern; empty: it accepts it."""
+    """Return re2's message if re2 refuses a pattern; empty if re2 accepts it."""
     try:
         re2.compile(pattern, options())
     except re2.error as error:
@@ -50,7 +50,7 @@ class Matcher:
         self.broken: list[tuple[str, str]] = []
         self._wordings = catalogue.wordings
         self._compiled: dict[tuple[str, bool], Any] = {}
-        #: The wordings that a line of this shape may contain.
+        #: Shape of a line (the line with 0 for each digit) → the wordings that the line may contain.
         self._known: dict[str, tuple[int, ...]] = {}
         self._blind: dict[str, bool] = {}
         self._sieve = Prefilter([wording for _, wording in self._wordings], self.compiled)
@@ -89,7 +89,7 @@ class Matcher:
         return [(place, self._wordings[index][1]) for place, index in self._sieve.places(block, most)]
 
     def progress(self, data: bytes, start: int = 0) -> int:
-        """Return the offset of the first sign of progress in these bytes from `start` on; -1: there is none."""
+        """Return the offset of the first sign of progress in these bytes, from `start` on; -1: there is none."""
         match = self.compiled(PROGRESS, data=True).search(data, start)
         return match.start() if match is not None else -1
 
@@ -123,8 +123,10 @@ class Matcher:
         return {}
 
     def compiled(self, pattern: str, *, data: bool = False) -> Any:
-        """Return the compiled pattern for text, or for bytes (`data`); it is compiled once. A pattern that re2 refuses
-        matches nothing and is listed in `broken`."""
+        """Return the compiled pattern for text, or for bytes (`data`). Each pattern is compiled once.
+
+        A pattern that re2 refuses matches nothing and is listed in `broken`.
+        """
         if (known := self._compiled.get((pattern, data))) is None:
             try:
                 known = re2.compile(pattern.encode() if data else pattern, options())

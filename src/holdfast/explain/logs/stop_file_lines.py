@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _LINE = Lazy(
     r'^\s*(?P<stamp>\S+)\s+ERROR\s+(?P<what>ACTION|REASON|SOLUTION|PHRASE|CODE)\s+"?(?P<text>.*?)"?\s*$', re.DOTALL
 )
-#: Exit code of a stop because the commands on two nodes do not match.
+#: Exit code of a stop because the commands on two nodes differ where they must be equal.
 BAD_USAGE = 2
 #: Limit on a reason or a solution, in characters.
 MOST_TEXT = 2000
 
 
 class KillOrder(Noun, frozen=True, kw_only=True):
-    """A component's order to stop the job. `trouble`: message about a phrase or code that holdfast cannot use."""
+    """A component's order to stop the job. `trouble`: a message about a phrase or code that holdfast cannot use."""
 
     component: str
     reason: str
@@ -64,7 +64,7 @@ def asks_to_kill(said: dict[str, str]) -> bool:
 def order_of(component: str, said: dict[str, str], catalogue: Catalogue) -> KillOrder | None:
     """Make the order from a file's values; None if they have no kill action or no reason.
 
-    An invalid phrase or code does not invalidate the order: it is replaced by the default, and `trouble` explains why.
+    An invalid phrase or code does not invalidate the order: the default replaces it, and `trouble` explains why.
     """
     reason = said.get("REASON", "").strip()[:MOST_TEXT]
     if not asks_to_kill(said) or not reason:
@@ -92,9 +92,12 @@ def _number(text: str) -> int | None:
 
 
 def row_of(request: StopRequest, catalogue: Catalogue) -> ExitRow:
-    """Return the row for the stop's report. A component's own phrase has no row in the catalogue, so one is made."""
+    """Return the catalogue's row for the stop's report.
+
+    If a component chose a phrase that is not in the catalogue, make a row for it.
+    """
     if request.code == BAD_USAGE and (wrong := special(BAD_USAGE)) is not None:
-        return wrong  # no worker was started: the commands on the nodes do not match
+        return wrong  # no worker was started, because the commands on the nodes do not match
     row = catalogue.row(request.phrase)
     if request.code is None or (row.phrase == request.phrase and row.code == request.code):
         return row

@@ -1,8 +1,8 @@
 """Converts a line's time stamp to seconds since the epoch, as far as the stamp and its file allow.
 
-Most stamps are incomplete: glog, torch, NCCL and syslog write no year, and few loggers write their time zone. The
-missing parts come from the file: a line is not newer than the last write to its file, and its clock showed local time.
-A clock time without a date stays without a date.
+Most stamps are incomplete: glog, torch, NCCL and syslog write no year, and few loggers write their time zone. Two
+assumptions supply the missing parts: a line is not newer than the last write to its file, and its time is local time. A
+clock time without a date stays without a date.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ import datetime
 import re
 from typing import NamedTuple
 
-#: Seconds by which a stamp may be later than the last write to its file, because of another zone or a fast clock.
+#: Seconds by which a stamp may be later than the last write to its file, because its zone differs or its clock is fast.
 SLACK_S = 86_400.0
 
 MONTHS = {name: i for i, name in enumerate(re.findall("...", "JanFebMarAprMayJunJulAugSepOctNovDec"), 1)}
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-#: Prefixes of the groups in the pattern of stamps, one for each format of a date.
+#: Prefixes of the groups in the pattern for time stamps. Each format of a date has one prefix.
 _FORMS = ("", "g", "s", "c", "a", "v", "n")
 
 
 class Origin(NamedTuple):
-    """The file of a text, with the facts that complete its time stamps."""
+    """Facts about the file of a text that complete the time stamps in it."""
 
     #: Name of the log, such as `worker-1 stderr`, or of the file.
     source: str = ""
     #: When the file was last written, in seconds since the epoch; None: unknown, so that the year is unknown too.
     written_at: float | None = None
-    #: Local time minus UTC at that time, in seconds.
+    #: Local time minus UTC when the file was last written, in seconds.
     utc_offset_s: float = 0.0
 
 
 class Stamp(NamedTuple):
     """A parsed time stamp."""
 
-    #: Seconds since the epoch if `dated`; otherwise only differences between stamps of the same kind have a meaning.
+    #: Seconds since the epoch if `dated`; otherwise only differences between stamps of the same kind are meaningful.
     at: float
     dated: bool
-    #: The level letter of a glog stamp; else empty.
+    #: The level letter of a glog stamp; empty for other stamps.
     level: str = ""
 
 
 def read_stamp(match: re.Match[str], origin: Origin) -> Stamp | None:
-    """Convert a match of the time pattern in `log_lines`; None if its numbers are no date."""
+    """Convert a match of the time pattern in `log_lines`; None if the numbers are no date."""
     g = match.groupdict()
     if g["ep"]:
         fraction = g["ef"] or ""
@@ -77,9 +77,9 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _newest(month: int, day: int, seconds: float, limit: float) -> float:
-    """Return the latest time up to `limit` with this month and day. `seconds`: the time of day in UTC."""
+    """Return the latest time not after `limit` that has this month and day. `seconds`: the time of day in UTC."""
     year = datetime.datetime.fromtimestamp(limit, datetime.UTC).year + 1
-    for tried in range(year, year - 9, -1):  # 29 February comes at least every eight years
+    for tried in range(year, year - 9, -1):  # 29 February occurs at least once in eight years
         try:
             datetime.date(tried, month, day)
         except ValueError:
@@ -93,6 +93,6 @@ def _newest(month: int, day: int, seconds: float, limit: float) -> float:
 def _offset(zone: str) -> int:
     zone = zone.strip().replace(":", "")
     if len(zone) != 5:
-        return 0  # Z, UTC, GMT
+        return 0  # the zone is Z, UTC or GMT
     seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
     return seconds if zone[0] == "+" else -seconds

@@ -27,14 +27,15 @@ _GROUP_EDGE = Lazy(r"^\s*(?:\+-\+-+.*|\+-{3,}.*|[+|] ?)")
 _IGNORED = Lazy(r"^\s*Exception ignored in|^\s*--- Logging error ---")
 _THREAD = Lazy(r"^\s*Exception in thread ")
 _GOES_ON = Lazy(r"(?i)^\W{0,4}(?:\w{1,20}[ :|-]{1,3})?(?:global_)?(?:step|epoch|iter(?:ation)?|batch)\W{0,3}\d|it/s\b")
-#: Lines of launchers, shells and experiment trackers. They follow an exception, but are no part of its message.
+#: Lines of launchers, shells and experiment trackers. Such lines may follow an exception, but are no part of its
+#: message.
 _SOMEBODY_ELSE = Lazy(
     r"^(?:srun|slurmstepd|salloc|sbatch|scontrol|mpirun|mpiexec|prterun|orterun|wandb|pdsh@\S+|kubectl|bash|sh|g?make)"
     r"(?:\[\d+\])?: "
     r"|^(?:mpirun|prterun|Primary job) |^\+ |^-{20,}$|^={20,}$|^\[entrypoint\]|^\S+: line \d+: |^\(raylet\)"
 )
 _TORCH_NPU = Lazy(r"^\(PID:\d+, Device:|^ERR\d{5} |^E[A-Z]\d{4}: \[PID: ")
-#: Beginnings of lines that continue the message above them, in messages of common libraries.
+#: Beginnings of lines that continue the message in the line before, in messages of common libraries.
 _CONTINUES = Lazy(
     r"CUDA kernel errors might|For debugging,? (?:consider|set|use)|Compile with|Device-side assert"
     r"|Exception raised from|frame #\d|C\+\+ CapturedTraceback|Search for `|nccl[A-Z]\w+Error|Last error:"
@@ -43,7 +44,7 @@ _CONTINUES = Lazy(
     r"|To (?:fix|resolve|suppress|avoid) |(?:HINT|Hint|Tip|NOTE|Note): |Did you mean|Of the allocated|Make sure "
     r"|\[(?:ERROR|PID)|E[A-Z]\d{4}|EI\d{4}|\^+$"
 )
-#: Code from a traceback that was pasted without its indentation: such a line names no exception.
+#: Code from a traceback that was pasted without its indentation. Such a line names no exception.
 _CODE = Lazy(r"^(?:self|cls)\.|^\w+: *[\w.\[\], |]+ = |[({\[,]$|^\w[\w.]*\(")
 _RAISE = Lazy(r"^\s*raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\((?P<rest>.*)$")
 _LITERAL = Lazy(r"""[rRbBfF]{0,2}(?P<quote>\"\"\"|'|\")(?P<text>.*?)(?:(?P=quote)|$)""")
@@ -68,15 +69,15 @@ class Raised(msgspec.Struct):
     message: str
     #: The line that names the exception.
     line: Line
-    #: Index of the first line in the stream: of the traceback's header if there is one.
+    #: Index, in the stream, of the exception's first line: the traceback's header if there is one.
     first: int
-    #: Index of the last line of the message.
+    #: Index of the message's last line.
     last: int
     #: Frames as (file, line, function), outermost first.
     frames: list[tuple[str, int, str]] = msgspec.field(default_factory=list)
-    #: The line that names the exception, and the other lines of the message.
+    #: All lines of the message, beginning with the line that names the exception.
     lines: list[Line] = msgspec.field(default_factory=list)
-    #: Whether the type comes from the `raise` line of the source, because the log ends before the exception's line.
+    #: Whether the type comes from the `raise` line in the source, because the log ends before the exception's line.
     guessed: bool = False
 
     @property
@@ -85,8 +86,10 @@ class Raised(msgspec.Struct):
 
     @property
     def told(self) -> list[Line]:
-        """The line that names the exception, and the lines that surely belong to its message: a log does not mark the
-        end of a long message."""
+        """The line that names the exception, and the other lines that certainly belong to its message.
+
+        A log does not mark the end of a long message.
+        """
         kept = self.lines[:1]
         text = kept[0].text if kept else ""
         for line in self.lines[1:]:
@@ -99,8 +102,8 @@ class Raised(msgspec.Struct):
 
     @property
     def unwrapped(self) -> str:
-        """The line that names the exception, joined with the following lines if a terminal wrapped it; empty: it was
-        not wrapped."""
+        """The line that names the exception, joined with the next lines if a terminal wrapped it; empty: the line
+        was not wrapped."""
         whole = self.line.text
         for before, line in zip(self.lines, self.lines[1:6], strict=False):
             text = line.text.strip()
@@ -121,7 +124,7 @@ class Raised(msgspec.Struct):
 
     @property
     def words(self) -> str:
-        """The lines of the message that surely belong to the exception."""
+        """The lines of the message that certainly belong to the exception."""
         rest = [_ungroup(line.text) for line in self.told[1:]]
         return "\n".join([self.message.split("\n", 1)[0], *rest]).strip()
 
@@ -132,12 +135,13 @@ class Raised(msgspec.Struct):
 
 
 class Chain(msgspec.Struct):
-    """Linked exceptions, the original one first."""
+    """Linked exceptions, from the original exception to the last."""
 
     raised: list[Raised]
-    #: For each link: True if the later exception happened while the earlier one was handled, False for a direct cause.
+    #: For each link: True if the later exception was raised while the earlier one was handled; False if the earlier one
+    #: is its direct cause (`raise … from`).
     during: list[bool] = msgspec.field(default_factory=list)
-    #: Whether Python ignored the exception and the program continued ("Exception ignored in").
+    #: Whether Python ignored the exception ("Exception ignored in"), so that the program continued.
     ignored: bool = False
     thread: bool = False
 
@@ -182,7 +186,7 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
         elif _LINK.match(text):
             pending = "During handling" in text
         elif raised := _foreign(lines, index):
-            # Java prints the outer exception first, and then its cause.
+            # Java prints the outer exception first, and its cause after it.
             if found and text.startswith("Caused by: ") and index - found[-1].last <= _FAR:
                 found[-1].raised.insert(0, raised)
                 found[-1].during.insert(0, False)
@@ -207,14 +211,14 @@ def chains(lines: Sequence[Line]) -> list[Chain]:
                 index = raised.last
             else:
                 pending = None if HEADER.match(text) else pending
-                # No exception follows these frames, so skip them all.
+                # No exception follows these frames, so skip all of them.
                 while index + 1 < len(lines) and _FRAME.match(lines[index + 1].text):
                     index += 1
         index += 1
     return found
 
 
-#: Limit on the number of lines between a Java exception and its cause.
+#: Maximum number of lines between a Java exception and its cause.
 _FAR = 200
 
 
@@ -244,7 +248,8 @@ def _ungroup(text: str) -> str:
 
 
 def _one(lines: Sequence[Line], start: int) -> Raised | None:
-    """Parse the exception whose traceback, or only line, begins at `start`; None: there is none."""
+    """Parse the exception that begins at `start`, with its traceback or its only line; None: no exception begins
+    there."""
     frames: list[tuple[str, int, str]] = []
     index = start
     headed = HEADER.match(lines[start].text) is not None
@@ -274,7 +279,7 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
         elif HEADER.match(text):
             return None
         else:
-            # A line of another writer in the same stream: skip up to 12 of them.
+            # A line of another writer in the same stream. Skip up to 12 such lines.
             seen += 1
             if seen > 12 or not (headed or frames):
                 return _raising(lines, start, raising, frames)
@@ -299,7 +304,8 @@ def _is_source(lines: Sequence[Line], index: int, text: str) -> bool:
 
 
 def _raising(lines: Sequence[Line], start: int, at: int, frames: list[tuple[str, int, str]]) -> Raised | None:
-    """Make the exception of a traceback that ends at its line `raise X(…)`, from that line; None: there is none."""
+    """Make the exception for a traceback that ends with its line `raise X(…)`, from that line; None if that is
+    impossible."""
     if at < 0 or not (match := _RAISE.match(_ungroup(lines[at].text))):
         return None
     literal = _LITERAL.match(match["rest"].strip())
@@ -317,7 +323,7 @@ def _named(text: str, after_frames: bool) -> tuple[str, str] | None:
         and ("." in match["type"] or match["type"][0].isupper())
         and not _CODE.search(text)
     ):
-        # After frames, any `Name: text` names the exception, even if the name does not end in Error or the like.
+        # After frames, any `Name: text` names the exception, even if the name has no ending such as Error.
         return match["type"] + (match["arg"] or ""), match["message"] or ""
     return None
 
@@ -340,10 +346,10 @@ def _message(
             continue
         if HEADER.match(line.text) or _LINK.match(text) or _IGNORED.match(text) or _FRAME.match(text):
             break
-        # A line with a time or a level that the first line lacks comes from a logger, so the message has ended.
+        # If this line has a time or a level and the first line has none, a logger wrote it, so the message has ended.
         stamped = (line.at is not None and naming.at is None) or (line.level and line.level != naming.level)
         if stamped and index + 4 >= offset and _TORCH_NPU.match(text):
-            stamped = False  # torch_npu writes time stamps into its own messages
+            stamped = False  # torch_npu writes time stamps into its messages
         if stamped or (
             blank and text[0] not in " \t" and not text.startswith(("Exception raised from", "frame #", "Compile with"))
         ):
@@ -360,7 +366,7 @@ def _message(
 
 
 def _asserted(lines: Sequence[Line], index: int, name: str) -> str:
-    """Return the source line of an AssertionError without a message, from the traceback; else empty."""
+    """Return the traceback's source line of an AssertionError without a message; else empty."""
     if name != "AssertionError":
         return ""
     for line in reversed(lines[max(0, index - 2) : index]):

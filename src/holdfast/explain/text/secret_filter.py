@@ -13,24 +13,24 @@ from holdfast.model.secret_hints import may_hold_anywhere
 
 T = TypeVar("T")
 
-#: Least length of a secret that is masked: a shorter one would also occur in unrelated words.
+#: Minimum length of a secret that is masked. A shorter secret would also occur in unrelated words.
 LEAST = 6
 _known: list[str] = []
 
 
 def hide(values: Iterable[str]) -> None:
-    """Mask these texts too from now on, in this process and its forks. The job file declares them as secrets."""
+    """From now on also mask these texts, in this process and its forks. The job file declares them as secrets."""
     _known.extend(value for value in values if len(value) >= LEAST and value not in _known)
     _known.sort(key=len, reverse=True)
 
 
 def without_secrets(value: T) -> T:
-    """Return `value` with the secrets in its texts masked. An event without any hint of a secret loads no patterns."""
+    """Return `value` with the secrets in its texts masked. If no text hints at a secret, no patterns are loaded."""
     if _known:
         value = _hidden(value)
     if not may_hold_anywhere(value):
         return value
-    from holdfast.explain.text.secret_masking import masked  # imported late: no start needs the patterns
+    from holdfast.explain.text.secret_masking import masked  # imported here, because a start does not need the patterns
 
     return masked(value)
 

@@ -1,7 +1,8 @@
 """Masks secrets in text that leaves holdfast: tokens, keys, passwords, signed URLs.
 
-Reports are sent on (mails, portals, tickets), and a log line may contain a secret of its program. Text that looks like
-a secret is replaced by `***`; the name before it stays, because readers need it."""
+Reports are forwarded (mails, portals, tickets), and a log line may contain a secret of the program. Each text that
+looks like a secret becomes `***`. The name before the secret stays, because readers need it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _NAMED = Lazy(
     (?P<quote>\\*["']?)(?P<value>(?!\*\*\*|None\b|null\b|True\b|False\b|<|\$\{|\{)[^\s"',;&}\])]{3,})(?P=quote)
     """
 )
-# ruff: noqa: E501 - one family of secrets a line
+# ruff: noqa: E501 - one family of secrets per line, even if long
 _OPTION = Lazy(
     r"(?i)(?P<name>--?(?:[\w-]*(?:token|password|passwd|secret|api[-_]?key|access[-_]?key))[ =]+)(?P<value>[^\s\"',]{3,})"
 )
@@ -60,7 +61,7 @@ _HINTS = Lazy(
 
 
 def mask(text: str) -> str:
-    """Return the text with its secrets masked, unchanged if it has none. Masking twice changes nothing more."""
+    """Return the text with its secrets masked. A second masking changes nothing."""
     if not text or not _HINTS.search(text):
         return text
     text = _SHAPES.sub(_MASK, text)
@@ -77,10 +78,10 @@ def mask(text: str) -> str:
 
 T = TypeVar("T")
 
-#: Length in characters from which a first search with re2 saves time.
+#: Length of a text in characters from which a first search with re2 saves time.
 _LONG = 600
 
-#: A cheap pattern that matches in every line in which a pattern of `mask` matches, and in some more.
+#: A fast pattern that matches at least every line in which a pattern of `mask` matches.
 _CLOSER = (
     r"(?i)(?:key(?:[_-]?id)?|token|secret|passw(?:or)?d|passphrase|pwd|credentials?|connection[_-]?string)\\*[\"']?(?:\s*[:=]|\s+[\"'])"
     r"|--?[\w-]*(?:token|passw(?:or)?d|secret|api[-_]?key|access[-_]?key)[ =]"
@@ -94,7 +95,7 @@ _CLOSER = (
 
 
 def mask_text(text: str) -> str:
-    """Return the text without secrets, like `mask`, but faster for long texts."""
+    """Return the text without secrets, as `mask` does, but faster for long texts."""
     if len(text) < _LONG:
         return mask(text) if may_hold(text) else text
     if "PRIVATE KEY" in text:
@@ -121,17 +122,17 @@ _compiled: list[Any] = []
 
 def _searcher() -> Any:
     if not _compiled:
-        import re2  # imported late: it would slow down a start
+        import re2  # imported here, because it would slow down a start
 
         _compiled.append(re2.compile(_CLOSER))
     return _compiled[0]
 
 
 def masked(value: T) -> T:
-    """Return `value` (an event, a struct, a container, a text) with every text in it masked; the same object if nothing
-    had to be masked.
+    """Return `value` (an event, a struct, a container, a text) with every text in it masked.
 
-    A value in a dict is checked together with its key, an option of a command line together with its value.
+    If nothing had to be masked, return the same object. A value in a dict is checked together with its key, and an
+    option of a command line together with its value.
     """
     result: Any = value
     if type(value) is str:
@@ -158,14 +159,14 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _variable(name: object, value: Any) -> Any:
-    """Mask a value of a dict, whose key may show that it is secret: `WANDB_API_KEY: abc`."""
+    """Mask a value of a dict, if its key shows that the value is secret: `WANDB_API_KEY: abc`."""
     if type(value) is str and type(name) is str and mask_text(f"{name}={value}") != f"{name}={value}":
         return "***" if mask_text(value) == value else mask_text(value)
     return masked(value)
 
 
 def _words(items: list[Any]) -> list[Any]:
-    """Mask the value of an option that is split into two words: `--api-key`, `abc`."""
+    """Mask the value of an option if option and value are two words: `--api-key`, `abc`."""
     for at in range(1, len(items)):
         name, value = items[at - 1], items[at]
         if type(name) is str and type(value) is str and name.startswith("-") and "=" not in name:

@@ -1,4 +1,4 @@
-"""Fills the templates of sentences with fields, and formats numbers with their units."""
+"""Fills in templates of sentences, and formats numbers with their units."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
 
 
 def fill_template(template: str, fields: Mapping[str, str]) -> str | None:
-    """Fill in the template's fields; None if a field is unknown and the template has no default for it."""
+    """Fill in the template's fields; return None if a field is unknown and the template has no default for it."""
     missing = False
 
     def one(match: re.Match[str]) -> str:
@@ -32,12 +32,13 @@ def fill_template(template: str, fields: Mapping[str, str]) -> str | None:
     return None if missing else text
 
 
-#: A smaller number of seconds counts from a boot, so it is no date.
+#: A smaller number of seconds counts from a boot, and is not a date.
 _EARLIEST_S = 1_000_000.0
 
 
 def clock(at: float | None, zone: Zone = utc) -> str:
-    """Format a time with `human_format.clock`; empty if it is unknown or no date (a kernel's seconds since boot)."""
+    """Format a time with `human_format.clock`; empty if the time is unknown or counts from a boot, as a kernel's
+    times do."""
     if at is None or not _EARLIEST_S <= at <= LATEST_S:
         return ""
     return human_format.clock(at, zone)
@@ -56,7 +57,7 @@ seconds = duration
 
 
 def shortened(text: str, limit: int) -> str:
-    """Cut the middle of a text so that it has at most `limit` characters: the important part is at either end."""
+    """Cut the middle out of a text that has more than `limit` characters: the important parts are at the ends."""
     text = text.strip()
     if len(text) <= limit:
         return text
