@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.api import BadUsage, HoldfastError, Job, JobEvent, Report, explain, jobs, run
     from holdfast.worker import draining, on_drain, progress
 else:
-    ModuleType = type(sys)  # a worker need not import `types`
+    ModuleType = type(sys)  # avoids importing `types`, which a worker does not need
 
 __all__ = [
     "BadUsage",
@@ -34,7 +34,10 @@ _OF_WORKERS = ("draining", "on_drain", "progress")
 
 
 def _member(module: str, name: str) -> Any:
-    """Import the module only now, and return its member: a worker needs no other module than its own."""
+    """Import the module now, not earlier, and return its member.
+
+    A worker then loads no module but `holdfast.worker`.
+    """
     return getattr(__import__(module, fromlist=(name,)), name)
 
 
@@ -42,13 +45,13 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "explain":
-        __import__("holdfast.explain")  # binds the name `explain`, and loads nothing of `api` before the call
+        __import__("holdfast.explain")  # binds the name `explain`; modules of `api` are only loaded when it is called
         return globals()[name]
     return _member("holdfast.worker" if name in _OF_WORKERS else "holdfast.api", name)
 
 
-# `holdfast.explain` is both a function for users and a package. The import system binds the package to the name as soon
-# as anything imports it. So the package itself is callable: the name works in every order of imports.
+# `holdfast.explain` is both a function for users and a package. The import system binds the name to the package as soon
+# as anything imports the package. So the package itself is callable, and the name works in every order of imports.
 
 
 class _Explaining(ModuleType):

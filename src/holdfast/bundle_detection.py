@@ -1,4 +1,7 @@
-"""Detects whether the running Python belongs to holdfast's tree in a user's container. Every start calls this."""
+"""Detects whether the running Python belongs to a bundled tree of holdfast in a user's container.
+
+Every start calls this.
+"""
 
 from __future__ import annotations
 
@@ -6,5 +9,6 @@ import os
 
 
 def in_tree(prefix: str) -> bool:
-    """Return whether the interpreter belongs to a tree. `prefix`: `sys.prefix`."""
-    return os.access(f"{prefix}/TREE.json", os.F_OK)  # `tree_manifest.NAME`, without a slow import
+    """Return whether the interpreter belongs to a bundled tree. `prefix`: `sys.prefix`."""
+    # the file's name is `tree_manifest.NAME`, written out to avoid a slow import
+    return os.access(f"{prefix}/TREE.json", os.F_OK)

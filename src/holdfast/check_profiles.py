@@ -1,4 +1,4 @@
-"""Profiles of checks: the source of a check, its time limits, and its parameters."""
+"""Profiles of checks: where a check comes from, its time limits, and its parameters."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class CheckKind(enum.StrEnum):
 
 
 class CheckRef(Noun, frozen=True, kw_only=True):
-    """A reference to a check, which is not loaded yet."""
+    """A reference to a check that is not loaded yet."""
 
     name: str
     kind: CheckKind
-    #: The place of the check: `module:Class`, or the path of a file.
+    #: Where the check is: `module:Class`, or the path of a file.
     target: str
-    #: The name of the class in the file; empty for kinds other than `FILE`.
+    #: The name of the class in the file. Only references of the kind `FILE` have it; otherwise empty.
     member: str = ""
 
     @property
     def source(self) -> str:
-        """The source of the check, for people."""
+        """The source of the check, for people to read."""
         return self.kind.value if self.kind is CheckKind.BUILT_IN else f"{self.kind.value} {self.target}"
 
 
 class Profile(Noun, frozen=True, kw_only=True):
-    """The properties of a check: enough to plan it without loading it again."""
+    """The properties of a check that are needed to plan it, so that the check need not be loaded again."""
 
     ref: CheckRef
     info: CheckInfo
@@ -47,7 +47,7 @@ class Profile(Noun, frozen=True, kw_only=True):
     interval_s: float
     alone: bool
     inconclusive: str | None = None
-    #: Checks with the same lane run one after another in one process; empty: the check has a separate process.
+    #: Checks with the same lane run in one process, one after another; empty: the check has a process of its own.
     lane: str = ""
 
 
@@ -58,15 +58,15 @@ def profile(
     in_full: bool = True,
     by_default: bool = False,
 ) -> Profile:
-    """Return the profile of a loaded check. `in_full` False: only the names of its parameters, which is quicker."""
-    # A built-in class is used without an instance. A plugin may define class methods as plain ones, so it is
-    # instantiated.
+    """Return the profile of a loaded check. `in_full` False: of its parameters only the names, which is quicker."""
+    # A built-in class is used without an instance. A plugin is instantiated, because its class may have plain methods
+    # instead of class methods.
     cls: Any = check if ref.kind is CheckKind.BUILT_IN else check()
     interval = float(cls.get_running_interval_secs())
     params, is_open = _params(cls, in_full)
     question = cls.question or _first_line(cls.__doc__ if isinstance(check, type) else "") or "(says nothing of itself)"
     tries = getattr(cls, "get_retry_times", None)
-    # DLRover's `get_retry_times` counts every try including the first; `get_retry_limit_times` counts only retries.
+    # DLRover's `get_retry_times` includes the first try; `get_retry_limit_times` only counts retries.
     retries = int(cls.get_retry_limit_times()) if tries is None else max(0, int(tries()) - 1)
     return Profile(
         ref=ref,
@@ -100,10 +100,9 @@ _CONTEXT = frozenset({"self", "job", "nodes", "attempt", "now", "site"})
 
 
 def _params(cls: Any, in_full: bool) -> tuple[tuple[ParamInfo, ...], bool]:
-    """Return a check's own parameters: those of its `Params` struct, or those of its method `check` without the
-    context.
+    """Return a check's parameters: those of its `Params` struct, or those of its method `check` without the context.
 
-    The flag says whether the check accepts any other parameter too.
+    Also return whether the check accepts any other parameter.
     """
     struct = getattr(cls, "Params", None)
     if struct is not None and not in_full:
@@ -140,7 +139,7 @@ def struct_params(struct: Any) -> tuple[ParamInfo, ...]:
         if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         if isinstance(default, int) and not isinstance(default, bool):
-            default = int(default)  # a size is a subclass of int, which JSON cannot encode
+            default = int(default)  # a size is a subclass of int that JSON cannot encode
         found.append(
             ParamInfo(
                 name=field.encode_name,

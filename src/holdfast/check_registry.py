@@ -39,7 +39,7 @@ GROUP = "holdfast.checks"
 
 _HERE = "holdfast.observe.checks"
 
-#: Built-in checks by name, in the notation of entry points: they are loaded in the same way as plugins.
+#: Built-in checks by name, written like entry points. They are loaded in the same way as plugins.
 BUILT_IN: dict[str, str] = {
     "files": f"{_HERE}.files:Files",
     "disk": f"{_HERE}.disk:Disk",
@@ -64,11 +64,12 @@ BUILT_IN: dict[str, str] = {
 }
 
 _WARN = {"failure": "warn"}
-#: The checks that run if the user chooses none: cheap, in parallel, and silent on a machine that works.
+#: The checks that run if the user chooses none. They are cheap, run in parallel, and print nothing on a working
+#: machine.
 DEFAULT: tuple[CheckChoice, ...] = (
-    # An invalid program or a missing module is explained best by the job's own exit: only warn.
+    # Only warn, because the job's exit explains an invalid program or a missing module best.
     CheckChoice(name="files", params={"program": "warn"}),
-    # Only the job's owner knows how much space the job needs: only warn.
+    # Only warn, because only the job's user knows how much space the job needs.
     CheckChoice(name="disk", params={"low": "warn"}),
     CheckChoice(name="memory"),
     CheckChoice(name="shm"),
@@ -77,9 +78,9 @@ DEFAULT: tuple[CheckChoice, ...] = (
     CheckChoice(name="names"),
     CheckChoice(name="clock"),
     CheckChoice(name="mounts"),
-    # The job can run on the remaining devices: only warn.
+    # Only warn, because the job can run on the remaining devices.
     CheckChoice(name="standing", params={"devices": "warn"}),
-    # The findings may belong to another job, or may not matter to a job without accelerators: only warn.
+    # Only warn. The processes found may belong to another job, or may not matter to a job without accelerators.
     CheckChoice(name="processes", params=_WARN),
     CheckChoice(name="leftovers", params=_WARN),
     CheckChoice(name="cpu", params=_WARN),
@@ -87,7 +88,7 @@ DEFAULT: tuple[CheckChoice, ...] = (
 )
 
 
-#: Parameters that every check accepts besides its own.
+#: Parameters that every check accepts in addition to those that it declares.
 COMMON: dict[str, tuple[type, str]] = {
     "timeout": (float, "seconds for the check with its retries"),
     "retries": (int, "how often a failed check is tried again"),
@@ -98,9 +99,9 @@ COMMON: dict[str, tuple[type, str]] = {
 
 
 def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckOperator]:
-    """Load the class of a reference. This runs code of other authors: call it only in a process that may die.
+    """Load the class of a reference. This runs code of other authors, so call it only in a process that may die.
 
-    Raises BadUsage if there is no usable class.
+    Raise BadUsage if there is no usable class.
     """
     match ref.kind:
         case CheckKind.BUILT_IN | CheckKind.ENTRY_POINT:
@@ -125,9 +126,9 @@ def _named(target: str) -> Any:
 
 
 def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
-    """Execute a Python file and return the checks it defines, by class name in lower case.
+    """Execute a Python file. Return the checks that it defines: class name in lower case → class.
 
-    Raises BadUsage if the file cannot be loaded or defines no usable check.
+    Raise BadUsage if the file cannot be loaded or defines no usable check.
     """
     import importlib.util
     import inspect
@@ -141,7 +142,7 @@ def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a plugin may raise anything while it loads: report it in one message
+    except Exception as error:  # a plugin may raise anything while it loads, so report it as one message
         where = getattr(error, "lineno", None) or _line_in(error, path)
         at = f" line {where}" if where else ""
         raise BadUsage(f"--plugin {path}{at}: {type(error).__name__}: {error}") from error
@@ -169,7 +170,8 @@ def _line_in(error: BaseException, path: Path) -> int | None:
     return line
 
 
-#: Returns the profiles of the checks of a reference, loaded in a child process. Raises BadUsage with the problem.
+#: Returns the profiles of the checks of a reference, loaded in a child process. Raises BadUsage that describes the
+#: problem.
 Describe = Callable[[CheckRef], list[Profile]]
 
 
@@ -177,8 +179,8 @@ class CheckRegistry:
     """The checks that can be chosen: built-in ones, those of `--plugin`, and installed entry points.
 
     `plugins`: files of `--plugin`. `describe_in_child`: returns the profiles of a reference, see `Describe`. Entry
-    points are searched only for an unknown name or a list of all: the search reads the metadata of every installed
-    package.
+    points are searched only for an unknown name or a list of all names, because the search reads the metadata of every
+    installed package.
     """
 
     def __init__(self, plugins: Iterable[str | os.PathLike[str]] = (), *, describe_in_child: Describe) -> None:
@@ -207,7 +209,7 @@ class CheckRegistry:
             self.from_plugins += (found.info.name,)
 
     def profile(self, name: str, *, in_full: bool = False) -> Profile:
-        """Return the profile of the check with this name. Raises BadUsage that suggests the most similar name."""
+        """Return the profile of the check with this name. Raise BadUsage that suggests the most similar name."""
         if known := self._profiles.get(name):
             return known
         if target := BUILT_IN.get(name):
@@ -246,7 +248,7 @@ class CheckRegistry:
 
 
 def nearest(name: str, known: Sequence[str], besides: Iterable[str] = ()) -> str:
-    """Suggest a name: `; did you mean `disk`?`, or list all known names if none is similar.
+    """Suggest the most similar name (`; did you mean `disk`?`). If no name is similar, list all known names.
 
     `known` is searched before `besides`.
     """
@@ -260,9 +262,10 @@ def nearest(name: str, known: Sequence[str], besides: Iterable[str] = ()) -> str
 
 
 def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Validate the parameters of a chosen check: their names, and their types if the check declares them.
+    """Check the parameters of a chosen check: their names, and their types if the check declares types.
 
-    Returns the check's own parameters. Raises BadUsage with the invalid parameter and a similar one that exists.
+    Return the parameters without those of `COMMON`. Raise BadUsage that names the invalid parameter and a similar valid
+    one.
     """
     name = found.info.name
     at = f"{where}: " if where else ""

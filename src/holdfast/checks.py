@@ -11,7 +11,7 @@
         def failed_actions(self, *args, **kwargs):
             return [AvoidNode()]
 
-`holdfast run --plugin scratch.py train.py` runs it before the job; its name is `scratch`.
+`holdfast run --plugin scratch.py train.py` runs this check before the job, under the name `scratch`.
 """
 
 from __future__ import annotations

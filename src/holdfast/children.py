@@ -1,7 +1,7 @@
 """Starts and reaps the helper processes of holdfast: checks, probes, nurseries, the store, resets.
 
-A process has one set of children, so there is one register. It has each helper from its start until it is reaped. Every
-other child belongs to the job.
+A process has one set of children, so this module has one register. A helper is in the register from its start until it
+is reaped. Every other child of the process belongs to the job.
 """
 
 from __future__ import annotations
@@ -20,24 +20,28 @@ _DEFAULTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, sign
 
 
 def helpers() -> frozenset[int]:
-    """Return the pids of the children of this process that do not belong to the job."""
+    """Return the pids of the registered helpers: children of this process that do not belong to the job."""
     for look in tuple(_informants):
         look()
     return frozenset(_helpers)
 
 
 def note(pid: int) -> None:
-    """Register a helper: it was just started, or another helper forked it and it is now a child of this process."""
+    """Register a helper that was just started, or that another helper forked and that is now a child of this
+    process."""
     _helpers.add(pid)
 
 
 def forget(pid: int) -> None:
-    """Remove a process from the register: it was reaped, or it belongs to the job from now on."""
+    """Remove a process from the register, because it was reaped or belongs to the job from now on."""
     _helpers.discard(pid)
 
 
 def inform(look: Callable[[], None]) -> None:
-    """Have `look` called before each answer of `helpers`, to `note` children that a helper has forked for us."""
+    """Call `look` before each answer of `helpers`.
+
+    `look` registers (`note`) children that a helper has forked for this process.
+    """
     _informants.append(look)
 
 
@@ -58,7 +62,7 @@ def start(
     """Run a program as a helper in a new session.
 
     `output`, `errors`: descriptors for stdout and stderr; `errors` None: stderr is discarded. `given`: descriptor for
-    stdin; None: /dev/null. `deaf`: signals that are blocked at its start. Raises OSError if the program cannot be run.
+    stdin; None: /dev/null. `deaf`: signals that are blocked when it starts. Raise OSError if the program cannot be run.
     """
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0) if given is None else (os.POSIX_SPAWN_DUP2, given, 0),
@@ -81,15 +85,15 @@ def start(
     try:
         pid = spawned(session=True)
     except NotImplementedError:
-        pid = spawned(session=False)  # this Python was built for an old libc without setsid in posix_spawn
+        pid = spawned(session=False)  # this Python was built for an old libc whose posix_spawn has no setsid
     return Child(pid, group=True)
 
 
 class Child:
-    """One helper. Its pidfd is readable after it has ended. Call exactly one of `reap` and `end` afterwards.
+    """One helper. Its pidfd becomes readable when the helper ends. Then call exactly one of `reap` and `end`.
 
-    `group`: the helper leads a process group or session, which is killed with it. `pidfd`: the helper's open pidfd, if
-    the caller has one. If no pidfd can be opened, the helper is killed and OSError is raised.
+    `group`: whether the helper leads a process group or session, which is killed with it. `pidfd`: the helper's open
+    pidfd, if the caller has one. If no pidfd can be opened, the helper is killed and OSError is raised.
     """
 
     __slots__ = ("_group", "pid", "pidfd")
@@ -114,7 +118,7 @@ class Child:
             return True  # another part of the process has reaped it
 
     def kill(self) -> None:
-        """Send SIGKILL without waiting: the pidfd reports the end."""
+        """Send SIGKILL without waiting. The pidfd becomes readable when the helper has ended."""
         try:
             if self._group:
                 os.killpg(self.pid, signal.SIGKILL)
@@ -124,8 +128,9 @@ class Child:
             pass  # the child has just ended, or was reaped
 
     def reap(self) -> int | None:
-        """Reap the helper after its end. Return the exit status, or minus its signal; None if another part of the
-        process reaped it.
+        """Reap the helper after its end. Return the exit status, or minus its signal.
+
+        Return None if another part of the process has reaped it.
         """
         status = self._reap(os.WEXITED)
         os.close(self.pidfd)
@@ -135,7 +140,7 @@ class Child:
         """Kill and reap the helper.
 
         A child in uninterruptible sleep would block this process for ever, so the wait ends after `wait_s` seconds.
-        Such a child is reaped as an orphan when it dies. Any other child is gone within milliseconds.
+        Such a child becomes an orphan, and init reaps it when it dies. Any other child ends within milliseconds.
         """
         self.kill()
         select.select([self.pidfd], [], [], wait_s)
@@ -145,7 +150,7 @@ class Child:
     def _reap(self, options: int) -> int | None:
         forget(self.pid)
         try:
-            # Use the pidfd: the pid may already belong to another child.
+            # Use the pidfd, because another child may already have the same pid.
             found = os.waitid(os.P_PIDFD, self.pidfd, options)
         except ChildProcessError:
             return None

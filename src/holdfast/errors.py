@@ -1,12 +1,13 @@
-"""Holdfast's own exceptions, for bad input and for bugs of holdfast. The failure of a worker is data and is never
-raised.
+"""The exceptions of holdfast, for bad input and for bugs of holdfast.
+
+The failure of a worker is data, not an exception.
 """
 
 from __future__ import annotations
 
 
 class HoldfastError(Exception):
-    """Base of all exceptions that holdfast raises on purpose. `hint`: a command that the user can type."""
+    """The base of all exceptions that holdfast raises on purpose. `hint`: a command that the user can type."""
 
     exit_status = 1
 
@@ -20,7 +21,9 @@ class HoldfastError(Exception):
 
 
 class BadUsage(HoldfastError):
-    """The input is wrong. The message names the mistake, its place and the expected value. Exit status 2; nothing was
-    started."""
+    """The input is wrong.
+
+    The message names the mistake, its place and the expected value. The exit status is 2, and nothing was started.
+    """
 
     exit_status = 2

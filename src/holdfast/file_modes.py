@@ -1,13 +1,14 @@
-"""File modes: only the user can read holdfast's files; workers and the user's own files get the user's umask."""
+"""The modes of new files: only the user can read holdfast's files; workers, and files that the user names, get the
+user's umask."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-TYPE_CHECKING = False  # importing `typing` would take longer than the rest of this module
+TYPE_CHECKING = False  # importing `typing` would take longer than loading the rest of this module
 if TYPE_CHECKING:
-    from pathlib import Path  # only for types: the guard, which lives as long as the job, must not load pathlib
+    from pathlib import Path  # only for types: the guard runs as long as the job, and must not load pathlib
 
 PRIVATE_UMASK = 0o077
 _users: int | None = None
@@ -15,7 +16,7 @@ _users: int | None = None
 
 def keep_private() -> None:
     """Make new files of this process 0600 and new directories 0700, whatever the umask is."""
-    global _users  # the umask belongs to the whole process, so its earlier value is global too
+    global _users  # the umask belongs to the whole process, so its previous value is stored in a global variable too
     before = os.umask(PRIVATE_UMASK)
     if _users is None:
         _users = before
@@ -32,8 +33,8 @@ def users_umask() -> int:
 def distrust(directory: Path) -> str:
     """Return why `directory` must not be trusted, with the command that repairs it; empty if it is safe or missing.
 
-    Another user who can write to it can put a configuration, a plugin or a database into it. Its parents are not
-    examined: in a sticky directory such as /tmp, others can create files but not replace this directory.
+    Another user who can write to it can put a configuration, a plugin or a database into it. The parents of the
+    directory are not checked, because in a sticky directory such as /tmp other users cannot replace it.
     """
     try:
         found = directory.stat()
@@ -47,7 +48,8 @@ def distrust(directory: Path) -> str:
 def open_to_others(directory: Path) -> str:
     """Return why other users can write to a directory of this user, with the command that repairs it; else empty.
 
-    Used by verbs that read a state directory: they name its owner themselves, and reading another user's is harmless.
+    Verbs that only read a state directory use this function. Reading another user's directory is harmless, and these
+    verbs name its owner.
     """
     try:
         found = directory.stat()
@@ -64,19 +66,20 @@ def _open(directory: Path, mode: int) -> str:
 
 
 def take_over(directory: Path) -> None:
-    """Make a freshly mounted, empty home (mode 1777) inaccessible to other users."""
+    """Make an empty home that was just mounted (mode 1777) inaccessible to other users."""
     try:
         found = directory.stat()
         fresh = found.st_mode & stat.S_ISVTX and found.st_uid == os.geteuid()
         if fresh and set(os.listdir(directory)) <= {"lost+found"} and os.path.ismount(directory):  # noqa: PTH208 - pathlib is not loaded
             directory.chmod(0o700)
     except OSError:
-        return  # `distrust` reports the problem
+        return  # `distrust` will report the problem
 
 
 def tighten(directory: Path) -> None:
-    """Set the mode of this user's state directory to 0700. A shared one (such as the user's home directory) stays
-    unchanged.
+    """Set the mode of this user's state directory to 0700.
+
+    A directory with other uses (the user's home directory) stays unchanged.
     """
     try:
         found = directory.stat()

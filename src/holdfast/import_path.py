@@ -1,8 +1,8 @@
 """Keeps a user's PYTHONPATH from replacing the modules of holdfast's processes; workers get the variable unchanged.
 
-A module system's or conda's PYTHONPATH may have a `msgspec` for another Python, or a user's folder a `types.py`. Their
-folders are searched last here: a plugin still finds its modules there. Import nothing in this file but `sys`, `os` and
-what every Python has loaded before.
+The PYTHONPATH of conda or a module system may contain a `msgspec` for another Python, and a user's folder may contain a
+`types.py`. So holdfast searches these folders last, where a plugin still finds its modules. This file may only import
+`sys`, `os` and modules that every Python has already loaded.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import sys
 
 
 def search_users_last() -> None:
-    """Move the folders of PYTHONPATH to the end of `sys.path`, and forget the modules that were imported from them
-    before holdfast began.
+    """Move the folders of PYTHONPATH to the end of `sys.path`, and forget modules that were already imported from them.
 
-    The folder that has holdfast itself keeps its place, and so do the one in which it is installed with its libraries,
-    and those of this Python.
+    Three kinds of folders keep their place: the folder that contains holdfast, the folder where holdfast and its
+    libraries are installed, and the folders of this Python.
     """
     value = os.environ.get("PYTHONPATH")
     if not value or sys.flags.ignore_environment:
@@ -43,7 +42,7 @@ def _has_our_libraries(folder: str) -> bool:
 
 
 def _folder(name: str, file: str) -> str:
-    """Return the folder in which the module's outermost package or file lies."""
+    """Return the folder that contains the module's outermost package, or its file."""
     up = name.count(".") + (os.path.basename(file).startswith("__init__."))
     for _ in range(up + 1):
         file = os.path.dirname(file)
@@ -51,10 +50,10 @@ def _folder(name: str, file: str) -> str:
 
 
 def module_command(module: str, *words: str) -> tuple[str, ...]:
-    """Return the command that runs a module of holdfast in a process of its own, with the modules of this process.
+    """Return the command that runs a module of holdfast in a new process, with the same modules as this process.
 
-    -P: the working directory is the user's, and its modules must not replace ours. PYTHONPATH stays in the environment,
-    for the programs that the module starts.
+    The option -P keeps modules in the user's working directory from replacing holdfast's. PYTHONPATH stays in the
+    environment, for programs that the module starts.
     """
     if not os.environ.get("PYTHONPATH"):
         return (sys.executable, "-P", "-m", module, *words)

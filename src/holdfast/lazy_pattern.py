@@ -1,5 +1,6 @@
-"""A pattern that is compiled at its first use: a small log needs few patterns, and compiling all would delay every
-start.
+"""A pattern that is compiled at its first use.
+
+A small log needs few patterns, and compiling all would delay every start.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Lazy:
-    """`re.compile` at the first use, and the import of `re` with it. Put flags into the pattern, as `(?i)`."""
+    """`re.compile` at the first use, which also imports `re` then. Put flags into the pattern, as in `(?i)`."""
 
     __slots__ = ("_compiled", "_flags", "_pattern")
 
@@ -24,7 +25,7 @@ class Lazy:
     @property
     def compiled(self) -> re.Pattern[str]:
         if self._compiled is None:
-            import re  # imported late: most starts need no pattern
+            import re  # imported here, because most starts need no pattern
 
             self._compiled = re.compile(self._pattern, self._flags)
         return self._compiled

@@ -1,11 +1,11 @@
-"""The event loop: the only place that waits, for ready descriptors and for times.
+"""The event loop. Only this module waits: for ready descriptors and for times.
 
     reactor.watch(fd, callback)          calls callback(fd, now) when `fd` is readable
     reactor.at(when, callback)           calls callback(now) at that time
     reactor.deadlines(next_wake, tick)   calls `next_wake()` before each wait, and tick(now) once that time has come
     reactor.wait(take)                   waits once, and runs the callbacks that are due
 
-Only the reactor reads the clock; it passes the time to everything else. A callback returns events: `take` gets them
+Only the reactor reads the clock, and passes the time to all other code. A callback returns events, which `take` gets
 before the next callback runs.
 """
 
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     Tick = Callable[[float], News]
 
 
-#: epoll accepts at most 24 days, and a limit may be longer.
+#: epoll accepts at most 24 days, and a caller's limit may be longer.
 LONGEST_WAIT_S = 86_400.0
 
 
 class CallbackPriority(enum.IntEnum):
     """The order of callbacks for descriptors that are ready at the same time."""
 
-    #: A signal that requests the job's end comes before the exits of workers that the same signal has caused.
+    #: The guard's descriptor. A signal that requests the job's end is handled before the exits of workers that the same
+    #: signal has caused.
     GUARD = enum.auto()
-    #: Exits come before the rest: a noisy worker's output must not delay the stop of the other workers.
+    #: Exits are handled before output and the rest: a noisy worker's output must not delay the stop of other workers.
     DEATH = enum.auto()
     REST = enum.auto()
 
@@ -43,7 +44,7 @@ class DescriptorWatch:
     """A watched descriptor, until `close`. Closing the watch does not close the descriptor.
 
     `reactor`: the reactor that waits. `fd`: the descriptor. `events`: the awaited events, as in `selectors`.
-    `callback`: called with (fd, now). `turn`: its priority among ready descriptors.
+    `callback`: called with (fd, now). `turn`: the callback's priority among ready descriptors.
     """
 
     __slots__ = ("_events", "_reactor", "callback", "fd", "turn")
@@ -128,7 +129,7 @@ class Reactor:
         return self._watches.keys()
 
     def change(self, watch: DescriptorWatch, events: int) -> None:
-        """Wait for these events (constants of `selectors`) of the watched descriptor from now on."""
+        """From now on, wait for these events (constants of `selectors`) of the watched descriptor."""
         self._selector.modify(watch.fd, events, watch)
 
     def forget(self, fd: int) -> None:
@@ -156,7 +157,7 @@ class Reactor:
     def wait(self, take: Callable[[News], None] = lambda news: None, longest_s: float = LONGEST_WAIT_S) -> int:
         """Wait for the first ready descriptor or the first due time, and run the callbacks.
 
-        `take` gets the result of each callback immediately. Returns the number of ready descriptors.
+        `take` gets the result of each callback immediately. Return the number of ready descriptors.
         """
         wakes = [wake for next_wake, _ in self._deadlines if (wake := next_wake()) is not None]
         wakes += [moment.when for moment in self._moments]
@@ -165,7 +166,7 @@ class Reactor:
         for watch in sorted(ready, key=_turn):
             # An earlier callback of this batch may have closed this watch.
             if watch.open:
-                # Read the clock again: an event must not look older than one that was handled before it.
+                # Read the clock again, so that an event is never dated before an event that was handled earlier.
                 take(watch.callback(watch.fd, self.now()))
         now = self.now()
         for next_wake, tick in tuple(self._deadlines):

@@ -1,7 +1,7 @@
-"""Opens files safely in places where other users can put something: without blocking, and only regular files.
+"""Opens files safely in directories where other users can write: without blocking, and only regular files.
 
-Opening a named pipe blocks until another process opens its other end, a device has no end, and a path that is a
-directory today may be a socket tomorrow. The size of every read is bounded.
+Opening a named pipe would block until another process opens the other end, and reading a device might never end. The
+size of every read is limited.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ _KINDS = {
 
 
 def open_file(path: Name, flags: int, mode: int = 0o600, *, device: bool = False) -> int:
-    """Open a regular file and return its descriptor, which no child inherits. Raises OSError for any other kind of
-    file.
+    """Open a regular file and return its descriptor, which no child inherits. Raise OSError for any other kind of file.
 
-    `device`: also accept a character device, which accepts bytes at once or refuses them.
+    `device`: whether to accept a character device too. Such a device accepts or refuses bytes at once.
     """
     try:
-        # Check before opening: opening some devices has effects (a tape rewinds, a watchdog starts).
+        # Check before opening, because opening some devices has effects (a tape rewinds, a watchdog starts).
         _must_be_file(os.stat(path).st_mode, path, device)
     except FileNotFoundError:
         pass  # `os.open` creates the file, or raises the error
@@ -48,12 +47,15 @@ def open_file(path: Name, flags: int, mode: int = 0o600, *, device: bool = False
 
 
 def opened(path: Name) -> BinaryIO:
-    """Open a regular file for reading, as `open(path, "rb")` does. Raises OSError."""
+    """Open a regular file for reading, like `open(path, "rb")`. Raise OSError for any other kind of file."""
     return os.fdopen(open_file(path, os.O_RDONLY), "rb")
 
 
 def read_file(path: Name, most_bytes: int, *, cut: bool = False) -> bytes:
-    """Return the content of a regular file. A longer file raises OSError, or with `cut` its beginning is returned."""
+    """Return the content of a regular file.
+
+    If the file is longer than `most_bytes`, raise OSError, or with `cut` return its beginning.
+    """
     with opened(path) as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
@@ -64,15 +66,15 @@ def read_file(path: Name, most_bytes: int, *, cut: bool = False) -> bytes:
 
 
 def end_of_file(path: Name, most_bytes: int) -> bytes:
-    """Return the last bytes of a regular file. Raises OSError."""
+    """Return the last `most_bytes` bytes of a regular file. Raise OSError for any other kind of file."""
     with opened(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
         return file.read(most_bytes)
 
 
 def small_text(path: Name) -> str:
-    """Return the text of a small trusted file, such as one in /proc, without space around it; empty if it cannot be
-    read."""
+    """Return the text of a small trusted file, such as a file in /proc, without blanks around it; empty if it cannot
+    be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -84,7 +86,8 @@ def read_given(path: Name, most_bytes: int) -> bytes:
     """Return the content of a path that the user named: a file, or a pipe such as `<(command)`, which is read to its
     end.
 
-    Raises OSError, also for more than `most_bytes`, and for a pipe that provides nothing for `GIVEN_S` seconds.
+    Raise OSError if it cannot be read, has more than `most_bytes` bytes, or is a pipe without data for `GIVEN_S`
+    seconds.
     """
     if not_a_file(path) not in ("a named pipe", "a device"):
         return read_file(path, most_bytes)
@@ -104,20 +107,20 @@ def read_given(path: Name, most_bytes: int) -> bytes:
 
 
 def write_file(path: Name, data: bytes, mode: int = 0o600) -> None:
-    """Write `data` as the whole content of a regular file. Raises OSError."""
+    """Replace the content of a regular file by `data`. Raise OSError if it cannot be written."""
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(data)
 
 
 def created(path: Name) -> BinaryIO:
-    """Open a regular file for writing, and empty it. Raises OSError."""
+    """Open a regular file for writing, and empty it. Raise OSError if it cannot be opened."""
     return os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
 
 
 def write_given(path: Name, data: bytes) -> None:
     """Write to a path that the user named: a file, whose content becomes `data`, or a pipe, a terminal or a device.
 
-    Raises OSError. Waits for the reader of a full pipe.
+    If a pipe is full, wait for its reader. Raise OSError if the path cannot be written.
     """
     if not_a_file(path) in ("", "a directory"):
         write_file(path, data)
@@ -134,13 +137,14 @@ def write_given(path: Name, data: bytes) -> None:
 
 
 def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
-    """Put a file with `data` and `mode` at `path`, completely or not at all, and replace an existing file. Raises
-    OSError.
+    """Put a file with `data` and `mode` at `path`, completely or not at all.
+
+    An existing file is replaced. Raise OSError on failure.
     """
     head, tail = os.path.split(os.fspath(path))
     draft = os.path.join(head, f".{tail}.{os.getpid()}")
     try:
-        # An existing draft is from a dead process, or was put there on purpose to block this.
+        # An existing draft is from a dead process, or another user put it there to block this write.
         try:
             os.unlink(draft)
         except FileNotFoundError:
@@ -160,7 +164,7 @@ def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
 def not_a_file(path: Name) -> str:
     """Return the kind of a path that is not a file, such as `a named pipe`; empty for a file or a missing path.
 
-    Raises OSError.
+    Raise OSError if the path cannot be examined.
     """
     try:
         mode = os.stat(path).st_mode

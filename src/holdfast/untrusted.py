@@ -1,8 +1,8 @@
 """The only module that parses untrusted bytes: sockets, job files, configuration, logs, plugins' answers.
 
-Each reader returns a value, or raises `Malformed` with one sentence and no other error. Parsers raise many kinds of
-errors: for bad UTF-8, endless numbers, a hundred thousand brackets, or aliases that multiply. Size and depth are
-bounded before a parser gets the bytes. A test fails if another module decodes.
+Each reader returns a value or raises `Malformed` with one sentence, and raises no other error. The parsers underneath
+raise many kinds of errors: for bad UTF-8, endless numbers, a hundred thousand brackets, or aliases that multiply. Size
+and depth are checked before a parser gets the bytes. A test fails if another module calls a parser.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     import yaml
 
-#: The largest document in bytes: a report of many thousand attempts has a few MB.
+#: Maximum size of a document in bytes. A report of many thousand attempts has a few MB.
 MOST_BYTES = 64 << 20
-#: The largest file in bytes that a person writes by hand: configuration, job file, rules, rows.
+#: Maximum size in bytes of a file that a person writes: configuration, job file, rules, rows.
 MOST_CONFIG_BYTES = 4 << 20
-#: Limit on the nested levels of lists and mappings.
+#: Maximum number of nested levels of lists and mappings.
 MOST_DEPTH = 64
-#: Limit on the values in one YAML document; an alias counts as many as the value it refers to.
+#: Maximum number of values in one YAML document. An alias counts as many as the value to which it refers.
 MOST_NODES = 200_000
-#: The end of the year 9999 in seconds since 1970: no clock shows a later time.
+#: The end of the year 9999, in seconds since 1970. A later time is invalid.
 LATEST_S = 253_402_300_799.0
 
 _WORDS = 300
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Malformed(ValueError):
-    """The problem with the bytes, in one line. `line` and `column` count from 1; None: not known."""
+    """Raised for unusable bytes, with the problem in one line. `line` and `column` count from 1; None: not known."""
 
     def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(problem)
@@ -52,38 +52,39 @@ def json_as(data: bytes | str, kind: type[T], *, most_bytes: int = MOST_BYTES) -
 @overload
 def json_as(data: bytes | str, kind: UnionType, *, most_bytes: int = MOST_BYTES) -> Any: ...
 def json_as(data: bytes | str, kind: Any, *, most_bytes: int = MOST_BYTES) -> Any:
-    """Decode one JSON document of exactly this type, or of one type of a union. Raises `Malformed`."""
+    """Decode one JSON document of exactly this type, or of one type of a union. Raise `Malformed` for other bytes."""
     _fits(data, most_bytes)
     try:
         _not_too_deep(data)
         return _decoder(kind).decode(data)
     except Malformed:
         raise
-    except Exception as error:  # any error of a parser means invalid input
+    except Exception as error:  # the parser may raise any error on invalid input
         raise Malformed(_said(error, data)) from None
 
 
 def msgpack_as(data: bytes, kind: Any, *, most_bytes: int) -> Any:
-    """Decode one MessagePack value of exactly this type, or of one type of a union. Raises `Malformed`.
+    """Decode one MessagePack value of exactly this type, or of one type of a union. Raise `Malformed` for other bytes.
 
-    A claimed size allocates nothing until the bytes have arrived, and the depth is bounded by Python's own limit.
+    A size stated in the bytes allocates no memory until the data has arrived, and Python's recursion limit limits the
+    depth.
     """
     _fits(data, most_bytes)
     try:
         return _unpacker(kind).decode(data)
-    except Exception as error:  # any error of a parser means invalid input
+    except Exception as error:  # the parser may raise any error on invalid input
         raise Malformed(_said(error)) from None
 
 
 def json_value(data: bytes | str, *, most_bytes: int = MOST_BYTES) -> Any:
-    """Decode any JSON document into lists, dicts, strings and numbers. Raises `Malformed`."""
+    """Decode any JSON document into lists, dicts, strings and numbers. Raise `Malformed` for other bytes."""
     _fits(data, most_bytes)
     try:
         _not_too_deep(data)
         return msgspec.json.decode(data)
     except Malformed:
         raise
-    except Exception as error:  # any error of a parser means invalid input
+    except Exception as error:  # the parser may raise any error on invalid input
         raise Malformed(_said(error, data)) from None
 
 
@@ -95,37 +96,43 @@ def json_leniently(
 ) -> Any:
     """Decode JSON as `json_value` does, but also accept NaN, control characters in strings, and lone surrogates.
 
-    Lone surrogates become U+FFFD. `pairs` gets each object's names and values, repeated names included. Raises
-    `Malformed`.
+    Lone surrogates become U+FFFD. `pairs`: a function that gets each object's names and values, even if a name is
+    repeated. Raise `Malformed` for other bytes.
     """
     _fits(data, most_bytes)
-    import json  # imported late: most runs read no such document before a failure
+    import json  # imported here, because most runs read no such document before a failure
 
     try:
         _not_too_deep(data)
         return _whole(json.loads(data, strict=False, object_pairs_hook=pairs))
     except Malformed:
         raise
-    except Exception as error:  # any error of a parser means invalid input
+    except Exception as error:  # the parser may raise any error on invalid input
         raise Malformed(_said(error, data)) from None
 
 
 def yaml_value(data: bytes | str, *, most_bytes: int = MOST_CONFIG_BYTES) -> Any:
-    """Decode one YAML document into lists, dicts, strings and numbers. Raises `Malformed`."""
+    """Decode one YAML document into lists, dicts, strings and numbers. Raise `Malformed` for other bytes."""
     return _yaml(data, most_bytes, nodes=False)
 
 
 def yaml_nodes(data: bytes | str, *, most_bytes: int = MOST_CONFIG_BYTES) -> yaml.Node | None:
-    """Decode one YAML document into nodes, which know their lines; None for an empty one. Raises `Malformed`."""
+    """Decode one YAML document into nodes, which know their lines; None for an empty document.
+
+    Raise `Malformed` for other bytes.
+    """
     found: yaml.Node | None = _yaml(data, most_bytes, nodes=True)
     return found
 
 
 def convert(value: Any, kind: type[T], **options: Any) -> T:
-    """Convert a decoded value to this type (`msgspec.convert`). Raises `Malformed` with msgspec's message."""
+    """Convert a decoded value to this type (`msgspec.convert`).
+
+    Raise `Malformed` with msgspec's message if it does not fit.
+    """
     try:
         found: T = msgspec.convert(value, kind, **options)
-    except Exception as error:  # a number out of range, or an error of a hook: the value does not fit
+    except Exception as error:  # a number is out of range, or a hook raised an error: the value does not fit
         raise Malformed(_said(error)) from None
     return found
 
@@ -135,7 +142,7 @@ def wrong_time(at: float) -> str:
     if 0 <= at <= LATEST_S:
         return ""
     for unit, in_a_second in (("milliseconds", 1e3), ("microseconds", 1e6), ("nanoseconds", 1e9)):
-        # True if `at`, read in that unit, lies between 2001 and 2100.
+        # True if `at`, taken in this unit, is between the years 2001 and 2100.
         if 1e9 <= at / in_a_second <= 4.1e9:
             return f"its time {at:g} looks like {unit}; seconds since 1970 were expected, {at / in_a_second:.0f}"
     return f"its time {at:g} is no time; seconds since 1970 were expected, such as 1767225600"
@@ -157,17 +164,17 @@ def _fits(data: bytes | str, most_bytes: int) -> None:
 
 
 def _not_too_deep(data: bytes | str) -> None:
-    """Raise `Malformed` for JSON that is nested deeper than `MOST_DEPTH`, even if it is invalid otherwise."""
+    """Raise `Malformed` for JSON that is nested deeper than `MOST_DEPTH`, even if it is also invalid in another way."""
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
     if raw.count(b"[") + raw.count(b"{") <= MOST_DEPTH:
         return
     bare = raw.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _JSON_OTHER)
-    # Brackets inside strings are not levels.
+    # Brackets within strings are not levels, so leave the strings out.
     left = b"".join(bare.split(b'"')[::2])
     for _ in range(MOST_DEPTH):
         before = len(left)
-        # Remove the innermost level of both kinds at once. A dot takes its place until both are gone, so that no new
-        # pair forms.
+        # Remove the innermost level of both kinds of brackets at once. A dot takes the place of each pair, so that no
+        # new pair forms.
         left = left.replace(b"[]", b".").replace(b"{}", b".").replace(b".", b"")
         if len(left) == before:
             break
@@ -181,9 +188,9 @@ def _too_deep() -> str:
 
 def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
     _fits(data, most_bytes)
-    import yaml  # imported late: a start without a YAML file does not need it
+    import yaml  # imported here, because a start without a YAML file does not need it
 
-    # The loader in C is ten times as fast, with the same results.
+    # The loader in C is ten times as fast and gives the same results.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         if isinstance(data, bytes):
@@ -192,7 +199,7 @@ def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
         return yaml.compose(data, Loader=loader) if nodes else yaml.load(data, Loader=loader)
     except Malformed:
         raise
-    except Exception as error:  # YAML's constructors raise KeyError, IndexError, ValueError and more
+    except Exception as error:  # YAML's constructors may raise KeyError, IndexError, ValueError and more
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None)
         if isinstance(error, yaml.reader.ReaderError):
@@ -202,7 +209,7 @@ def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
 
 
 def _bounded(yaml: Any, data: bytes | str, loader: Any) -> None:
-    """Raise `Malformed` for a document that is nested too deep, or whose aliases multiply its values too much."""
+    """Raise `Malformed` for a document that is nested too deeply, or whose aliases multiply its values too much."""
     sizes: dict[str, int] = {}
     path: list[tuple[str | None, int]] = []
     nodes = 0
@@ -235,7 +242,7 @@ def _bounded(yaml: Any, data: bytes | str, loader: Any) -> None:
 
 def _said(error: Exception, data: bytes | str = b"") -> str:
     if isinstance(error, UnicodeDecodeError) and isinstance(data, bytes):
-        # A parser's position is relative to one string; report the position in the file.
+        # A parser counts the position within one string, so convert it to the position in the file.
         try:
             data.decode()
         except UnicodeDecodeError as whole:
@@ -254,7 +261,7 @@ def _said(error: Exception, data: bytes | str = b"") -> str:
 
 
 def _whole(value: Any) -> Any:
-    """Replace lone surrogates in `value`, which could not be encoded again. The depth of `value` is bounded."""
+    """Replace lone surrogates in `value`, which could not be encoded again. The depth of `value` is limited."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode() if not value.isascii() else value
     if isinstance(value, dict):

@@ -1,3 +1,3 @@
-"""The version of holdfast, for modules that must not import the package's public interface."""
+"""The version of holdfast, in a module that other modules can import without the package's public interface."""
 
 __version__ = "0.1.0"

@@ -1,12 +1,13 @@
 """The worker's side of holdfast: it reports `progress(step)`, and uses `draining()` or `on_drain(callback)`.
 
 The supervisor names a small file in HOLDFAST_PROGRESS, which contains the last step and its time. A file is better than
-a pipe or a socket: it never fills up, never blocks, keeps only the newest value, and any thread may write it, also
+a pipe or a socket: it never fills up, never blocks, keeps only the newest value, and any thread may write to it, even
 after a fork. A call of `progress` is one write of 24 or 32 bytes: the step, its time, the first step of this rank, and
 the last saved step if there is one.
 
-HOLDFAST_DRAIN names another file: a worker that wants a notice before it must save and leave creates it, and holdfast
-then writes the notice into it. At its top, this module imports only modules that Python has loaded already.
+HOLDFAST_DRAIN names another file. A worker creates this file to request a notice before it must save and exit, and
+holdfast then writes the notice into the file. At its top, this module imports only modules that Python has already
+loaded.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ _DRAIN = "HOLDFAST_DRAIN"
 _MOVED_TO = 0x80
 _HIGHEST = (1 << 63) - 1
 
-#: The suffix of the file beside the notice that a worker writes if it catches SIGTERM, and does not end by it.
+#: The suffix of a file beside the notice. A worker writes it if it handles SIGTERM and does not end by it.
 _SHIELDED = ".shielded"
-#: The suffix of the file beside the notice that holdfast writes when the worker's time to exit is over.
+#: The suffix of a file beside the notice. Holdfast writes it when the worker's time to exit is over.
 _LEAVE = ".leave"
-#: Seconds after SIGTERM until the process ends if no notice follows: a stop by the platform would bring one.
+#: Seconds after SIGTERM until the process ends if no notice follows. After a stop by the platform a notice would
+#: follow.
 _UNTOLD_S = 10.0
 
-#: The file of `progress`, its descriptor, and the bytes of the first step and of the last saved one.
+#: The opened file of `progress`: its path, its descriptor, and the bytes of the first step and of the last saved step.
 _opened: tuple[str, int, bytes] | None = None
-#: The handler for SIGTERM that this module has installed.
+#: The SIGTERM handler that this module has installed.
 _ours: Callable[[int, object], None] | None = None
 
 
@@ -42,31 +44,32 @@ def progress(step: int, saved: bool = False) -> None:
     """Report to holdfast that this rank has finished `step`. Never raises, and does nothing outside holdfast.
 
     Call it once per step, or whenever work worth keeping was done (a checkpoint, an epoch). The reports decide whether
-    an attempt made progress before it failed, and reset `--hang-timeout`. `saved`: a checkpoint of this step is
-    written, from which a restart continues; steps that a failed job did after it count as lost.
+    an attempt made progress before it failed, and reset `--hang-timeout`. `saved`: whether a checkpoint of this step is
+    written, from which a restart continues. If the job fails, steps after the last saved step count as lost.
     """
     global _opened
     try:
         path = os.environ.get(_NAME)
         if not path:
             return
-        # Two threads may both open the file: that costs one extra descriptor once, and both descriptors work.
+        # Two threads may both open the file. That costs one more descriptor, once, and both descriptors work.
         number = min(max(int(step), -_HIGHEST), _HIGHEST).to_bytes(8, "little", signed=True)
         if _opened is None or _opened[0] != path:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-            # This rank may have reported a step before, from a child or before it closed the file.
+            # This rank may have reported a step before, in a child process or before it closed the file.
             told = os.pread(fd, 32, 0)
             _opened = (path, fd, told[16:] if len(told) >= 24 else number)
         if saved:
             _opened = (*_opened[:2], _opened[2][:8] + number)
         os.pwrite(_opened[1], number + time.time_ns().to_bytes(8, "little") + _opened[2], 0)
-    except Exception:  # training must go on despite any trouble with the file
-        # A script that closes every descriptor (a daemon) has closed this one too: the next call opens it again.
+    except Exception:  # trouble with the file must not stop the training
+        # A script that closes every descriptor (a daemon) has closed this one too, so the next call opens the file
+        # again.
         _opened = None
 
 
 def draining() -> dict[str, Any] | None:
-    """Return holdfast's notice if this worker must save and leave; None otherwise, and outside holdfast.
+    """Return holdfast's notice if this worker must save and exit; None otherwise, and outside holdfast.
 
     Call it once per step: `if holdfast.draining(): save(); break`. The notice has `reason`, `seconds` (the time from
     the notice to the end) and `until` (seconds since the epoch). After the first call, holdfast waits for this worker
@@ -77,20 +80,20 @@ def draining() -> dict[str, Any] | None:
         if path is None or not os.stat(path).st_size:  # noqa: PTH116 - pathlib is not loaded in every worker
             return None
         return _notice(path)
-    except Exception:  # training must go on despite any trouble with the file
+    except Exception:  # trouble with the file must not stop the training
         return None
 
 
 def on_drain(callback: Callable[..., object]) -> None:
-    """Have `callback` called in a separate thread when this worker must save and leave.
+    """Call `callback` in a separate thread when this worker must save and exit.
 
-    If it accepts an argument, it gets the notice (see `draining`). Holdfast waits until the worker has ended, but not
-    longer than `until`: save and leave, or set a flag for the training loop. `sys.exit()` in the callback ends the
-    whole process. Does nothing outside holdfast, and never raises.
+    If `callback` accepts an argument, it gets the notice (see `draining`). Holdfast waits until the worker has ended,
+    but not longer than `until`. So the callback should save and exit, or set a flag for the training loop. `sys.exit()`
+    in the callback ends the whole process. Does nothing outside holdfast, and never raises.
 
-    Slurm and others send SIGTERM to every process of a job before holdfast can say how much time is left. So a call in
-    the main thread of a program without a handler for SIGTERM installs one: SIGTERM then ends the process only when
-    holdfast says so, or if no notice follows within 10 s. A handler that is installed later replaces it.
+    Slurm and other platforms send SIGTERM to every process of a job before holdfast can announce how much time is left.
+    So a call in the main thread installs a handler for SIGTERM, if the program has none. SIGTERM then ends the process
+    only when holdfast requests it, or if no notice follows within 10 s. A handler that is installed later replaces it.
     """
     try:
         import threading
@@ -103,12 +106,12 @@ def on_drain(callback: Callable[..., object]) -> None:
         thread.start()
         if threading.current_thread() is threading.main_thread():
             _shield(path)
-    except Exception:  # a job must not fail because it gets no notice
+    except Exception:  # a job must not fail because it cannot get a notice
         return
 
 
 def _asked() -> str | None:
-    """Create the file of the notice and return its path: its existence tells holdfast that this worker listens."""
+    """Create the file of the notice and return its path. The file tells holdfast that this worker requests a notice."""
     path = os.environ.get(_DRAIN)
     if path:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
@@ -125,7 +128,8 @@ def _notice(path: str) -> dict[str, Any] | None:
 
 
 def _watch(folder: str) -> int:
-    """Return an inotify descriptor that is readable after a file was moved into the folder; -1 if there is none."""
+    """Return an inotify descriptor that becomes readable when a file is moved into the folder; -1 if inotify is not
+    available."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -139,7 +143,7 @@ def _watch(folder: str) -> int:
 def _shield(path: str) -> None:
     """Install a handler, so that SIGTERM no longer ends this process at once.
 
-    A file beside the notice tells holdfast about the handler.
+    A file beside the notice informs holdfast of the handler.
     """
     global _ours
     import signal
@@ -167,20 +171,22 @@ def _shield(path: str) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     def in_child() -> None:
-        # Pools and data loaders end their processes with SIGTERM: in a child it must have its usual effect.
+        # Pools and data loaders end their child processes with SIGTERM. So in a child, SIGTERM must have its usual
+        # effect.
         if signal.getsignal(signal.SIGTERM) is _ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     _ours = wait_for_notice
     signal.signal(signal.SIGTERM, wait_for_notice)
-    # SIGTERM is blocked from the fork until then: otherwise Python would lose a signal in between.
+    # Block SIGTERM from before the fork until parent and child have run their handlers. Otherwise Python would lose a
+    # signal in between.
     os.register_at_fork(before=before_fork, after_in_parent=in_parent, after_in_child=in_child)
     os.close(os.open(path + _SHIELDED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _die() -> None:
-    """Die of SIGTERM, unless the program has installed its own handler. This works even if the main thread is busy."""
+    """Die of SIGTERM, unless the program has installed another handler. This works even if the main thread is busy."""
     import ctypes
     import signal
 
@@ -193,7 +199,8 @@ def _die() -> None:
 
 
 def _wait(watch: int, path: str, callback: Callable[..., object]) -> None:
-    """Wait in this thread, until the process ends, for the notice and for the file that says the time is over."""
+    """Wait in this thread, until the process ends, for the notice and for the file that announces that the time is
+    over."""
     import threading
 
     told = False
@@ -218,11 +225,11 @@ def _call(callback: Callable[..., object], notice: dict[str, Any]) -> None:
     try:
         callback(notice) if wants else callback()
     except SystemExit as end:
-        # SystemExit would end only this thread, but the user wants to end the worker.
+        # SystemExit would end only this thread, but the user's callback is meant to end the worker.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
-    except Exception:  # an error of the user's callback is printed like any exception in a thread
+    except Exception:  # print an error of the user's callback as Python prints any exception in a thread
         import traceback
 
         traceback.print_exc()
