@@ -1,4 +1,5 @@
-"""The rules that explain a case, in order of precedence: each gives an answer or none, and the first answer counts.
+"""The rules that explain a case, in order of precedence. Each rule returns an answer or none, and the first answer
+counts.
 
 `BELIEFS` is the list of rules; `docs/internals/explaining.md` prints each rule's docstring. Then the functions in
 `SECOND_LOOKS` may replace the first answer by a better one.
@@ -26,11 +27,11 @@ from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest,
 from holdfast.model.exit_report import OtherRule, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 
-#: Sources of stop requests that holdfast makes because of a finding: the finding is the cause, not the request.
+#: Sources of stop requests that holdfast makes because it found something. The finding is the cause, not the request.
 _FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
 _OF_ITS_OWN = frozenset({EvidenceStrength.OWN, EvidenceStrength.SILENT})
-#: Triggers of answers that a user's OpenPAI rows may replace: they rest on logs and exits, not on holdfast's own
-#: observations.
+#: Triggers of answers that a user's OpenPAI rows may replace, because these answers come from logs and exits and not
+#: from observations of holdfast.
 _MAY_BE_BETTERED = (None, Trigger.LOG, Trigger.EXCEPTION, Trigger.SIGNAL, Trigger.EXIT_CODE)
 
 
@@ -67,7 +68,7 @@ Rule = Callable[[ExplanationCase], ReportDraft | None]
 
 
 def failed_beside(case: ExplanationCase) -> ReportDraft | None:
-    """A hook that failed, or a required daemon that is gone, unless a worker had died of its own cause before it."""
+    """A hook failed, or a required daemon ended, unless a worker had failed by itself before a stop was requested."""
     evidence = case.evidence
     if not evidence.beside or (evidence.stop is not None and _before_stop(case, evidence.stop)):
         return None
@@ -75,7 +76,7 @@ def failed_beside(case: ExplanationCase) -> ReportDraft | None:
 
 
 def asked_to_stop(case: ExplanationCase) -> ReportDraft | None:
-    """A request to stop, with its reason, unless a worker had died of its own cause before it."""
+    """A stop was requested, not because of a finding of holdfast, before any worker had failed by itself."""
     asked = case.evidence.stop
     if asked is None or asked.source in _FOLLOWED or _before_stop(case, asked):
         return None
@@ -83,18 +84,18 @@ def asked_to_stop(case: ExplanationCase) -> ReportDraft | None:
 
 
 def ordered_in_a_file(case: ExplanationCase) -> ReportDraft | None:
-    """A component's `*.pai.error` file with `ACTION "KILL"`."""
+    """A component wrote a `*.pai.error` file with `ACTION "KILL"`."""
     return requested_stops.killed_by_pai(case.evidence, case.matcher)
 
 
 def failed_check(case: ExplanationCase) -> ReportDraft | None:
-    """A check that failed, before the start or during the job."""
+    """A check failed, before the start or during the job."""
     check = case.evidence.check
     return system_cause.check_failed(check, case.matcher, case.evidence.job) if check is not None else None
 
 
 def all_finished(case: ExplanationCase) -> ReportDraft | None:
-    """Every worker ended with status 0, and there was no trouble."""
+    """Every worker ended with status 0, and nothing else went wrong."""
     return (
         system_cause.success_draft(case.evidence, case.matcher)
         if case.finished and not _trouble(case.evidence)
@@ -103,19 +104,19 @@ def all_finished(case: ExplanationCase) -> ReportDraft | None:
 
 
 def device_fault(case: ExplanationCase) -> ReportDraft | None:
-    """A fault of a device or node that needs work to stop, began before the death and hit a device of the dead rank."""
+    """A fault of a device or node requires a stop, began before the death, and is on a device that a dead rank used."""
     ranks = frozenset(suspect.rank for suspect in case.fell)
     fault = explaining(case.evidence.faults, case.died_at, ranks)
     return system_cause.faulted(fault, case.evidence, case.fell, case.matcher) if fault is not None else None
 
 
 def memory_kill(case: ExplanationCase) -> ReportDraft | None:
-    """A memory kill, by the control group's events or the kernel log."""
+    """The kernel killed a process to free memory, according to the control group's events or the kernel log."""
     return memory_kill_cause.memory_killed(case.evidence, case.who, case.matcher)
 
 
 def exception_before_a_hang(case: ExplanationCase) -> ReportDraft | None:
-    """A rank that had printed its last exception before a hang was found, and whose process did not end."""
+    """A rank had printed its last exception before a hang was found, and its process did not end."""
     found = unended(case.readings, case.evidence)
     if found is None:
         return None
@@ -127,7 +128,7 @@ def exception_before_a_hang(case: ExplanationCase) -> ReportDraft | None:
 
 
 def hang(case: ExplanationCase) -> ReportDraft | None:
-    """A hang that was found before a worker died."""
+    """A hang was found before any worker died."""
     found = case.evidence.hang
     if found is None:
         return None
@@ -137,7 +138,7 @@ def hang(case: ExplanationCase) -> ReportDraft | None:
 
 
 def culprit_of_its_own(case: ExplanationCase) -> ReportDraft | None:
-    """The worker that died first of its own cause: its contract code, its words, its signal, its status."""
+    """A worker failed by itself before all others. Its contract code, log, signal or status shows the cause."""
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
         return None
@@ -148,22 +149,22 @@ def culprit_of_its_own(case: ExplanationCase) -> ReportDraft | None:
 
 
 def lost_store(case: ExplanationCase) -> ReportDraft | None:
-    """The workers' store ended, and those that failed say no more than that a peer is gone."""
+    """The workers' store ended, and the failed workers only report that a peer is gone."""
     return system_cause.store_lost(case.evidence, case.who, case.matcher)
 
 
 def failed_start(case: ExplanationCase) -> ReportDraft | None:
-    """A worker that could not be started."""
+    """A worker could not be started."""
     return system_cause.start_failed(case.evidence, case.matcher)
 
 
 def lost_node(case: ExplanationCase) -> ReportDraft | None:
-    """A node that stopped answering."""
+    """A node stopped answering."""
     return lost_node_cause.node_lost(case.evidence, case.matcher) if case.evidence.lost else None
 
 
 def passed_deadline(case: ExplanationCase) -> ReportDraft | None:
-    """A gang that was not complete in time."""
+    """The gang was not complete at a deadline."""
     evidence = case.evidence
     if evidence.muster is not None:
         return lost_node_cause.not_assembled(evidence.muster, case.matcher)
@@ -171,26 +172,26 @@ def passed_deadline(case: ExplanationCase) -> ReportDraft | None:
 
 
 def asked_to_stop_for_a_finding(case: ExplanationCase) -> ReportDraft | None:
-    """A request to stop that follows a finding, where no worker died by itself."""
+    """Holdfast requested a stop because of something that it found, and no worker failed by itself."""
     if case.evidence.stop is None or case.who.culprit is not None:
         return None
     return requested_stops.stopped(case.evidence, case.matcher)
 
 
 def culprit_among_peers(case: ExplanationCase) -> ReportDraft | None:
-    """The worker that the others accuse, or that was the first to say that a peer is gone."""
+    """The other workers blame one worker, or one worker was the first to report that a peer is gone."""
     if case.who.culprit is None:
         return None
     return worker_cause.of_worker(case.who, case.readings, case.evidence, case.matcher)
 
 
 def all_finished_after_all(case: ExplanationCase) -> ReportDraft | None:
-    """Every worker ended with status 0, and the trouble cost nothing."""
+    """Every worker ended with status 0, although something else went wrong."""
     return system_cause.success_draft(case.evidence, case.matcher) if case.finished else None
 
 
 def only_logs(case: ExplanationCase) -> ReportDraft | None:
-    """The strongest cause over all logs, where only logs are known; else `Unexplained`."""
+    """Only logs are known: the strongest cause in all of them counts. Without any cause the report is `Unexplained`."""
     return worker_cause.of_logs(case.readings, case.evidence, case.matcher)
 
 
@@ -218,28 +219,28 @@ BELIEFS: tuple[Rule, ...] = (
 
 
 def kernel_log(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
-    """The kernel log says why, where the worker's end is only a signal or a vague word."""
+    """The kernel log has the cause, and the worker's exit is only a signal, or its log line is vague."""
     return worker_cause.kernel_knows_better(draft, case.evidence, case.readings, case.matcher)
 
 
 def process_limit(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
-    """A resource limit of the process (ulimit) says why, where its end is SIGXCPU, SIGXFSZ, SIGKILL at the limit of CPU
-    time, or a failed allocation."""
+    """A resource limit of the process (ulimit) explains SIGXCPU, SIGXFSZ, SIGKILL at the limit of CPU time, or a failed
+    allocation."""
     return limit_reached(draft, case.matcher)
 
 
 def flight_recorder(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
-    """PyTorch's flight recorder has the last collectives of each rank, where ranks waited for others in vain."""
+    """Ranks waited for others without success, and PyTorch's flight recorder has each rank's last collectives."""
     return recorded(draft, case.evidence, case.readings)
 
 
 def reason_in_a_file(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
-    """A component's `*.pai.error` file has a REASON, where the worker's own end says nothing."""
+    """A component's `*.pai.error` file has a REASON, and the worker's exit shows no cause."""
     return requested_stops.reasoned_by_pai(draft, case.evidence, case.matcher)
 
 
 def rows_of_openpai(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
-    """A user's rows in OpenPAI's schema match, and the system itself saw nothing."""
+    """A user's rows in OpenPAI's schema match, and holdfast itself observed no cause."""
     further = case.matcher.catalogue.further
     contract = draft.code is not None and 200 <= draft.code <= 219
     if not further or draft.trigger not in _MAY_BE_BETTERED or draft.phrase == Phrase.SUCCEEDED or contract:
@@ -250,7 +251,7 @@ def rows_of_openpai(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
 
 
 def port_of_rank_0(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
-    """The ranks were to meet, and did not: those are named that never came, or never reached rank 0's port."""
+    """The process group did not form. The report names the ranks that never joined, or never reached rank 0's port."""
     told = unreached(draft, case.evidence, case.readings)
     return told or unmet(draft, case.evidence, case.readings, case.matcher)
 
@@ -266,7 +267,7 @@ SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] 
 )
 
 
-#: The rules of reports that none of the functions above makes, with their meanings.
+#: The names and meanings of rules that are not functions in this file.
 OTHER_RULES: dict[OtherRule, str] = {
     OtherRule.EXIT_STATUS: "The signal or the exit status of the worker alone; no line of its log counted.",
     OtherRule.OWNER_DIED: "The owner of the job died without a report, and its guard or a later command wrote one.",
@@ -277,12 +278,15 @@ OTHER_RULES: dict[OtherRule, str] = {
 
 
 def believe(case: ExplanationCase) -> ReportDraft:
-    """Return the first answer of `BELIEFS`, after `SECOND_LOOKS`. Its `rule` names the function that gave it."""
+    """Return the first answer of `BELIEFS`, or the better answer by which `SECOND_LOOKS` replaced it.
+
+    The answer's `rule` names the deciding function.
+    """
     rule, draft = next((rule, draft) for rule in BELIEFS if (draft := rule(case)) is not None)
     draft.rule = draft.rule or rule.__name__
     for look in SECOND_LOOKS:
         draft = look(draft, case)
-        draft.rule = draft.rule or look.__name__  # a function that made a new draft left `rule` empty
+        draft.rule = draft.rule or look.__name__  # a function that makes a new draft leaves `rule` empty
     return draft
 
 
@@ -310,7 +314,7 @@ def _trouble(evidence: AttemptEvidence) -> bool:
 
 
 def _before_stop(case: ExplanationCase, stop: StopRequest) -> bool:
-    """Return whether a worker had exited for a cause of its own before the stop was requested."""
+    """Return whether a worker had failed by itself before the stop was requested."""
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
         return False
@@ -322,8 +326,10 @@ def _before_stop(case: ExplanationCase, stop: StopRequest) -> bool:
 
 
 def _felled_by(case: ExplanationCase, stop: StopRequest, asked: float) -> list[float]:
-    """Return the times at which the signal that requested the stop also killed workers directly: a terminal sends it to
-    every process of the job."""
+    """Return when the signal that requested the stop also killed workers directly.
+
+    A terminal sends such a signal to every process of the job.
+    """
     if stop.signal is None or stop.source not in (StopSource.SIGNAL, StopSource.PLATFORM):
         return []
     ends = (each for each in case.exits if each.ended_by == stop.signal and not after_stop(each, case.evidence))
