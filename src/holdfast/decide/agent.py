@@ -350,7 +350,7 @@ class Agent:
         self.stopping.reset()
 
     def _end(self, reason: str, now: float) -> None:
-        """Kill all live processes at once. Only an owner can grant a grace period."""
+        """Kill all live processes at once, because only an owner can grant a grace period."""
         if not self.stopping.killed:
             self._intend()
             self.stopping.kill_now(reason, now)

@@ -56,7 +56,7 @@ class JobResumed(Message, frozen=True, kw_only=True):
 class PlatformSaid(Message, frozen=True, kw_only=True):
     """The platform's statement about a node or the job. It adds to the evidence that holdfast collected."""
 
-    #: The attempt for which the owner asked the platform.
+    #: The attempt about which the owner asked the platform.
     attempt: int
     #: The subject of the statement: `n3`, `job 1234`.
     subject: str

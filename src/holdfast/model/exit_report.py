@@ -293,7 +293,8 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     confidence: float = 1.0
     #: The devices or nodes that the report blames; recovery avoids them.
     devices: tuple[str, ...] = ()
-    #: Why the report came out so. Only reports of earlier versions have the default; every new report names its rule.
+    #: The decision behind the report. Only reports of earlier versions have the default, because every new report names
+    #: its rule.
     because: Because = Because()
 
     @property

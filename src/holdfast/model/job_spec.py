@@ -302,7 +302,10 @@ class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:
-    """Return the gang's shape for each node with a seat. The nodes are in the order of their first seats."""
+    """Return node → the gang's shape for this node, for each node with a seat.
+
+    The nodes are in the order of their first seats.
+    """
     local = Counter(seat.node for seat in seats)
     roles = dict(Counter(seat.role for seat in seats))
     return {

@@ -40,7 +40,7 @@ class LogLineFilter(Noun, frozen=True, kw_only=True):
     """Selects lines of a log."""
 
     since: float | None = None
-    #: Seconds since the epoch, like `since`. A line of exactly this time is excluded.
+    #: Select only lines before this time, in seconds since the epoch; None: no limit.
     until: float | None = None
     #: The pattern that lines must contain; None: all lines.
     pattern: Pattern | None = None

@@ -151,7 +151,7 @@ class Track:
         self.counts = tuple(self.counts)
 
     def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply an event that the fault has begun or still lasts. Return whether the track escalated."""
+        """Apply an event that reports that the fault has begun or still lasts. Return whether the track escalated."""
         if not self.active:
             self.active = True
             self.since = at
@@ -183,7 +183,7 @@ class Track:
         return escalated
 
     def recover(self, at: int, judge: CompiledRules) -> None:
-        """Apply an event that the fault has ended."""
+        """Apply an event that reports the end of the fault."""
         was_active = self.active
         self.active = False
         if judge.fault >= 0:

@@ -383,5 +383,8 @@ def signature(frames: Sequence[str]) -> tuple[str, ...]:
 
 
 def outline(frames: Sequence[str]) -> tuple[str, ...]:
-    """Return the functions without line numbers. They are equal in two snapshots of a loop that sleeps and polls."""
+    """Return the stack's functions without line numbers.
+
+    Two snapshots of a loop that sleeps and polls have the same result.
+    """
     return tuple(f"{frame.function} ({frame.file})" for frame in map(WaitFrame, python_only(frames)))
