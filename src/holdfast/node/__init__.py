@@ -1,1 +1,1 @@
-"""One machine's part in a job: its workers, evidence, devices, pre-checks and sidecars."""
+"""Runs one machine's part of a job: its workers, evidence, devices, pre-checks and sidecars."""

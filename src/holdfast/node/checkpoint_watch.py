@@ -1,8 +1,7 @@
-"""Looks for checkpoints while an attempt runs, shortly after workers have written output.
+"""Looks for checkpoints while an attempt runs, shortly after workers have printed output.
 
-It looks a moment after output, because a program that prints "saving" opens its file next; a silent job costs
-nothing. The more a look costs, the longer the pause before the next one.
-"""
+The scan comes a moment after the output, because a program that prints "saving" opens its file only then. A silent job
+costs nothing. The longer a scan takes, the longer is the pause before the next one."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
     from holdfast.observe.checkpoint_files import CheckpointWatch
 
-#: Seconds from a worker's output to the scan.
+#: Seconds from a worker's output to the scan for checkpoints.
 AFTER_S = 0.25
-#: Minimum time between two scans, in seconds; scans take at most a hundredth of a core.
+#: Minimum time between two scans, in seconds. After slow scans the pause is longer: they use at most 1 % of a core.
 GAP_S = 5.0
 COST_FACTOR = 100.0
 
@@ -27,9 +26,8 @@ COST_FACTOR = 100.0
 class CheckpointPoller:
     """Looks for finished checkpoints of one attempt after another.
 
-    `heard_at()`: time of the workers' latest output. `pids()`: rank → pid of the living workers. `ours`:
-    directories of holdfast, whose files are not checkpoints. `clock()`: the present time.
-    """
+    `heard_at()`: time of the workers' latest output. `pids()`: rank → pid of the living workers. `ours`: holdfast's
+    directories, whose files are not checkpoints. `clock()`: the present time."""
 
     def __init__(
         self,
@@ -49,11 +47,11 @@ class CheckpointPoller:
         self._running = False
 
     def entered(self, phase: Phase, now: float) -> None:
-        """Handle a new phase of the gang. Right before a stop, look once more at the files that were open."""
+        """Handle a new phase of the gang. Right before a stop, check the files that were open at the last scan."""
         if phase is Phase.PREPARING:
             self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:
-            # A fast worker may write before all workers are up. Its output counts, because it belongs to this attempt.
+            # A fast worker may print before all workers are up. That output counts, because it belongs to this attempt.
             self._running, self._gap_s = True, 0.0
         elif self._running:
             self._running, self._due = False, None

@@ -1,10 +1,10 @@
-"""The disk cleaner: it watches the file systems that a job uses, and asks to stop the job that uses the most.
+"""The disk cleaner watches the file systems that a job uses. If they are too full, it asks to stop the job that uses
+the most.
 
 It is off unless configured (`--disk-limit`). Every supervisor watches for its own job, and writes into the job's
-directory which files belong to the job (`disk_shares`). When the limit is exceeded, each supervisor measures all
-jobs, including stopped ones. The supervisor of the largest job stops it and gives the numbers as the reason
-(OpenPAI's exit 198). A lock lets one supervisor decide at a time, so that never two jobs stop at once.
-"""
+directory which files belong to the job (`disk_shares`). When the limit is exceeded, each supervisor measures all jobs,
+including stopped ones. The supervisor of the largest job stops that job and gives the numbers as the reason (OpenPAI's
+exit 198). A lock lets one supervisor decide at a time, so that never two jobs stop at once."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from holdfast.safe_files import open_file
 from holdfast.settings.value_kinds import DiskLimit as Limit
 
 EVERY_S = 10.0
-#: Seconds to the next look while another job decides, or while this job is stopping and may still write.
+#: Seconds until the next check while another job decides, or while this job is stopping and may still write.
 SOON_S = 1.0
 LOCK_NAME = ".disk-cleaner.lock"
 
 
 class DiskCleaner:
-    """Watches, for one job, the file systems of `places` (directories that the job writes to)."""
+    """Watches the file systems of one job's directories."""
 
     def __init__(
         self,
@@ -42,16 +42,18 @@ class DiskCleaner:
         now: float,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`limit`: the disk limit. `job_dir`: the job's directory. `own`: directories of this job alone, counted as a
-        whole. `pids()`: the job's processes. `say` prints a message to the user.
-        """
+        """Start to watch.
+
+        `limit`: the disk limit. `job_dir`: the job's directory. `places`: directories that the job writes to. `own`:
+        directories that only this job uses, counted as a whole. `pids()`: the job's processes. `say` prints a message
+        to the user."""
         self._limit = limit
         self._job_dir = job_dir
         self._places = tuple(places)
         self._pids = pids
         self._say = say
         self._shares = DiskShares(job_dir, tuple(str(path) for path in own))
-        self._shares.note({})  # now other jobs know that this one may be stopped
+        self._shares.note({})  # show the other jobs that the cleaner may stop this job
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""
@@ -94,9 +96,8 @@ class DiskCleaner:
         return limit.inodes is not None and use.used_inodes > limit.inodes
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
-        """Request this job's stop if it is the largest. Of two equal jobs the newer is stopped; its number sorts
-        higher.
-        """
+        """Request this job's stop if it uses the most. If two jobs use the same, the newer one (with the higher id) is
+        stopped."""
         users = self._shares.users(use.device)
         for text in self._shares.news:
             self._say(text)
@@ -148,13 +149,13 @@ class DiskCleaner:
         )
 
     def _most(self, use: DiskUse) -> int:
-        """Return the number of bytes that may be used."""
+        """Return the limit as a number of bytes."""
         if self._limit.percent is not None:
             return int(self._limit.percent / 100 * use.total_bytes)
         return self._limit.size_bytes or 0
 
     def _said(self, use: DiskUse) -> str:
-        """Describe how much all jobs use, and the limit."""
+        """Return a message with the use of all jobs together, and the limit."""
         limit = self._limit
         if limit.inodes is not None:
             return f"all users {use.used_inodes} inodes, limit {limit.inodes}"
@@ -178,8 +179,7 @@ def _percent(share: float) -> str:
 def _turn(home: Path) -> Iterator[bool]:
     """Yield whether this job may decide now; only one job decides at a time. This never blocks.
 
-    If no lock is possible (the disk is full, or the file system has no locks), the job may decide.
-    """
+    If no lock is possible (the disk is full, or the file system has no locks), the job may decide."""
     try:
         fd = open_file(home / LOCK_NAME, os.O_RDWR | os.O_CREAT)
     except OSError:

@@ -1,10 +1,9 @@
-"""Measures the share of a disk that each job uses. Every job writes a file that says what belongs to it.
+"""Measures the share of a disk that each job uses. Every job writes a file that lists the files that belong to it.
 
 A share names a job's directories and the files that its processes were seen writing. The deciding job measures all
 shares itself at one moment, so deleted files do not count. When the cleaner stops a job, the job renames its share,
-which needs no room on a full disk; such a share counts as long as its files remain. Any other share counts as long
-as its job lives.
-"""
+which needs no room on a full disk; a renamed share counts as long as its files remain. Any other share counts as long
+as its job lives."""
 
 from __future__ import annotations
 
@@ -25,14 +24,15 @@ STOPPED_NAME = "disk-share-stopped.json"
 #: Limit on the written files that are remembered for each job; the latest ones are kept.
 MOST_WRITTEN = 10_000
 SHARE_BYTES = 32 << 20
-#: Seconds after its share's last touch for which a job on another host counts as live; its lock is not visible here.
+#: A job on another host counts as live for this many seconds after the last update of its share; its lock is not
+#: visible on this host.
 SILENT_S = 60.0
 
 
 class DiskShare(Noun, frozen=True, kw_only=True):
     """The files that belong to one job."""
 
-    #: Directories that count with everything in them.
+    #: Directories that count with all their files.
     directories: tuple[str, ...] = ()
     #: Files seen open for writing: path → inode number.
     files: dict[str, int] = {}
@@ -51,7 +51,7 @@ class User(Noun, frozen=True, kw_only=True):
 
 
 class DiskShares:
-    """The shares of all jobs in one state directory, from the view of one of these jobs."""
+    """The shares of all jobs in one state directory, as one of these jobs sees them."""
 
     def __init__(self, job_dir: Path, directories: tuple[str, ...]) -> None:
         self._job_dir = job_dir
@@ -59,32 +59,33 @@ class DiskShares:
         self._files: dict[str, int] = {}
         self._path = job_dir / SHARE_NAME
         self._written = b""
-        #: Jobs that ended without the cleaner; they never count again.
+        #: Jobs that the cleaner did not stop and that have ended. They never count again.
         self._over: set[str] = set()
         self._told: set[Path] = set()
-        #: Messages about shares that cannot be used.
+        #: Messages about unusable shares.
         self.news: list[str] = []
 
     @property
     def files(self) -> Mapping[str, int]:
-        """Return the files that this job was seen writing and that still existed at the last look."""
+        """Return the files that this job was seen writing and that existed at the last scan."""
         return self._files
 
     def note(self, written: Mapping[str, int]) -> None:
-        """Add files to this job's share. Rewrite it only if it changed; otherwise touch it."""
+        """Add files to this job's share. Rewrite the share only if it changed; otherwise update its modification
+        time."""
         known = {**still_there(self._files), **written}
         self._files = dict(list(known.items())[-MOST_WRITTEN:])
         data = encode(DiskShare(directories=self._directories, files=self._files))
         try:
             if data == self._written:
-                os.utime(self._path)  # the new file time shows other hosts that this job lives
+                os.utime(self._path)  # the new modification time shows other hosts that this job lives
                 return
             fresh = self._job_dir / f".{self._path.name}"
             write_file(fresh, data)
             fresh.replace(self._path)
             self._written = data
         except OSError:
-            pass  # the disk may be full already: others use the older share and what they see themselves
+            pass  # the disk may be full already; other jobs then use the older share and the open files that they see
 
     def mark_stopped(self) -> None:
         """Mark this job as stopped by the cleaner."""
@@ -95,11 +96,11 @@ class DiskShares:
         self._path = self._job_dir / STOPPED_NAME
 
     def withdraw(self) -> None:
-        """Remove the share: the job ends without the cleaner."""
+        """Remove the share, because the job ends and the cleaner did not stop it."""
         self._path.unlink(missing_ok=True)
 
     def users(self, device: int) -> list[User]:
-        """Return this job and all others that count, with their use of the file system `device` (`st_dev`)."""
+        """Return this job and all other jobs that count, with their use of the file system `device` (`st_dev`)."""
         mine = DiskShare(directories=self._directories, files=self._files)
         found = [(self._job_dir.name, mine, self._path.name == STOPPED_NAME, True)]
         for directory in self._others():
@@ -109,7 +110,7 @@ class DiskShares:
         live = {path for _, share, stopped, _ in found if not stopped for path in share.files}
         users = []
         for job, share, stopped, limited in found:
-            # A file that a live job writes belongs to that job, even if it existed before.
+            # A file that a live job writes counts for that job, even if a stopped job created it.
             files = {path: node for path, node in share.files.items() if not stopped or path not in live}
             if stopped:
                 files = still_there(files)
@@ -125,12 +126,11 @@ class DiskShares:
         yield from (path for path in found if path != self._job_dir and path.name not in self._over)
 
     def _share_of(self, directory: Path) -> tuple[DiskShare, bool, bool] | None:
-        """Return another job's share, whether the cleaner stopped the job, and whether it has a limit; None: it does
-        not count.
-        """
+        """Return another job's share, whether the cleaner stopped that job, and whether it has a limit. Return None if
+        the job does not count."""
         life = life_of(directory)
         share = self._read(directory / SHARE_NAME)
-        # Look for this file last: a job that is stopped meanwhile renames its share before it ends.
+        # Read this file last: a job that is stopped meanwhile renames its share before it ends.
         if (stopped := self._read(directory / STOPPED_NAME)) is not None:
             return stopped, True, True
         if life is OwnerLiveness.DEAD:
@@ -153,7 +153,8 @@ class DiskShares:
         return written_files(descendants(supervisor.pid))
 
     def _is_fresh(self, path: Path) -> bool:
-        """Return whether a share was touched recently; the file system's clock dates both it and our own share."""
+        """Return whether a share was updated recently. The file system's clock sets its time and our own share's
+        time."""
         try:
             return self._path.stat().st_mtime - path.stat().st_mtime < SILENT_S
         except OSError:
@@ -173,6 +174,6 @@ class DiskShares:
 
 
 def _logs(directory: Path) -> tuple[str, ...]:
-    """Return the job's log directory if it is outside the job's directory."""
+    """Return the job's log directory, if the directory is outside the job's directory."""
     link = directory / "logs"
     return (os.path.realpath(link),) if link.is_symlink() else ()

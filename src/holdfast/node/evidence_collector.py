@@ -1,4 +1,5 @@
-"""Collects the evidence about a drained attempt: logs, memory kills, kernel lines, progress and error files."""
+"""Collects the evidence about an attempt whose workers have ended: logs, memory kills, kernel lines, progress and error
+files."""
 
 from __future__ import annotations
 
@@ -29,18 +30,19 @@ if TYPE_CHECKING:
     from holdfast.observe.output_pump import OutputPump
 
 
-#: Limit on the workers whose logs are searched far back; only the end of the other logs is read.
+#: Limit on the number of workers whose logs are searched far back. Of the other logs, only the end is read.
 DEEP_WORKERS = 4
-#: The number of first ranks searched for steps and epochs; the last rank and the first to die are searched too.
+#: Search the logs of this many first ranks for steps and epochs. The last rank and the first ranks to die are searched
+#: too.
 COUNTING_WORKERS = 2
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
-#: A file's time may be this many seconds early: a file system uses the time of the kernel's last tick.
+#: A file's time may be this many seconds too early, because a file system uses the time of the kernel's last tick.
 FILE_CLOCK_S = 0.01
 
 
 class Collector:
-    """Reads the files of one job's workers. It never raises: an unreadable file leaves its facts unknown."""
+    """Reads the files of one job's workers. It never raises: facts from an unreadable file stay unknown."""
 
     def __init__(
         self,
@@ -50,9 +52,10 @@ class Collector:
         machine: MachineLog,
         store_trouble: Callable[[int], str],
     ) -> None:
-        """`logs`: the parent directory of the attempts. `output`: the workers' output. `machine`: memory kills and
-        kernel lines. `store_trouble(attempt)`: what was wrong with the workers' store.
-        """
+        """Set up the collector.
+
+        `logs`: the parent of the attempts' directories. `output`: the workers' output. `machine`: memory kills and
+        kernel lines. `store_trouble(attempt)`: why the workers' store failed, or ""."""
         self._logs = logs
         self._output = output
         self._machine = machine
@@ -61,10 +64,10 @@ class Collector:
         self._container_status = launch.container_status
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
-        """Add this node's evidence to what the gang knows. A completed attempt ends fast: its logs are not read.
+        """Add this node's evidence to the evidence of the gang. Logs of a completed attempt are not read, so that it
+        ends fast.
 
-        `since`: the attempt's start. Files of earlier attempts are ignored.
-        """
+        `since`: the attempt's start. Files of earlier attempts are ignored."""
         attempt = self._logs / f"attempt-{known.attempt}"
         first = first_to_die(known.workers)
         workers = tuple(
@@ -115,7 +118,7 @@ class Collector:
         )
 
     def _with_words(self, worker: WorkerEvidence, directory: Path) -> WorkerEvidence:
-        """Add the whole end of the worker's log, and its error file. The owner has got only an excerpt so far."""
+        """Add the whole end of the worker's log, and its error file. Before this the owner had only an excerpt."""
         ended = worker.exit
         if ended is None or ended.ok:
             return worker
@@ -133,7 +136,7 @@ def error_files(spec: JobSpec) -> dict[str, Path]:
 
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
-    """Add the step counts that a few workers printed; usually the first or the last rank prints them."""
+    """Add the step counts that some workers printed. Usually the first or the last rank prints them."""
     ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
     return tuple(
         replace(worker, counts=counts_in(*(log.text for log in (worker.stdout, worker.stderr) if log is not None)))
@@ -144,7 +147,7 @@ def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[Wo
 
 
 def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> HangEvidence:
-    """Add the stacks that the workers wrote when they were stopped, if no look at the hang has any."""
+    """Add the stacks that the workers wrote when they were stopped, if no sample of the hang contains stacks."""
     if any(thread.frames for look in hang.looks for shot in look for thread in shot.threads):
         return hang
     # A worker that exited for another reason may have written its stack long before.
@@ -153,7 +156,7 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
         for worker in workers
         if worker.stderr is not None and worker.exit is not None and worker.exit.signal == signal.SIGABRT
     }
-    # Nothing changed between the samples, so the final stacks hold for each of them.
+    # The ranks did not move between the samples, so these stacks are valid for each sample.
     looks = [rare_parts.python_stacks.with_last_words(look, said) for look in hang.looks]
     if looks == list(hang.looks):
         return hang
@@ -165,7 +168,7 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
 
 
 def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
-    """Return the ranks whose logs are searched far back: those that died first or still hang, where the cause is."""
+    """Return the ranks whose logs are searched far back for the cause: those that died first or still hang."""
 
     def when(worker: WorkerEvidence) -> tuple[float, int]:
         ended = worker.exit
@@ -176,16 +179,16 @@ def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
 
 
 def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> LogExcerpt | None:
-    """Return the log file's excerpt, or the end of the stream in memory if the disk has nothing.
+    """Return the excerpt of a log file, or the end of the stream in memory if the disk has nothing.
 
-    `share`: the number of workers, with two files each, that share the time for a far search; 0: read only the end.
-    """
+    `share`: the number of workers, with two files each, that share the time for a search far back. 0: read only the
+    end."""
     try:
         if path.is_file() and path.stat().st_size:
             logs = rare_parts.explain_files
             return logs.excerpt(path, source, logs.LIVE_BYTES // (2 * share) if share else logs.MOST_TAIL_BYTES)
     except OSError:
-        pass  # the file was never written or the disk is gone, so only memory has the output
+        pass  # the file was never written or the disk is unavailable, so only memory has the output
     ended = worker.exit
     if ended is not None and ended.last_words and source.endswith(f" {ended.last_words_stream}"):
         return LogExcerpt(source=source, text=ended.last_words)
@@ -195,8 +198,8 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
 def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence]:
     """Yield the lines of this attempt's `*.pai.error` files (OpenPAI's runtime exit spec), up to a limit.
 
-    The files are in the attempt's own directory, or beside it if they were written since the attempt began.
-    """
+    The files are in the attempt's own directory. Files beside that directory count if they were written since the
+    attempt began."""
     found = [*(directory / f"attempt-{attempt}").rglob("*.pai.error"), *_beside(directory)]
     for path in sorted(path for path in found if _written_since(path, since))[:PAI_FILES]:
         try:
@@ -209,9 +212,9 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
 
 
 def _beside(directory: Path) -> Iterator[Path]:
-    """Yield the `*.pai.error` files beside the attempts' directories, and in other directories beside them."""
+    """Yield the `*.pai.error` files in the parent of the attempts' directories, and in its other subdirectories."""
     try:
-        # A job with a thousand attempts has a thousand directories; this reads only their names.
+        # A job with a thousand attempts has a thousand directories, so read only their names.
         with os.scandir(directory) as entries:
             names = [entry.name for entry in entries]
     except OSError:
@@ -231,10 +234,10 @@ def _written_since(path: Path, since: float) -> bool:
 
 
 class MachineLog:
-    """The machine log of one node. Each entry names the node, because two nodes may have processes with equal pids.
+    """The memory kills and kernel lines of one node. Each entry names the node, because two nodes may have processes
+    with equal pids.
 
-    `node`: this node's name. `groups`: the job's control groups. `kernel`: the kernel log.
-    """
+    `node`: this node's name. `groups`: the job's control groups. `kernel`: the kernel log."""
 
     def __init__(self, node: str, groups: ControlGroups, kernel: KernelLog) -> None:
         self._node = node
@@ -243,14 +246,14 @@ class MachineLog:
         self._memory: MemoryWatch | None = None
 
     def begin(self) -> None:
-        """Store the present counters of memory kills: an attempt is being prepared."""
+        """Store the present counters of memory kills, before an attempt starts."""
         self._memory = MemoryWatch(self._groups.container, self._kernel)
 
     def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
         """Return the memory kills of the attempt's workers since `since`, and remove the attempt's control groups.
 
-        An attempt that an earlier agent prepared has none: this agent did not read the counters at its start.
-        """
+        If an earlier agent prepared the attempt, return none: this agent did not read the counters at the attempt's
+        start."""
         groups = self._groups.memory_groups(evidence.attempt)
         kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)
         self._groups.remove()

@@ -1,4 +1,4 @@
-"""The exit status of a run's process, and the message for the container engine."""
+"""Sets the exit status of a run's process, and writes the message for the container engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 4096
 
 
 def status_of(report: ExitReport, users: bool) -> int:
-    """Return the exit status. `users`: use the failed program's own status (128 + number for a signal)."""
+    """Return the exit status. `users`: return the failed program's own status (128 + number for a signal)."""
     if not users or report.code == 0:
         return report.code
     if report.original.exit_code:
@@ -29,7 +29,7 @@ def status_of(report: ExitReport, users: bool) -> int:
 
 
 def refused(environment: Mapping[str, str], code: int, reason: str, solution: str) -> None:
-    """Tell the container engine that a task was refused before it started. This never raises."""
+    """Write the reason why a task was refused before its start, for the container engine. This never raises."""
     place = environment.get("HOLDFAST_TERMINATION_LOG")
     if not place or "HOLDFAST_ATTEMPT" in environment:
         return
@@ -40,7 +40,8 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
 
 
 def for_engine(place: Path, report: ExitReport, logs: Path) -> None:
-    """Write the job's failure to the file that a container engine reads; empty it after success. Raises OSError."""
+    """Write the job's failure to the file that a container engine reads. Empty the file after success. Raises
+    OSError."""
     data = b""
     if report.code:
         try:

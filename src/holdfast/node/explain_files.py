@@ -1,4 +1,5 @@
-"""The entry point of explaining: it turns logs (files, pipes, workers' directories) into evidence and then a report."""
+"""The entry point of explaining: it turns logs (files, pipes, workers' directories) into evidence and then into a
+report."""
 
 from __future__ import annotations
 
@@ -41,11 +42,11 @@ __all__ = [
     "signal_of",
 ]
 
-#: Length of a log's end that is always kept, in bytes.
+#: This many bytes at a log's end are always kept.
 TAIL_BYTES = 64 << 10
-#: Limit on the bytes kept of the end of a log without progress: a thousand ranks may report one death.
+#: Limit on the bytes kept from the end of a log without progress messages: a thousand ranks may report one death.
 MOST_TAIL_BYTES = 1 << 20
-#: Limit on the bytes scanned in all workers' logs together, between a death and its report.
+#: Limit on the bytes scanned in the logs of all workers together, between a death and its report.
 LIVE_BYTES = 256 << 20
 
 
@@ -66,7 +67,7 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
 
 
 def _end_of(path: str, most_bytes: int) -> bytes:
-    """Return the end of a log's last rotated piece: a message about a death often spans both pieces."""
+    """Return the end of the log's last rotated file, because a message about a death often spans both files."""
     try:
         with opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
@@ -76,7 +77,7 @@ def _end_of(path: str, most_bytes: int) -> bytes:
 
 
 def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
-    """Add the year and time zone that the log's timestamps lack, from the file's last modification."""
+    """Add the year and time zone that the log's timestamps lack. They come from the file's modification time."""
     return replace(kept, written_at=written_at, utc_offset_s=time.localtime(written_at).tm_gmtoff)
 
 
@@ -88,12 +89,11 @@ def explain_files(
     catalogue: Catalogue | None = None,
     stdin: BinaryIO | None = None,
 ) -> ExitReport:
-    """Return the report of a death from its logs alone. Each file (`-`: standard input) is one rank's log, or the
-    job's.
+    """Return the report of a death from its logs alone. Each file (`-`: standard input) is the log of one rank or of
+    the whole job.
 
-    The user types `exit_code` and `signal`, because a log does not contain them. Raises `BadUsage` for a file that
-    is missing, unreadable or a directory.
-    """
+    The user types `exit_code` and `signal`, because a log does not contain them. Raises `BadUsage` for a file that is
+    missing, unreadable or a directory."""
     matcher = Matcher(catalogue) if catalogue is not None else built_in()
     workers = []
     for index, name in enumerate(files or ["-"]):
@@ -115,7 +115,7 @@ def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None
             )
     if exit_code is not None:
         typed = exit_code
-        if not 0 <= typed <= 255:  # PBS, wait(2), Python and Windows write larger or negative statuses
+        if not 0 <= typed <= 255:  # PBS, wait(2), Python and Windows show larger or negative statuses
             told = signal_of(typed)
             number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
             if told is None and exit_code is None:
@@ -143,10 +143,10 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
 
 
 def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
-    """Return the built-in rows after those of these files (ours or OpenPAI's), and a message for each part left out.
+    """Return the rows of these files (ours or OpenPAI's) followed by the built-in rows, and a message for each part
+    left out.
 
-    Raises `BadUsage` for a file that cannot be read or has no rows.
-    """
+    Raises `BadUsage` for a file that cannot be read or has no rows."""
     ours, theirs, said = [], [], []
     for name in files:
         try:
@@ -160,7 +160,7 @@ def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
 
 
 def read_rows_file(name: str) -> bytes:
-    """Return the content of a file of rows. Raises `BadUsage` if it cannot be read."""
+    """Return the content of a file of exit rows. Raises `BadUsage` if it cannot be read."""
     try:
         return read_given(name, MOST_CONFIG_BYTES)
     except IsADirectoryError:
@@ -172,12 +172,12 @@ def read_rows_file(name: str) -> bytes:
 
 
 def lint_file(name: str) -> list[RowProblem]:
-    """Return the mistakes in a file of rows, in the file's order."""
+    """Return the mistakes in a file of exit rows, in the file's order."""
     return lint(read_rows_file(name), name)
 
 
 def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogExcerpt:
-    """Read one log of any size and encoding in bounded memory."""
+    """Read one log of any size and encoding with limited memory."""
     if name == "-":
         return _dated(_scan(_blocks(stdin or sys.stdin.buffer), "stdin", matcher), time.time())
     path = Path(name)
@@ -206,7 +206,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
     if offset == 0 and skipped == 0 and (document := _document(tail)):
         tail = document
     if len(tail) > 4 * TAIL_BYTES:
-        # The program survived everything before its last sign of progress, so keep only what follows.
+        # The program survived everything before its last progress message, so keep only the text after that message.
         begin = min(max(0, matcher.last_progress(tail) - TAIL_BYTES), len(tail) - TAIL_BYTES)
         begin = tail.rfind(b"\n", 0, begin) + 1
         line += tail.count(b"\n", 0, begin)
@@ -223,7 +223,7 @@ def _scan(blocks: Iterator[bytes], source: str, matcher: Matcher, skipped: int =
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield blocks of UTF-8 that end with a whole line, except for lines longer than a block."""
+    """Yield blocks of UTF-8 text. Each ends with a whole line, unless a line is longer than a block."""
     first = file.read(4096)
     read: Callable[[], bytes]
     if first[:2] == b"\x1f\x8b":
@@ -239,7 +239,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
                 try:
                     out = inflate.decompress(pending)
                 except zlib.error:
-                    return b""  # the archive is truncated; keep what came before
+                    return b""  # the archive is truncated; keep the data before the cut
                 pending = inflate.unused_data if inflate.eof else b""
                 if inflate.eof:
                     return out
@@ -268,7 +268,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
             return
         end = data.rfind(b"\n") + 1
         if not end:
-            # A line longer than a block: pass it on in blocks, without waiting for its end.
+            # The line is longer than a block. Yield it in blocks, without waiting for its end.
             rest += data
             if len(rest) >= BLOCK_BYTES:
                 yield rest
@@ -279,7 +279,8 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _wide(first: bytes) -> str:
-    """Return the encoding of UTF-16 or UTF-32 text, found by its mark or its zero bytes; "" for others."""
+    """Return the encoding of UTF-16 or UTF-32 text, found by its byte-order mark or its zero bytes; "" for other
+    text."""
     for mark, encoding in (
         (codecs.BOM_UTF32_LE, "utf-32"),
         (codecs.BOM_UTF16_LE, "utf-16"),
@@ -298,7 +299,7 @@ def _wide(first: bytes) -> str:
 
 
 def decode(data: bytes) -> str:
-    """Decode UTF-8 with replacement characters, so that a wrong byte costs one character and not a line."""
+    """Decode UTF-8 with replacement characters, so that a wrong byte changes one character and not a whole line."""
     return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
 
 

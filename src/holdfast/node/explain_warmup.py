@@ -1,9 +1,8 @@
-"""Loads the code that explains failures while a job runs well, so that no restart has to wait for it.
+"""Loads the code that explains failures while a job runs well, so that no restart has to wait for the imports.
 
-Explaining needs a catalogue, its patterns and re2. Loading them would delay every recovery by a tenth of a second,
-and a job that succeeds never needs them. Once a gang has run for a moment, the supervisor is idle. Then it imports
-them in small steps, one per pass of the loop, so an event waits for at most one step.
-"""
+Explaining needs a catalogue, its patterns and re2. Loading them would delay every recovery by a tenth of a second, and
+a job that succeeds never needs them. Once a gang has run for a moment, the supervisor is idle. Then it imports them in
+small steps, one per pass of the loop, so an event waits for at most one step."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.node import rare_parts
 from holdfast.observe.step_counter import counts_in
 
-#: Seconds that a gang must have run before the first step: its own start comes first.
+#: Seconds that a gang must have run before the first step, so that its start is not delayed.
 AFTER_S = 0.5
 
-#: The imports for a failure, in an order that keeps each step short: each module after the modules that it imports.
+#: The modules that explain a failure. Each comes after the modules that it imports, which keeps each step short.
 _PARTS = (
     "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
     "json", "re2",
@@ -56,9 +55,7 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 class ExplainWarmup:
     """Loads the code in steps. `idle()`: whether all workers are up, so that the supervisor has little to do.
 
-    `first(now)` runs first, step by step: it does work that a job needs soon, but not for its start. `say` prints a
-    message.
-    """
+    `first(now)` runs first, step by step: work that a job needs soon, but not for its start. `say` prints a message."""
 
     def __init__(
         self, idle: Callable[[], bool], first: Callable[[float], Iterator[object]], say: Callable[[str], None]

@@ -1,8 +1,7 @@
 """Applies the settings of a job on a node: its checks, logs, fault rules and warm starts.
 
 A run resolves the settings of its job. An agent resolves them again from the owner's message, because the files that
-they name, and the Python of a warm start, are on the node.
-"""
+the settings name, and the Python of a warm start, are on the node."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
     catalogue, notes = _catalogue(settings)
     codes, rules = settings.text("fault-codes"), settings.text("fault-rules")
     if codes or rules:
-        # Warn about mistakes in the files before anything starts, and not when a fault occurs.
+        # Print warnings about mistakes in these files before anything starts, instead of when a fault occurs.
         notes += devices.load_policy(codes, rules).warnings
     found = replace(
         launch,
@@ -59,7 +58,7 @@ def _nodes(order: NodesOrder, settings: Settings) -> NodesOrder:
 
 
 def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
-    """Return the user's rows that explain exits, if any, and messages about the rows left out."""
+    """Return the user's rows that explain exits, or None, and messages about the rows left out."""
     name = settings.text("exits")
     if name is None:
         return None, ()
@@ -68,7 +67,7 @@ def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
 
 
 def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
-    """Return this run's pre-checks, or None if the user wants none: then they are not even imported."""
+    """Return this run's pre-checks, or None if the user turned them off. Then the checks' modules are not imported."""
     names = settings.chosen_checks()
     plugins = settings.names("plugin") or ()
     if not plugins and (names == () or (names is None and spec.checks == ())):
@@ -81,9 +80,8 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
 
 
 def _warm(launch: LaunchSpec, settings: Settings) -> WarmStartOptions | None:
-    """Return the options of warm starts, or None for cold starts. The user's options and variables beat the
-    job file.
-    """
+    """Return the options of warm starts, or None for cold starts. The user's options and variables override the job
+    file."""
     asked = settings.flag("warm")
     if asked is None:
         asked = launch.warm_in_file
@@ -105,7 +103,8 @@ def _cold(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
 
 
 def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
-    """Use the image's Python in a user's container: workers are forked from a process of it."""
+    """Use the Python of the image if the job runs in a user's container: workers are forked from a process of that
+    Python."""
     if launch.image_python is None:
         return launch
     python = launch.image_python()

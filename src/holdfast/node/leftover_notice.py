@@ -1,4 +1,4 @@
-"""Says for what the end of an attempt waits: processes that ended ranks have left running."""
+"""Prints a line when an attempt's end is delayed by processes that ended ranks have left running."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from holdfast.act.leftovers import Leftovers
 from holdfast.explain.text.secret_filter import without_secrets
 
-#: Seconds after which the wait is no longer a matter of a filter's last lines.
+#: Seconds before the line is printed. A shorter delay is normal, for example while a filter prints its last lines.
 AFTER_S = 1.0
 
 
 class LeftoverNotice:
-    """Prints one line for an attempt. `say` prints a message."""
+    """Prints at most one line for an attempt. `say` prints a message."""
 
     def __init__(self, leftovers: Leftovers, say: Callable[[str], None]) -> None:
         self._leftovers = leftovers
@@ -29,6 +29,7 @@ class LeftoverNotice:
     def tick(self, now: float) -> None:
         self._told = True
         if waiting := self._leftovers.waiting(now):
-            from holdfast.explain.causes.left_running import waits_for  # few jobs leave something running
+            # imported late: few jobs leave processes running
+            from holdfast.explain.causes.left_running import waits_for
 
             self._say(waits_for(without_secrets(waiting), self._leftovers.wait_s))

@@ -1,4 +1,4 @@
-"""Looks up a module, a port or disk space that a failed attempt's workers lacked."""
+"""Examines a module, a port or disk space that a failed attempt's workers lacked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PORT = re.compile(r"[Pp]ort:? ?(\d{1,5})\b|\]?:(\d{2,5})\b|\('[^']*', (\d{1,5})
 _ANSWER_S = 0.5
 _SHARED = re.compile(r"shared memory|/dev/shm|Bus error|signal: Bus|SIGBUS")
 _MOST_NAMED = 4
-#: Limit on the lines that are searched for the path of a failed write.
+#: Limit on the number of lines searched for the path of a failed write.
 _MOST_LINES = 8
 
 
@@ -40,12 +40,11 @@ def look_around(
     places: Sequence[Path] = (),
     held: tuple[int, str] | None = None,
 ) -> HostFacts | None:
-    """Return facts about the missing resource, or None if the workers lacked none.
+    """Return facts about the resource that the workers lacked, or None if they lacked none.
 
-    `command`: the workers' command. `chosen`: the Python that holdfast puts into a command. `asked_port`: the port
-    that the user chose for the rendezvous, if any. `places`: directories that the workers write to, the working
-    directory first. `held`: a port that a rank held at the death, and that rank.
-    """
+    `command`: the workers' command. `chosen`: the Python that holdfast puts into a command. `asked_port`: the port that
+    the user chose for the rendezvous, if any. `places`: directories that the workers write to, the working directory
+    first. `held`: a port that a rank held when another rank died, and that rank."""
     module, port, in_use = "", None, False
     no_room: list[str] = []
     shared = False
@@ -96,15 +95,15 @@ def port_in(words: str) -> int | None:
 
 
 def descendant_with_port(words: str) -> tuple[int, str] | None:
-    """Return the taken port that a worker's last lines name, and the process below this one that holds it.
+    """Return the taken port that a worker's last lines name, and the descendant of this process that holds the port.
 
-    None: no such process. Processes of others are not inspected, because the stop of all ranks waits for this.
-    """
+    Return None if no descendant holds it. Processes of others are not inspected, because the stop of all ranks waits
+    for this."""
     port = port_in(words)
     pid = find(port, sorted(descendants(os.getpid()))) if port is not None else None
     if port is None or pid is None:
         return None
-    # For a worker forked from a warm process, /proc shows that process's environment.
+    # If the worker was forked from a warm process, /proc shows the environment of that process.
     rank = proc_files.variable(pid, "RANK")
     who = f"rank {rank} of this job" if rank.isdigit() else f"{proc_files.command(pid)}, which this job started"
     return port, f"{who} (pid {pid}{about(pid)})"
@@ -117,7 +116,7 @@ def _port_of(line: str, before: Sequence[str]) -> int | None:
 
 
 def _port_above(lines: Sequence[str]) -> int | None:
-    """Return a taken port from the source lines above the error, because Python's message does not name it."""
+    """Return a taken port from the source lines above the error, because Python's message does not name the port."""
     found = [int(number) for line in lines[::-1] for number in _NUMBER.findall(line)]
     return next(iter(taken(port for port in found if 0 < port < 65536)), None)
 
@@ -130,7 +129,7 @@ def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str])
 
 
 def _answers(path: str) -> bool:
-    """Return whether a path's file system responds; a lost server blocks its callers for ever."""
+    """Return whether a path's file system responds. If its server is lost, a call would block for ever."""
     try:
         within(lambda: os.path.realpath(path), seconds=_ANSWER_S)
     except OSError:

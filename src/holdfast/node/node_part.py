@@ -1,4 +1,4 @@
-"""One node's part of a job, and the places of its output."""
+"""One node's part of a job, and the places that its output goes to."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class NodePart(msgspec.Struct, frozen=True):
 
 
 class OutputPlaces(msgspec.Struct, frozen=True):
-    """The terminal and the files that get a node's output."""
+    """The terminal and the files that receive a node's output."""
 
-    #: Show the workers' output.
+    #: The terminal, which shows the workers' output.
     stdout: OutputScreen
     stderr: OutputScreen
-    #: Prints a message of holdfast.
+    #: Prints a message from holdfast.
     say: Callable[[str], None]
-    #: The process that writes the workers' files, or None if this process does.
+    #: The process that writes the workers' log files, or None if this process writes them.
     logs: Logs | None = None

@@ -1,8 +1,7 @@
 """Carries out the owner's requests on a node: commands for its agent, evidence, checks, and phases of the gang.
 
-`AgentDriver` connects the agent and its host: the host obeys the agent, and the agent receives facts about
-processes.
-"""
+`AgentDriver` connects the agent and its host: the host carries out the agent's instructions, and the agent receives
+facts about processes."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.wire.link_interface import OwnerLink, Request
 
-#: After a failure blamed on one of these, the next attempt repeats the checks, even if they have just passed.
+#: A failure with one of these blames makes the next attempt repeat the checks, even if they have just passed.
 _OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
 
 
@@ -65,19 +64,19 @@ class AgentDriver:
         reactor.deadlines(agent.next_wake, lambda now: self._perform(agent.tick(now), now))
 
     def serve(self, host: Host) -> None:
-        """Set the host of the job's processes; call it before the first command."""
+        """Set the host, which manages the job's processes. Call this before the first command."""
         self._host = host
 
     def obey(self, command: Command, now: float) -> None:
         self._perform(self._agent.obey(command, now), now)
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass facts about processes to the agent, and carry out its instructions at once."""
+        """Pass facts about processes to the agent, and carry out the instructions that it returns at once."""
         for fact in facts:
             self._perform(self._agent.learn(fact, now), now)
 
     def _perform(self, instructions: list[Instruction], now: float) -> None:
-        """Carry out instructions. Facts that an instruction causes at once go straight back to the agent."""
+        """Carry out instructions. If an instruction causes facts at once, pass them back to the agent."""
         queue = deque(instructions)
         while queue:
             instruction = queue.popleft()
@@ -95,11 +94,11 @@ class NodeParts(msgspec.Struct, frozen=True):
     host: LocalHost
     #: The job's control groups.
     groups: ControlGroups
-    #: Memory kills and kernel lines.
+    #: Finds memory kills and kernel log lines.
     machine: MachineLog
     #: Shows the workers' output.
     output: WorkerOutput
-    #: The workers' store, or None.
+    #: The workers' rendezvous store, or None.
     store: Store | None
     #: Handles signals.
     signals: SignalHandler
@@ -119,8 +118,7 @@ class NodeRequests:
     """Carries out the owner's requests with a node's parts.
 
     `link` reaches the owner. `hands`: the driver of the node's agent. `write_agg` writes the exit file beside an
-    attempt's logs. `say` prints a message.
-    """
+    attempt's logs. `say` prints a message."""
 
     def __init__(
         self,
@@ -144,13 +142,13 @@ class NodeRequests:
         self._unlimited = ""
         self._hanging: HangSampler | None = None
         self._peering: LinkProbe | None = None
-        #: The gang's state, as the owner last sent it.
+        #: The gang's state in the owner's latest message.
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
         #: The evidence, with logs, that explained the last attempt.
         self._last = AttemptEvidence()
 
     def take(self, request: Request) -> None:
-        """Carry out a request of the owner now."""
+        """Carry out a request from the owner now."""
         now = self._reactor.now()
         match request:
             case Moved():
@@ -181,7 +179,7 @@ class NodeRequests:
                 self._hands.obey(request, now)
 
     def close(self) -> None:
-        """Stop sampling ranks and serving peers."""
+        """Stop sampling ranks, and stop serving peers."""
         if self._hanging is not None:
             self._hanging.close()
             self._hanging = None
@@ -205,7 +203,7 @@ class NodeRequests:
         return rare_parts.owner_probes.LinkProbe(self._reactor, among, self._link.report)
 
     def _recorded(self, record: AttemptRecord) -> None:
-        # A check that failed during the job passed before: that pass no longer counts.
+        # A check that failed during the job had passed before. That pass no longer counts.
         if record.report.blame in _OF_A_MACHINE or record.report.phrase == Phrase.CHECK_FAILED:
             self._parts.checks.distrust()
         if record.report.code != 0:
@@ -236,19 +234,19 @@ class NodeRequests:
             self._link.report(event)
 
     def _collected(self, order: CollectEvidence, now: float) -> list[ev.Event]:
-        """Return the collected evidence, after the faults that were read only now."""
+        """Return the collected evidence as an event, after the events for faults that were read only now."""
         view, since = self.view, self.view.started_at
         try:
             evidence = self._collect(order.evidence, view.completed, since)
             found = [] if view.completed else self._parts.faults.last_words(now)
             if not view.completed:
                 evidence = self._parts.faults.complete(evidence, since, now)
-        except Exception as error:  # a bug in reading logs must cost neither the report nor the next attempt
+        except Exception as error:  # a bug in reading logs must not prevent the report or the next attempt
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
         self._last = evidence
         if not view.completed:
-            # Logs stay on their node; only findings from them are sent and journaled.
+            # Logs stay on their node. Only findings from the logs are sent and journaled.
             evidence = read_workers(without_secrets(evidence), self._launch.catalogue)
         return [*found, ev.EvidenceCollected(attempt=order.attempt, evidence=evidence, cause=order.cause)]
 

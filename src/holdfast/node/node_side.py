@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class NodeSide:
-    """Runs one job on one machine: makes the parts of the node and connects them."""
+    """Runs one job on one machine: it makes the parts of the node and connects them."""
 
     def __init__(
         self,
@@ -56,8 +56,9 @@ class NodeSide:
         link: OwnerLink,
         write_agg: Callable[[AttemptRecord, AttemptEvidence], None],
     ) -> None:
-        """`agent`: the node's agent. `link` reaches the owner. `write_agg` writes the exit file beside an attempt's
-        logs.
+        """Make the node's parts.
+
+        `agent`: the node's agent. `link` reaches the owner. `write_agg` writes the exit file beside an attempt's logs.
         """
         launch, place, node = part.launch, part.place, part.node
         self._launch, self._place, self._node = launch, place, node
@@ -118,11 +119,11 @@ class NodeSide:
             sidecars=beside,
         )
         self._duties = NodeRequests(part, parts, reactor, link, hands, write_agg, say)
-        #: Carries out a request of the owner now.
+        #: Carries out a request from the owner now.
         self.take = self._duties.take
         #: Reserves the rendezvous port of an attempt. The address is empty if only the peers know this node's address.
         self.meet = self._host.meet
-        #: Looks for faults in short steps while there is nothing else to do.
+        #: Starts the fault sources in short steps while there is nothing else to do.
         self.listen = self._faults.listen
         #: The node's parts, in the order in which they are closed.
         self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during)
@@ -145,15 +146,14 @@ class NodeSide:
         watch_above(fd, self._launch.outer, self._reactor, self._signals.by_guard, self._say)
 
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
-        """Open the fault sources before the job is submitted, and return the devices that get no work of it.
+        """Open the fault sources before the job is submitted. Return the devices that the job may not use.
 
-        `knows_faults`: the fault log has entries.
-        """
+        `knows_faults`: the fault log has entries."""
         self._faults.open(now)
         return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
 
     def warm_up(self, now: float) -> None:
-        """Import, during the checks, the modules that the first attempt needs, if the user asked for warm starts."""
+        """If the user asked for warm starts, import the modules that the first attempt needs, during the checks."""
         if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
             self._host.warm_up(seats, now)
 
@@ -164,7 +164,7 @@ class NodeSide:
 
     def close(self) -> None:
         """Remove everything of the job from this node."""
-        # Spare the process that writes the logs; it ends once the last log is written.
+        # Spare the process that writes the logs. It exits once the last log is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in self._stations:
             if station is not None:

@@ -1,4 +1,4 @@
-"""Makes the parts of a node that few runs need, if the job or the user asks for them."""
+"""Makes the parts of a node that only few jobs need."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ Running = Callable[[], int | None]
 def rendezvous_store(
     launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
-    """Return the process that hosts the workers' rendezvous store; None for a single worker, whose store need not
-    outlive the worker.
-    """
+    """Return the process that hosts the workers' rendezvous store. Return None for a single worker, whose store need
+    not outlive the worker."""
     if launch.spec.world_size < 2:
         return None
     store = rare_parts.store_process.Store(launch.spec, launch.environment, launch.cwd, reactor, processes, say)
@@ -55,8 +54,7 @@ def sides_of(
 ) -> NodeSidecars | None:
     """Make the node's sidecars, for a job with hooks, daemons or sshd.
 
-    `learn` passes facts to the agent. `tell` sends events to the owner.
-    """
+    `learn` passes facts to the agent. `tell` sends events to the owner."""
     launch, place, logs = part.launch, part.place, out.logs
     plan = launch.spec.runtime
     if not (plan.hooks or plan.daemons or plan.ssh):
@@ -86,7 +84,7 @@ def sides_of(
 
 
 def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
-    """Return the ssh server for debugging; None if the job does not request one."""
+    """Return the ssh server for debugging, or None if the job does not request one."""
     ssh = launch.spec.runtime.ssh
     if ssh is None:
         return None
@@ -113,8 +111,8 @@ def disk_cleaner(part: NodePart, host: LocalHost, now: float, say: Callable[[str
 
 
 def forget_logs(logs: Path, last: int) -> None:
-    """Remove the logs of attempt `last` and of earlier ones, down to the first attempt without logs."""
-    import shutil  # imported late, because few jobs ask for it
+    """Remove the logs of attempt `last` and of earlier attempts, down to the first attempt without logs."""
+    import shutil  # imported late, because few jobs remove logs
 
     for attempt in range(last, 0, -1):
         directory = logs / f"attempt-{attempt}"
@@ -126,7 +124,7 @@ def forget_logs(logs: Path, last: int) -> None:
 def checks_during(
     launch: LaunchSpec, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
 ) -> DuringChecks | None:
-    """Return the checks that also run during a job; None if the plan has none."""
+    """Return the runner of the checks that run during the job, or None if the plan has no such check."""
     if launch.checks is None:
         return None
     plan = prechecks.during(launch.checks)
@@ -134,7 +132,7 @@ def checks_during(
 
 
 def torch_timers(part: NodePart, reactor: Reactor, host: LocalHost, say: Callable[[str], None]) -> TorchTimers | None:
-    """Serve torch's timers if the job has any."""
+    """Serve torch's timers if the job uses them."""
     launch = part.launch
     path = timer_file(launch.environment, part.place.directory, launch.cwd)
     if path is None:

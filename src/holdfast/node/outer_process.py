@@ -1,4 +1,4 @@
-"""Watches the outer process that started this task. When it ends, the job is stopped."""
+"""Watches the outer process that started this task. When that process ends, the job is stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HINT = "holdfast run --outer PID|FIFO|none …"
 
 
 def outer_of(text: str | None, origin: str) -> str | None:
-    """Validate the value of `--outer`; None means that no process is watched. Raises `BadUsage`."""
+    """Validate the value of `--outer`. None means that no process is watched. Raises `BadUsage`."""
     if text in (None, "", NONE):
         return None
     assert text is not None

@@ -1,4 +1,5 @@
-"""Answers two requests of the owner during an attempt: to sample a node's ranks, and to measure links to its peers."""
+"""Carries out two requests of the owner during an attempt: to sample a node's ranks, and to measure links to its
+peers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: A program that reports no steps may repeat lines for so many time-outs before they are no sign of life any more.
+#: For a program that reports no steps: after this many hang time-outs, repeated lines are no sign of life any more.
 REPEATS_FACTOR = 2.0
 
 
@@ -38,9 +39,8 @@ class HangSampler:
     """Samples one node's ranks. One sample runs at a time; a new one replaces it.
 
     `tell` sends the result to the owner. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
-    `timeout_s`: the hang time-out; without one each line is a sign of life, because the warning is about ranks that
-    print nothing.
-    """
+    `timeout_s`: the hang time-out. Without a time-out each line is a sign of life, because the warning is about ranks
+    that print nothing."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class HangSampler:
         reactor.deadlines(self._next_wake, self._tick)
 
     def look(self, asked: LookAtRanks, now: float) -> None:
-        """Sample the ranks. The owner gets the answer at once, or when the last stack is there."""
+        """Sample the ranks. Send the result at once, or when the last stack was read."""
         self.close()
         if self._asked is not None and self._asked.attempt != asked.attempt:
             self._lines.clear()
@@ -145,9 +145,8 @@ class HangSampler:
 class LinkProbe:
     """Measures links to peers.
 
-    `among`: the first and last port that the probe may open (for firewalls); None: any port. `tell` sends a result to
-    the owner.
-    """
+    `among`: the first and last port that the probe may open (for firewalls), or None for any port. `tell` sends a
+    result to the owner."""
 
     def __init__(
         self, reactor: Reactor, among: tuple[int, int] | None, tell: Callable[[PortOpen | PeerMeasured], None]
@@ -159,7 +158,7 @@ class LinkProbe:
         self._probes: set[PeerProbe] = set()
 
     def take(self, order: OpenPort | MeasurePeer | ClosePort, now: float) -> None:
-        """Carry out a request of the owner."""
+        """Carry out a request from the owner."""
         match order:
             case OpenPort():
                 self.close()
@@ -170,7 +169,7 @@ class LinkProbe:
                 self.close()
 
     def close(self) -> None:
-        """Stop serving and measuring peers."""
+        """Stop serving peers, and stop measuring."""
         for probe in self._probes:
             probe.close()
         self._probes.clear()
@@ -192,7 +191,8 @@ class LinkProbe:
             yield 0
             return
         first, last = self._among
-        # Jobs that share a range start at different ports, from the end: MASTER_PORT is searched from the beginning.
+        # Jobs that share a port range start at different ports, from the end. The search for MASTER_PORT starts at the
+        # beginning.
         begin = last - os.getpid() % (last - first + 1)
         yield from range(begin, first - 1, -1)
         yield from range(last, begin, -1)

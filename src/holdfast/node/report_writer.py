@@ -29,9 +29,8 @@ from holdfast.untrusted import Malformed, json_leniently
 class ReportWriter:
     """Writes and shows the reports of one job. If a file cannot be written, it only prints a message.
 
-    `order`: the job's launch. `place`: the job's directory. `now()`: seconds since the epoch. `stdout`, `stderr`:
-    the user's terminal. `say` prints a message.
-    """
+    `order`: the job's launch. `place`: the job's directory. `now()`: seconds since the epoch. `stdout`, `stderr`: the
+    user's terminal. `say` prints a message."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class ReportWriter:
         self.hand_over(report)
 
     def hand_over(self, report: JobReport) -> None:
-        """Write the report to the places that the user has named."""
+        """Write the report to the paths that the user has named."""
         if (given := self._order.report_path) is not None:
             self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
         self.tell_engine(report.report)
@@ -85,15 +84,15 @@ class ReportWriter:
 
     def _hand_over(self, path: Path, what: str, write: Callable[[], object]) -> None:
         """Write to a path of the user's, with a time limit: a pipe's reader or a dead mount must not delay the job's
-        end.
-        """
+        end."""
         try:
             within(write, keep=descriptor_of(path))
         except OSError as error:
             self._say(f"{what}: not written: {error.strerror}")
 
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
-        """Save the report in another directory if the job's directory cannot hold it (usually a full disk)."""
+        """Save the report in another directory if the job's directory cannot hold it (usually because the disk is
+        full)."""
         path = Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"holdfast-{report.job_id}-report.json"
         try:
             report_file.write_to(path, report)
@@ -113,7 +112,8 @@ class ReportWriter:
         else:
             colour = os.isatty(2) and "NO_COLOR" not in os.environ
             width = _columns(100)
-            whole = self._order.verbose or self._place.home == NOWHERE  # no later command can show the rest
+            # without a state directory no later command can show the rest
+            whole = self._order.verbose or self._place.home == NOWHERE
             text = self._order.render(report, logs=self._place.logs, width=width, colour=colour, verbose=whole)
             self._stderr.say(text, self._now())
         return status_of(report.report, self._order.users_status)
@@ -140,7 +140,8 @@ def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
 
 
 def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
-    """Return the culprit's own file with its exit status or signal added; None if there is no readable one."""
+    """Return the error file that the culprit wrote, with its exit status or signal added; None if there is no readable
+    one."""
     if said.first is None:
         return None
     directory = logs / f"attempt-{said.attempt}" / f"{said.first.role}-{said.first.rank}"

@@ -1,11 +1,10 @@
 """Handles signals to holdfast: requests to stop, exits of children, and signals for the workers.
 
-A signal can arrive in two ways. The guard is the process that the user started: it gets the signals of a user, a
-terminal or a scheduler. The supervisor has its own session and pid: a signal that the guard did not pass on was
-sent to that pid. If both get a signal within a moment, it was sent to every process of the job (Slurm without
-cgroups, systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker that
-is exiting because of the first. So it is not passed on.
-"""
+A signal can arrive in two ways. The guard is the process that the user started: it receives the signals of a user, a
+terminal or a scheduler. The supervisor has its own session and pid: a signal that the guard did not forward was sent to
+that pid. If both get the same signal within a moment, it was sent to every process of the job (Slurm without cgroups,
+systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker that is exiting
+because of the first. So the supervisor does not forward it."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ from holdfast.platforms.platform import OF_A_PLATFORM
 from holdfast.platforms.platform_registry import on_platform
 from holdfast.reactor import Reactor
 
-#: Seconds for which a signal is held to see whether it also arrives the other way. A sender needs microseconds from one
-#: process to the next, and some milliseconds if it loses its core in between.
+#: Seconds to wait before forwarding a signal, to see whether it also arrives the other way. A sender needs microseconds
+#: from one process to the next, and some milliseconds if the kernel interrupts it in between.
 HOLD_S = 0.1
-#: Within this many seconds, the same signal at the other process counts as one signal, even if it was passed on.
+#: If guard and supervisor get the same signal within this many seconds, it counts as one, even if it was forwarded.
 SAME_S = 1.0
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -39,13 +38,13 @@ class SignalRoute(enum.Enum):
 
 
 class SignalRoutes:
-    """Recognises a signal that was sent to both processes."""
+    """Recognises a signal that was sent both to the guard and to the supervisor."""
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[SignalRoute, float]] = {}
 
     def both(self, number: int, via: SignalRoute, now: float) -> bool:
-        """Note a signal that arrived. Return True if the other process got the same signal a moment ago."""
+        """Store a signal that arrived. Return True if the other process got the same signal a moment ago."""
         first = self._first.get(number)
         if first is not None and first[0] is not via and now - first[1] <= SAME_S:
             del self._first[number]
@@ -55,7 +54,7 @@ class SignalRoutes:
 
 
 class ProcessesBelow(Protocol):
-    """The processes below this one, and which of them are workers."""
+    """The descendants of this process, and which of them are workers."""
 
     workers: Workers
 
@@ -65,7 +64,7 @@ class ProcessesBelow(Protocol):
 
 
 class SignalHandler:
-    """Turns signals into stop requests, and passes on those that are meant for the workers."""
+    """Turns signals into stop requests, and forwards those that are meant for the workers."""
 
     def __init__(
         self,
@@ -77,26 +76,26 @@ class SignalHandler:
         grace_s: float,
         node: str,
     ) -> None:
-        """`below`: the processes below this one. `say` prints a message. `grace_s`: seconds from SIGINT to SIGKILL.
-        `node`: the name of this node.
-        """
+        """Set up the handler.
+
+        `below`: the descendants of this process. `say` prints a message. `grace_s`: seconds from SIGINT to SIGKILL.
+        `node`: the name of this node."""
         self._signals = signals
         self._below = below
         self._say = say
         self._grace_s = grace_s
-        #: Empty if no platform can explain a signal.
+        #: The node's name, or "" if no platform can explain a signal.
         self._node = node if on_platform(os.environ) else ""
         self._ways = SignalRoutes()
         self._asked = False
-        #: Signals for the workers → time at which each is passed on, unless it proves to have been sent to all
-        #: processes.
+        #: Signal → time at which it is forwarded to the workers, unless it turns out that all processes received it.
         self._held: dict[int, float] = {}
         self._passed_on: list[tuple[float, int]] = []
         reactor.watch(signals.fileno(), self._ready)
         reactor.deadlines(self._next_wake, self._tick)
 
     def passed_on(self, since: float) -> tuple[int, ...]:
-        """Return the signals for the workers that were held or passed on at `since` or later."""
+        """Return the signals for the workers that were held or forwarded at `since` or later."""
         return tuple(number for at, number in self._passed_on if at >= since)
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -111,13 +110,11 @@ class SignalHandler:
         ]
 
     def by_guard(self, number: int, typed: bool, now: float) -> list[ev.Event]:
-        """Handle a signal that the guard got."""
+        """Handle a signal that the guard received."""
         return self.heard(number, SignalRoute.GUARD, now, typed=typed)
 
     def heard(self, number: int, via: SignalRoute, now: float, *, typed: bool = False) -> list[ev.Event]:
-        """Handle an arrived signal. `typed`: it was typed at the terminal, whose signals do not reach the workers
-        themselves.
-        """
+        """Handle a signal. `typed`: the user typed it at the terminal, which does not send it to the workers."""
         if number == signal.SIGWINCH:
             self._below.resized()
             return []
@@ -127,10 +124,10 @@ class SignalHandler:
             return told
         if number not in _PASSED_ON:
             return [ev.StopRequested(request=self._request(number, now, everywhere=everywhere, typed=typed))]
-        # Schedulers announce the end of a job this way; programs that know these signals save a checkpoint.
+        # Schedulers announce the end of a job with these signals. Programs that handle them save a checkpoint.
         if not everywhere:
             if number in self._held:
-                self._pass_on(number)  # the signal that is held was sent separately, so pass it on
+                self._pass_on(number)  # the same signal that is still held was sent separately, so forward it
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S
         elif self._held.pop(number, None) is not None:
@@ -153,7 +150,7 @@ class SignalHandler:
 
     def _pass_on(self, number: int) -> None:
         self._held.pop(number, None)
-        # A platform's warning is only for programs that handle it; it must not kill other programs.
+        # A platform's warning is only for programs that handle the signal. It must not kill other programs.
         got = self._below.workers.forward(number, who_handles=bool(self._node))
         self._say(f"{signal.Signals(number).name} is passed on to {got} workers")
 

@@ -1,4 +1,4 @@
-"""Turns signals into readable bytes, so that the supervisor waits in only one place."""
+"""Turns signals into readable bytes, so that the supervisor waits for signals and descriptors in one place."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ HEARD = (
 
 
 class Signals:
-    """Catches signals while it is open, so that none ends the process. `take` returns them once `fileno()` is
-    readable.
-    """
+    """Catches signals while it is open, so that none ends the process. When `fileno()` is readable, `take` returns the
+    signals."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -28,14 +27,14 @@ class Signals:
         os.set_blocking(self._writer, False)
         self._before = {number: signal.signal(number, _nothing) for number in HEARD}
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        # The guard blocked the signals before its fork. Those that came since then arrive now.
+        # The guard blocked the signals before its fork. Signals that were sent since then arrive now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
 
     def fileno(self) -> int:
         return self._reader
 
     def take(self) -> list[int]:
-        """Return the signal numbers since the last call, in order; the kernel may have merged SIGCHLDs."""
+        """Return the signal numbers since the last call, in order. The kernel may have merged several SIGCHLDs."""
         try:
             return list(os.read(self._reader, 4096))
         except BlockingIOError:
@@ -50,4 +49,4 @@ class Signals:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """Do nothing. Python writes the byte to the pipe only if a handler exists."""
+    """Do nothing. Python writes a byte to the pipe only for signals with a handler."""

@@ -1,9 +1,8 @@
 """Handles requests to stop a running job: `*.pai.error` files of other components, and `holdfast stop`.
 
-This module watches the folder of the running attempt (inotify). It obeys a file `<component>.pai.error` with ACTION
-KILL and a REASON. It reads the file a moment after the first write, so that a component may write its lines one by
-one.
-"""
+This module watches the folder of the running attempt (inotify). A file `<component>.pai.error` with ACTION KILL and a
+REASON stops the job. The file is read a moment after the first write, because a component may write its lines one by
+one."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.wire.control_socket import StopLine
 
 SUFFIX = ".pai.error"
-#: Seconds from the first line of a request to the reading: its other lines may follow.
+#: Seconds from the first line of a request until the file is read: its other lines may follow.
 SETTLE_S = 0.25
 MOST_FILES = 64
 MOST_BYTES = 16 * 1024
@@ -34,8 +33,7 @@ NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to 
 
 class StopFiles:
     """Obeys the stop files of the running attempt. `logs`: the parent of the `attempt-<n>` folders. `catalogue`: the
-    user's exit rows, or None. `say` prints a message.
-    """
+    user's exit rows, or None. `say` prints a message."""
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class StopFiles:
         reactor.deadlines(self._next_wake, self._tick)
 
     def entered(self, phase: Phase, attempt: int, now: float) -> None:
-        """Handle a new phase of the gang: requests are obeyed only in RUNNING."""
+        """Handle a new phase of the gang. Stop files are obeyed only in RUNNING."""
         if phase is Phase.RUNNING:
             self.begin(attempt, now)
         else:
@@ -77,7 +75,7 @@ class StopFiles:
         self._due = now
 
     def close(self) -> None:
-        """Stop watching: the attempt is being stopped or is over."""
+        """Stop watching, because the attempt is being stopped or is over."""
         self._due = None
         if self._watch is not None:
             self._reactor.forget(self._watch.fileno())
@@ -96,7 +94,7 @@ class StopFiles:
         try:
             names = sorted(path.name for path in self._folder.iterdir() if path.name.endswith(SUFFIX))[:MOST_FILES]
         except OSError:
-            return []  # the folder is gone, and its files with it
+            return []  # the folder was removed together with its files
         for name in names:
             if request := self._order(name, now):
                 self.close()
@@ -138,8 +136,7 @@ class StopFiles:
 
 def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:
     """Build the request of `holdfast stop`. Raises ValueError with a message if its failure class or code is not
-    allowed.
-    """
+    allowed."""
     by_operator = rare_parts.stop_phrases.BY_OPERATOR
     phrase: str = by_operator
     code = None

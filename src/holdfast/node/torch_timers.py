@@ -1,7 +1,7 @@
-"""Serves torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1): a worker that is late is killed, and the attempt ends.
+"""Serves torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). A worker whose timer expires is killed, and the attempt
+ends.
 
-A worker uses `with torch.distributed.elastic.timer.expires(after=60)`: the block must end within that time.
-"""
+A worker uses `with torch.distributed.elastic.timer.expires(after=60)`: the block must end within that time."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class TorchTimers:
         self._pipe.read()
 
     def _tick(self, now: float) -> list[ev.Event]:
-        """Kill the workers that are late; the stop request that follows names the first of them."""
-        self._pipe.read()  # a worker may have finished its block a moment ago
+        """Kill the workers whose timers have expired. The stop request that follows names the first of them."""
+        self._pipe.read()  # a worker may have ended its block a moment ago
         alive = frozenset(self._processes())
         late = [timer for timer in self._pipe.over(now) if timer.pid in alive]
         killed: dict[int, TorchTimer] = {}

@@ -1,9 +1,8 @@
-"""Ends ranks whose program has ended with an exception while their process lives on.
+"""Ends ranks whose program has failed with an exception while their process lives on.
 
-A thread that is no daemon, an atexit handler or a destructor that waits for a peer keeps such a process for ever, and
-the other ranks wait for it. Only two signs count, which a program that goes on does not give: the tag `[rank1]: ` that
-torch's handler of uncaught exceptions puts before a traceback, and the error file of torchelastic's `@record`.
-"""
+A non-daemon thread, an atexit handler, or a destructor that waits for a peer keeps such a process alive for ever, and
+the other ranks wait for it. There are two signs that the program has ended: the tag `[rank1]: ` that torch's handler of
+uncaught exceptions puts before a traceback, and the error file of torchelastic's `@record`."""
 
 from __future__ import annotations
 
@@ -15,18 +14,17 @@ from holdfast.act.workers import Worker
 from holdfast.model.human_format import duration
 from holdfast.observe.output_pump import OutputPump
 
-#: Seconds between two looks at a rank that has printed something.
+#: Seconds between two checks of a rank that has printed something.
 LOOK_S = 5.0
 TAIL_BYTES = 16 * 1024
 _TAG = "]: Traceback (most recent call last):"
 
 
 class UnendedRanks:
-    """Looks at the end of each live rank's output.
+    """Checks the end of each live rank's output for an uncaught exception.
 
-    `workers()` returns the live workers by rank. `wait_s`: seconds that such a rank may take. `running()` returns the
-    running attempt, or None. `say` prints a message.
-    """
+    `workers()` returns the live workers by rank. `wait_s`: seconds that a failed rank has to exit. `running()` returns
+    the running attempt, or None. `say` prints a message."""
 
     def __init__(
         self,
@@ -43,9 +41,9 @@ class UnendedRanks:
         self._running = running
         self._say = say
         self._due = now + LOOK_S
-        #: Pid → its last output at the last look.
+        #: Pid → time of its last output at the previous check.
         self._seen: dict[int, float | None] = {}
-        #: Pid → when the sign was found first.
+        #: Pid → time at which the sign of an exception was first found.
         self._over: dict[int, float] = {}
 
     def next_wake(self) -> float:
@@ -88,4 +86,4 @@ class UnendedRanks:
         try:
             signal.pidfd_send_signal(worker.process.pidfd, number)
         except ProcessLookupError:
-            pass  # it has just ended
+            pass  # the process has just exited

@@ -1,4 +1,5 @@
-"""Makes what a run's workers share: environment, streams and warm starts; and collects facts about the machine."""
+"""Makes the parts that a run's workers share: environment, streams and warm starts. It also collects facts about the
+machine."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], 
 
 
 def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerConfig:
-    """Return the settings that stay the same for all workers of a run."""
+    """Return the settings that are the same for all workers of a run."""
     return WorkerConfig(
         spec=launch.spec,
         job_id=place.job_id,
@@ -73,7 +74,7 @@ def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerC
 
 
 def _images(launch: LaunchSpec) -> dict[str, str]:
-    from holdfast.launch.image_runtime import image_address  # imported late: few jobs have an image here
+    from holdfast.launch.image_runtime import image_address  # imported late, because few jobs have an image here
 
     spec = launch.spec
     return {role.name: image_address(image) for role in spec.roles if (image := role.image or spec.image)}
@@ -93,7 +94,8 @@ def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[st
 def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
-    """Return the excluded devices of this node, or the node itself, without devices that are reset before the start."""
+    """Return the excluded devices of this node, or the node itself. Devices that are reset before the start are left
+    out."""
     try:
         found = kept_out_here(home, node, now)
     except HoldfastError as error:
@@ -107,10 +109,9 @@ def kept_out(
 
 
 def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[int, str] | None) -> HostFacts | None:
-    """Return this machine's facts about resources that the workers lacked.
+    """Return facts about this machine, and about the resources that the workers lacked.
 
-    `held`: a port that one rank held when another wanted it, and the rank that held it.
-    """
+    `held`: a port that one rank held when another rank needed it, and the rank that held it."""
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)
     places = (launch.cwd, launch.home, Path(launch.environment.get("HOME") or "/"))
@@ -133,11 +134,10 @@ def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, st
 
 
 def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:
-    """Return the terminals' descriptors that show a single worker's stdout and stderr; None: a pipe carries the
-    stream.
+    """Return the terminal's descriptors for a single worker's stdout and stderr, which show them directly. None: a pipe
+    carries the stream.
 
-    With several workers each line needs a prefix, so no worker gets the terminal itself.
-    """
+    With several workers each line needs a prefix, so no worker gets the terminal itself."""
     if launch.spec.world_size != 1:
         return None, None
     out, err = shown(launch.redirects, launch.tee, 0)

@@ -1,4 +1,5 @@
-"""Shows the output of a node's workers, and watches the guard and the outer process, whose end stops the job."""
+"""Shows the output of a node's workers. Also watches the guard and the outer process: when one of them ends, the job is
+stopped."""
 
 from __future__ import annotations
 
@@ -24,23 +25,24 @@ from holdfast.reactor import CallbackPriority, Reactor
 
 _WORDS = 64
 _TAKEN_PORT = "ddress already in use"
-#: The bytes of a dead worker's last output that are searched for a taken port.
+#: The number of bytes at the end of a dead worker's output that are searched for a taken port.
 TAIL_BYTES = 4096
 
 
 class TakenPorts:
-    """Finds the rank that holds a port which another rank needed. It looks before the other ranks stop."""
+    """Finds the rank that holds a port which another rank needed. The search runs before the other ranks are
+    stopped."""
 
     def __init__(self) -> None:
         self._held: tuple[int, str] | None = None
 
     def died(self, words: str) -> None:
-        """Look up the port holder if a dead worker's last lines report a taken port."""
+        """If a dead worker's last lines report a taken port, find the process that holds the port."""
         if _TAKEN_PORT in words and self._held is None:
             self._held = rare_parts.missing_resources.descendant_with_port(words)
 
     def take(self) -> tuple[int, str] | None:
-        """Return the port that the first such death wanted and its holder, and forget them for the next attempt."""
+        """Return the port that the first such worker needed and its holder. Forget both, for the next attempt."""
         held, self._held = self._held, None
         return held
 
@@ -74,14 +76,13 @@ class WorkerOutput:
         )
 
     def _prefix(self, seat: Seat, directory: Path) -> str:
-        """Return the prefix of a worker's lines; "" for a worker with a terminal of its own, unless a template
-        is set.
-        """
+        """Return the prefix of a worker's lines. Without a template, return "" for a worker that has a terminal of its
+        own."""
         environment = self._launch.environment
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
         fields = self._fields(seat, directory)
-        # A role of another name on this node (`--role` differs) names this node's lines.
+        # This node may have another name for the role (`--role`). Then its lines show that name.
         label = plain_name(fields.get("role_name", ""), seat.role)
         return line_prefix(label, seat.rank, seat.local_rank, environment, fields)
 
@@ -128,15 +129,13 @@ def watch_above(
 
 
 class GuardWatch:
-    """Reads the guard's pipe: the signals that the guard got, and its end.
+    """Reads the guard's pipe: the signals that the guard received, and the end of the stream.
 
-    The end of the pipe means that the guard, which the user started, is dead: the whole job must end.
-    """
+    The end means that the guard, which the user started, is dead. Then the whole job must end."""
 
     def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:
-        """`heard(number, typed, now)` returns the events that follow from a signal; `typed`: it was typed at a
-        terminal.
-        """
+        """Watch the pipe `fd`. `heard(number, typed, now)` returns the events that follow from a signal. `typed`: a
+        user typed it at the terminal."""
         self._heard = heard
         self._watch = reactor.watch(fd, self._ready, turn=CallbackPriority.GUARD)
 
@@ -149,7 +148,7 @@ class GuardWatch:
 
 
 def guard_is_dead(now: float) -> list[ev.Event]:
-    """Return the stop request that follows from the guard's death."""
+    """Return a request to stop the job, because the guard is dead."""
     request = StopRequest(
         reason="the `holdfast run` process was killed from outside (SIGKILL, or the memory killer)",
         solution="Find out who sent the signal (the kernel log names memory kills: dmesg -T | grep -i kill), "

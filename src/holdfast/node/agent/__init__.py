@@ -1,1 +1,2 @@
-"""The agent of a node: the process that obeys the job's owner, which may run on another machine."""
+"""The agent of a node: the process that carries out the commands of the job's owner. The owner may run on another
+machine."""

@@ -1,4 +1,4 @@
-"""A node's part in a job after the owner has admitted its agent: workers, logs and answers."""
+"""A node's part in a job after the owner has admitted its agent: it runs workers, writes logs and answers questions."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ LOGS_S = 5.0
 
 
 class AdmittedNode:
-    """This node's side of the job, from the owner's first welcome until the node leaves or the job ends. The connection
-    to the owner may break and be restored meanwhile.
+    """This node's part of the job, from the owner's first welcome until the node leaves or the job ends. Meanwhile the
+    connection to the owner may break and be restored.
 
-    `welcome`: the owner's latest welcome.
-    """
+    `welcome`: the owner's latest welcome message."""
 
     def __init__(
         self,
@@ -53,11 +52,10 @@ class AdmittedNode:
         dialling: OwnerConnection,
         farewell: EndReporter,
     ) -> None:
-        """Set up the node's side of the job. Raises OSError.
+        """Set up this node's part of the job. Raises OSError.
 
         `part`: the owner's job, adapted to this node. `dialling`: the connection to the owner. `farewell` writes the
-        end report and the exit files.
-        """
+        end report and the exit files."""
         timers, now = part.launch.spec.timers, reactor.now()
         self._reactor = reactor
         self._dialling = dialling
@@ -84,18 +82,19 @@ class AdmittedNode:
         reactor.deadlines(self._rehearsal.next_wake, self._rehearsal.tick)
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
-        """Handle the owner's welcome, which comes after the first connection and after each reconnection."""
+        """Handle the owner's welcome message, which arrives after the first connection and after each reconnection."""
         self.welcome, self._welcome_at = welcome, now
         self.answers.forget()
         self.link.connected()
-        # A restarted owner knows nothing of this node, and only its answer renews the lease. So report at once.
+        # A restarted owner knows nothing of this node, and only the owner's acknowledgement renews the lease. So the
+        # agent sends a report at once.
         self.agent.next_beat = now
 
     def asked(self, request: Request, now: float) -> None:
-        """Handle a request of the owner."""
+        """Carry out a request from the owner."""
         todo = self.link.asked(request)
         if isinstance(todo, CollectEvidence):
-            # Evidence is read from the logs, so it waits until they are written.
+            # The collector reads evidence from the log files, so wait until all output is in them.
             self._logs.when_written(lambda now: self._node.take(todo), now)
         else:
             self._node.take(todo)
@@ -105,39 +104,37 @@ class AdmittedNode:
                 self._rehearsal.begin(now)
 
     def signalled(self, number: int, typed: bool) -> None:
-        """Pass on to the workers a signal that this node's guard received: SIGUSR1, SIGUSR2 or SIGWINCH."""
+        """Forward a signal (SIGUSR1, SIGUSR2 or SIGWINCH) to the workers. This node's guard received it."""
         os.write(self._to_node, bytes((number, typed)))
 
     @property
     def acts_by(self) -> float | None:
-        """Return the end of the lease, by which this process kills its workers, or None without living workers.
-        The guard kills them if this process hangs.
-        """
+        """Return the time at which the lease ends and this process kills its workers; None if no worker lives. If this
+        process hangs, the guard kills the workers."""
         agent = self.agent
         return agent.lease.until if agent.crew.alive() and not agent.stopping.killed else None
 
     @property
     def lease_ends(self) -> float:
-        """Return the time at which this agent's latest lease ends or ended."""
+        """Return the time at which this agent's latest lease ends, or ended."""
         last = self.link.acknowledged_at
         begun = self._welcome_at if last is None else max(last, self._welcome_at)
         return begun + self.welcome.spec.timers.lease_s
 
     def close(self) -> None:
-        """Close everything, so that nothing of the job is left behind."""
+        """Stop and close every part, so that no process or descriptor of the job remains."""
         self.answers.close()
         self._node.close()
-        # The reactor must not call closed parts. Only the connection and the log process still work.
+        # The reactor must not call closed parts. Keep only the connection and the process that writes logs.
         self._reactor.only({self._dialling.fd, self._logs.fd})
         self._logs.close(LOGS_S)
 
 
 class NodeAnswers:
-    """Answers the owner's questions.
+    """Answers the owner's questions about this node.
 
-    `place`: the directory of this node's part of the job. `node`: this node's name. `send` sends an answer; if the
-    connection breaks, the answer is lost.
-    """
+    `place`: the directory of this node's part of the job. `node`: this node's name. `send` sends an answer. If the
+    connection breaks, the answer is lost."""
 
     def __init__(self, reactor: Reactor, place: JobPlace, node: str, send: Callable[[NodeAnswer], object]) -> None:
         self._send = send
@@ -145,7 +142,7 @@ class NodeAnswers:
         self._verbs = VerbRunner(reactor, place.home, os.environ)
 
     def answer(self, question: Question) -> None:
-        """Handle a question of the owner."""
+        """Answer a question from the owner."""
         match question:
             case ReadLog():
                 self._logs.read(question)
@@ -157,11 +154,11 @@ class NodeAnswers:
                 assert_never(question)
 
     def forget(self) -> None:
-        """Drop all waiting questions after the connection was lost; the owner sends them again."""
+        """Drop all waiting questions because the connection broke. The owner sends them again."""
         self._logs.close()
 
     def moved(self, view: GangView) -> None:
-        """Look for new log output after the gang's phase has changed."""
+        """Look for new log output, because the gang's phase has changed."""
         self._logs.moved(view)
 
     def close(self) -> None:

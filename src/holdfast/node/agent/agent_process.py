@@ -1,8 +1,8 @@
-"""The agent of a node: it connects to the owner, obeys it, and ends its workers when it has lost the owner.
+"""The agent of a node: it connects to the owner, carries out the owner's commands, and ends its workers if it loses the
+owner.
 
 After a broken connection the agent connects again and repeats its state. When its lease ends (`decide/agent.py`), the
-agent ends its workers. If the owner stays away for some time after that, the agent writes a report and exits.
-"""
+agent ends its workers. If the owner then stays unreachable for some time, the agent writes a report and exits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.wire.node_messages import Question, Refused
 
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-#: The number of signals that the agent answers by asking the owner to stop the job; at the next one the agent exits.
+#: For this many stop signals, the agent asks the owner to stop the job. At the next signal the agent exits.
 STOPS_ASKED = 2
 #: Seconds that an owner without a guard has to stop its workers and end the job.
 STOPPED_S = 5.0
@@ -68,7 +68,7 @@ def serve(
     owner is on this node, else None. `memory_kill`: the memory kill that ended the previous agent, or None.
     """
     gc.enable()
-    # An owner on this node listens on every address; loopback needs no name resolution.
+    # An owner on this node listens on every address. Use the loopback address, which needs no name resolution.
     host = order.host if owners_place is None else own_loopback()
     agent = _AgentProcess(launch, order, clock, birth, AgentIdentity(agent_id, boot, memory_kill), owners_place)
     try:
@@ -78,7 +78,7 @@ def serve(
 
 
 class _AgentProcess:
-    """Runs one node's part of one job: it handles messages of the owner and of the guard."""
+    """Runs one node's part of one job: it handles messages from the owner and from the guard."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _AgentProcess:
         self._news: FaultNews | None = None
         self._stops = 0
         self._platform = on_platform(os.environ)
-        #: True once no owner is left and the platform decides about the job.
+        #: True once the owner is gone and the platform decides about the job.
         self._orphaned = False
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
@@ -146,7 +146,7 @@ class _AgentProcess:
                 self._birth.promise.make(acts_by)
                 self._dialling.hurry(acts_by is not None)
         finally:
-            # Close everything even after a bug in holdfast, so that no process of the job is left.
+            # Close everything even after a bug in holdfast, so that no process of the job remains.
             if self._news is not None:
                 self._news.close()
             if self._part is not None:
@@ -160,7 +160,7 @@ class _AgentProcess:
         self._stderr.drain()
 
     def _say_last(self) -> None:
-        """Send the last message, and wait until the owner has read it and closes the connection."""
+        """Send the last message, and wait until the owner has read it and has closed the connection."""
         now = self._reactor.now()
         if self._last_word is not None and self._dialling.connected:
             self._dialling.send(self._last_word)
@@ -185,7 +185,7 @@ class _AgentProcess:
     # ------------------------------------------------------------------------------------------ the owner's messages
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
-        """Handle the owner's welcome, which comes after the first connection and after each reconnection."""
+        """Handle the owner's welcome message, which arrives after the first connection and after each reconnection."""
         if self._part is None:
             try:
                 self._part = self._begin(welcome, now)
@@ -207,7 +207,7 @@ class _AgentProcess:
             self._dialling.note(place.directory, welcome)
         if place.trouble:
             self._say(place.trouble)
-        # On the owner's terminal, the owner prints "has joined" itself.
+        # If this node shares the owner's terminal, the owner prints "has joined" there.
         if self._owners_place is None and not self._order.quiet and self._birth.number == 1:
             self._say(
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
@@ -228,7 +228,8 @@ class _AgentProcess:
         )
 
     def _cannot_take_part(self, welcome: Welcome, error: BadUsage) -> None:
-        """Leave and tell the owner why: a file that the owner's settings name is missing or wrong on this node."""
+        """Leave the job and send the owner the reason: a file that the owner's settings name is missing or wrong on
+        this node."""
         self._say(f"{error.message}\n  try: {error.hint}")
         reason = f"it cannot use the settings of the job: {error.message}"
         self._leave(
@@ -247,17 +248,18 @@ class _AgentProcess:
         )
 
     def asked(self, request: Request, now: float) -> None:
-        """Handle a request of the owner."""
-        if self._part is not None:  # without a part, the agent exits soon: it cannot use the job's settings
+        """Carry out a request from the owner."""
+        if self._part is not None:  # without `_part`, this agent could not use the job's settings, and exits soon
             self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
-        """Answer a question of a user on some node, or of the owner, which fetches the logs of failed ranks."""
+        """Answer a question about this node. A user on some node asks it, or the owner, which fetches the logs of
+        failed ranks."""
         if self._part is not None:
             self._part.answers.answer(question)
 
     def refused(self, refused: Refused, now: float) -> None:
-        """Print why the owner refuses to admit this agent, and leave."""
+        """Print the owner's reason for refusing this agent, and leave."""
         self._say(f"{refused.reason}\n  try: {refused.hint}")
         self._leave(refused.code)
 
@@ -266,7 +268,7 @@ class _AgentProcess:
         self._leave(self._farewell.tell(finished.report), Bye())
 
     def requeued(self, now: float) -> None:
-        """Leave, and print nothing: the job is queued again, and the owner has informed the user."""
+        """Leave without a message: the job is queued again, and the owner has informed the user."""
         self._leave(QUEUED_AGAIN, Bye())
 
     # ------------------------------------------------------------------------------------------ time
@@ -291,17 +293,18 @@ class _AgentProcess:
             self._leave(code)
 
     def _starter_gone(self, fd: int, now: float) -> None:
-        """Handle the end of the starter's pipe, which carries no data: the starter, or the way to it, is gone."""
+        """Handle the end of the starter's pipe: the starter has exited or is unreachable. The pipe carries no data."""
         self._starter.close()
         self._patience.starter_gone = True
 
     # ------------------------------------------------------------------------------------------ the guard's messages
 
     def _heard(self, number: int, typed: bool, now: float) -> None:
-        """Pass a signal to the workers, or ask the owner to end the job."""
+        """Forward a signal to the workers, or ask the owner to end the job."""
         asked = self._platform and number in OF_A_PLATFORM
         if asked and self._part is not None and self._dialling.connected:
-            # The node stays. The owner asks the platform what the signal means, and may let the workers save first.
+            # This node stays in the job. The owner asks the platform about the signal, and may let the workers save
+            # first.
             self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._agent.boot, number=number))
             if number not in _OF_THE_WORKERS:
                 return
@@ -315,11 +318,13 @@ class _AgentProcess:
             self._part.signalled(number, typed)
 
     def _over(self, now: float) -> None:
-        """Leave: the owner on this node has exited. If it ended the job, its last message came before this call."""
+        """Leave, because the owner on this node has exited. If the owner ended the job, its last message was handled
+        before."""
         self._leave(1)
 
     def _gone(self, now: float) -> None:
-        """Leave after the guard's death. An owner on this node notices the death too, stops the job and explains it."""
+        """Leave, because the guard is dead. An owner on this node notices the death too, stops the job and explains
+        it."""
         if self._owners_place is not None and self._dialling.connected:
             self._reactor.at(now + STOPPED_S, self._leave_now)
         else:

@@ -1,4 +1,4 @@
-"""Writes the report at the end of a job on one of its nodes, and prints a few lines for the user."""
+"""Writes a report on a node at the end of a job, and prints a few lines for the user."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 
 class EndReporter:
-    """Writes and prints the end of the job on this node.
+    """Writes and prints the job's report on this node.
 
     `launch`: the job as this node runs it. `now()`: seconds since the epoch. `say` prints a message to the user.
-    `quiet`: an owner on this node writes and prints the report instead.
-    """
+    `quiet`: write and print nothing, because an owner on this node does so."""
 
     def __init__(
         self,
@@ -47,15 +46,17 @@ class EndReporter:
         self._owner = ""
 
     def at(self, launch: LaunchSpec, place: JobPlace, *, owner: str) -> None:
-        """Set the job's directory once the node is admitted. `owner`: the host name of the owner's machine."""
+        """Store the job's directory and the host name of the owner's machine (`owner`), once the owner has admitted
+        this node."""
         self._launch, self._place, self._owner = launch, place, owner
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
-        """Write the exit file beside an attempt's logs."""
+        """Write the exit file (`runtime.pai.agg.error`) beside an attempt's logs."""
         self._writer().write_agg(record, evidence)
 
     def tell(self, report: JobReport) -> int:
-        """Write the owner's report, print it in short (in full with `--json`), and return the job's final code."""
+        """Write the report that the owner sent; print a summary, or the full report with `--json`. Return the job's
+        exit code."""
         last = report.report
         status = status_of(last, self._launch.users_status)
         if self._quiet:
@@ -75,7 +76,7 @@ class EndReporter:
         return status
 
     def alone(self, job_id: str, report: ExitReport) -> int:
-        """Write and print a report that this node has made, because it has lost the owner; return the report's code."""
+        """Write and print a report that this node made because it lost the owner. Return the report's exit code."""
         made = JobReport(job_id=job_id, name=self._launch.spec.name, outcome=Outcome.FAILED, report=report, attempts=())
         self._write(made)
         self._writer().show(made)
@@ -83,7 +84,7 @@ class EndReporter:
 
     def _write(self, report: JobReport) -> None:
         writer = self._writer()
-        # On a node that shares the owner's state directory, the owner writes the report.
+        # If this node can see the owner's lock, it shares the owner's state directory. Then the owner writes the report.
         if self._owner and not (job_dir(self._place.home, report.job_id) / LOCK_NAME).exists():
             writer.finished(report)
         else:

@@ -1,11 +1,10 @@
 """Notifies an agent when `holdfast faults report` or `holdfast release` on its node has written to the fault log.
 
-The commands send a message to a socket in the job's directory. The content of the message does not matter.
-"""
+These commands send a message to a socket in the job's directory. Its content does not matter."""
 
 from __future__ import annotations
 
-import _socket  # importing `socket` is slow: it makes enums of a hundred numbers
+import _socket  # `socket` is slow to import: it builds enums of a hundred constants
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +12,12 @@ from pathlib import Path
 from holdfast.reactor import Reactor
 from holdfast.wire.fault_news import NEWS_NAME
 
-#: Limit on the messages that are read in one turn of the reactor.
+#: Limit on the number of messages read in one turn of the reactor.
 MOST_AT_ONCE = 64
 
 
 class FaultNews:
-    """Calls `heard(now)` when messages have arrived. If no socket can be made in the directory, it does nothing."""
+    """Calls `heard(now)` when messages have arrived. Does nothing if no socket can be made in the directory."""
 
     def __init__(self, directory: Path, reactor: Reactor, heard: Callable[[float], None]) -> None:
         self._heard = heard
@@ -32,8 +31,9 @@ class FaultNews:
             self._shut()
             return
         try:
-            self._path.unlink(missing_ok=True)  # left by an agent that was killed
-            # A socket's path may have 107 bytes, and the state directory's path may be longer.
+            self._path.unlink(missing_ok=True)  # an agent that was killed may have left the socket's file
+            # A socket's path may have at most 107 bytes, and the state directory's path may be longer. So bind through
+            # /proc.
             self._socket.bind(f"/proc/self/fd/{folder}/{NEWS_NAME}")
             self._path.chmod(0o600)
         except OSError:

@@ -1,4 +1,5 @@
-"""Makes a node's launch of a multi-node job: the policy is the owner's; machine, command and directory are local."""
+"""Makes a node's launch of a multi-node job: the policy comes from the owner; the machine, command and directory are
+this node's."""
 
 from __future__ import annotations
 
@@ -31,19 +32,19 @@ def node_here(launch: LaunchSpec, order: NodesOrder) -> NodeInfo:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     )
-    # The owner decides whether workers are bound to CPUs, so the node always reports its CPUs.
+    # The owner decides whether workers are bound to CPUs, so every node reports its CPUs.
     return with_cpus(node, replace(launch.spec, binds=True))
 
 
 def user_here() -> str:
-    """Return the name of the user who runs this job, as all its nodes know it."""
+    """Return the name of the user who runs this job. It is the same on all nodes of the job."""
     platform = platform_around(os.environ)
     if platform is not None and (user := platform.user(os.environ)):
         return user
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return str(os.getuid())  # the user has no name, as in many containers
+        return str(os.getuid())  # the user id has no name, as in many containers
 
 
 def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> LaunchSpec:
@@ -63,7 +64,7 @@ def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> Laun
 
 
 def without_effect(launch: LaunchSpec, welcome: Welcome) -> str:
-    """Return a note about options and variables of this node that the owner overrides, or "" if there are none."""
+    """Return a message about options and variables of this node that the owner overrides, or "" if there are none."""
     if not (places := launch.settings.without_effect(welcome.settings)):
         return ""
     has, are = ("has", "it is a setting") if len(places) == 1 else ("have", "they are settings")
@@ -73,6 +74,6 @@ def without_effect(launch: LaunchSpec, welcome: Welcome) -> str:
 
 def _role_here(role: Role, own: dict[str, Role], spec: JobSpec) -> Role:
     mine = own.get(role.name) or (spec.roles[0] if len(spec.roles) == 1 else role)
-    # The owner's name of the role stays in names of directories and in reports; the workers see this node's own.
+    # Directories and reports use the owner's name of the role. The workers see this node's name in ROLE_NAME.
     own_name = {} if mine.name == role.name else {"ROLE_NAME": mine.name}
     return replace(role, command=mine.command, env=own_name | mine.env)

@@ -1,8 +1,7 @@
 """Reads a node's worker logs for a remote reader: a user, or the owner, which fetches the logs of failed ranks.
 
-One answer has at most two pieces, which fit into one frame. The reader then requests the next piece, so that the
-connection never holds more than the reader can take.
-"""
+One answer has at most two pieces, which fit into one frame. Then the reader requests the next piece. So the connection
+never holds more data than the reader can accept."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 256 * 1024
 LEAST_BYTES = 4 * 1024
-#: Limit on the read times in one piece of a log (48 KiB). A log of very short lines comes in smaller pieces.
+#: Limit on the number of timestamps in one piece of a log (48 KiB). A log of very short lines is sent in smaller
+#: pieces.
 MOST_TIMES = 4096
 MOST_WAITING = 64
 
@@ -39,9 +39,9 @@ class _Waiting(msgspec.Struct):
 
 
 class LogReader:
-    """Answers questions about logs.
+    """Answers requests to read logs.
 
-    `logs`: the parent directory of the attempts. `node`: this node's name. `answer` receives each result.
+    `logs`: the parent directory of the attempts' directories. `node`: this node's name. `answer` receives each result.
     """
 
     def __init__(self, reactor: Reactor, logs: Path, node: str, answer: Callable[[LogRead], object]) -> None:
@@ -54,7 +54,8 @@ class LogReader:
         self._waiting: dict[int, _Waiting] = {}
 
     def read(self, question: ReadLog) -> None:
-        """Answer now. If the log has nothing new and the question may wait, answer when the log has grown."""
+        """Answer the question at once. If the log has nothing new and the question may wait, answer when the log has
+        grown."""
         self.forget(question.id)
         said = self._look(question)
         if said is None and len(self._waiting) >= MOST_WAITING:
@@ -72,7 +73,8 @@ class LogReader:
             self._release(waiting)
 
     def moved(self, view: GangView) -> None:
-        """Look again after the gang's phase changed: an attempt may be over, or a new one may have begun."""
+        """Look for new output, because the gang's phase has changed: an attempt may be over, or a new one may have
+        begun."""
         self._attempt, self._done = view.attempt, view.phase is Phase.DONE
         for waiting in tuple(self._waiting.values()):
             self._look_again(waiting)
@@ -91,11 +93,11 @@ class LogReader:
     def _watch(self, waiting: _Waiting) -> None:
         directory = self._directory(waiting.question)
         if directory is None:
-            return  # The worker is not prepared yet. `moved` looks again once it is.
+            return  # The worker has no directory yet. `moved` looks again later.
         try:
             waiting.watch = FolderWatch(directory, growing=True)
         except OSError:
-            return  # The kernel allows no more watches. `moved` shows the new output later.
+            return  # The kernel allows no more watches. `moved` finds the new output later.
         self._reactor.watch(waiting.watch.fileno(), partial(self._grown, waiting))
         self._look_again(waiting)
 
@@ -128,7 +130,8 @@ class LogReader:
         return LogRead(id=question.id, attempt=attempt, role=role, pieces=pieces, over=over, node=self._node)
 
     def _directory(self, question: ReadLog) -> Path | None:
-        """Return the log directory of the rank's worker, in the requested attempt or in the latest on this node."""
+        """Return the log directory of the rank's worker, in the requested attempt or else in this node's latest
+        attempt."""
         attempts = [question.attempt] if question.attempt else sorted(self._attempts(), reverse=True)
         for attempt in attempts:
             for found in (self._logs / f"attempt-{attempt}").glob(f"*-{question.rank}"):
@@ -152,7 +155,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
             with opened(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
-                    yield rest  # the log was rotated since the last question
+                    yield rest  # the log was rotated after the previous question
                     continue
                 at = 0 if where.at > size else where.at if where.at >= 0 else max(0, size + where.at)
                 if where.lines is not None:
@@ -164,7 +167,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
 
 
 def _rest(path: str, where: LogFrom) -> LogPiece | None:
-    """Return the unread rest of a rotated log, or None if it was read to its end."""
+    """Return the unread rest of the log's older, rotated file, or None if there is none."""
     try:
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -176,7 +179,7 @@ def _rest(path: str, where: LogFrom) -> LogPiece | None:
 
 
 def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
-    """Read a piece of a log with its times. Raises OSError if there is no log."""
+    """Read a piece of a log, and the time at which each part was written. Raises OSError if there is no log."""
     mark = (where.file, where.at) if where.file else None
     whole_size = 0
     if where.at < 0:

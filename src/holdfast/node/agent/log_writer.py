@@ -1,16 +1,15 @@
-"""Writes a node's worker logs in a separate process, so that an agent's beats never wait for a disk.
+"""Writes a node's worker logs in a separate process, so that a slow disk never delays an agent's heartbeats.
 
 A disk that stalls (most often a network file system) blocks each process that writes to it. So a child of the agent
 writes the logs; it receives the output through a socket. While the socket is full, the agent keeps the output in
-memory. Output beyond a limit is dropped, and a line in the file says how much.
+memory. Output beyond a limit is dropped, and a line in the file says how many bytes.
 
-The agent sends frames (`_HEAD`, then the bytes). The child sends `SYNC` frames and sentences for the user. Both
-ends are the same holdfast release, and nothing else reads or writes this socket.
-"""
+The agent sends frames (`_HEAD`, then the bytes). The child sends `SYNC` frames and messages for the user. Both ends are
+the same holdfast release, and no other program reads or writes this socket."""
 
 from __future__ import annotations
 
-import _socket  # importing `socket` is slow: it makes enums of a hundred numbers
+import _socket  # `socket` is slow to import: it builds enums of a hundred constants
 import enum
 import signal
 import struct
@@ -33,9 +32,9 @@ _BLOCK = 256 * 1024
 
 
 class _Kind(enum.IntEnum):
-    #: Data: the path, the source and whether the log is shown, one per line.
+    #: Open a log. The frame's data: the path, the source and whether the log is shown, one per line.
     OPEN = enum.auto()
-    #: Data: output; the frame's head has the time at which it was read.
+    #: Write output, which is the frame's data. The frame's head has the time at which the output was read.
     WRITE = enum.auto()
     CLOSE = enum.auto()
     SYNC = enum.auto()
@@ -43,13 +42,12 @@ class _Kind(enum.IntEnum):
 
 
 class LogProcess:
-    """The agent's end of the socket. `say` prints a message."""
+    """The agent's handle of the writer process. `say` prints a message."""
 
     def __init__(self, reactor: Reactor, say: Callable[[str], None], rotation: Rotation | None = None) -> None:
-        """Fork the writer. Raises OSError if no process can be made.
+        """Fork the writer process. Raises OSError if that fails.
 
-        `rotation`: when to rotate a log; None never rotates.
-        """
+        `rotation`: when to rotate a log; None never rotates."""
         self._reactor = reactor
         self._say = say
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -73,7 +71,8 @@ class LogProcess:
 
     @property
     def pid(self) -> int:
-        """Return the id of the writer process. It must outlive every process whose output it writes."""
+        """Return the pid of the writer process. The writer must live longer than every process whose output it
+        writes."""
         return self._child.pid
 
     def open(self, path: Path, source: str, *, shown: bool) -> FarLog:
@@ -83,7 +82,8 @@ class LogProcess:
         return FarLog(self, self._opened, path, source)
 
     def write(self, number: int, block: bytes, read_at: float) -> bool:
-        """Queue a block; return False if it is dropped because the limit is reached or the writer is gone."""
+        """Queue a block of output. Return False if the block is dropped, because the queue is full or the writer has
+        exited."""
         if self._over or self._waiting_bytes + len(block) > MOST_WAITING_BYTES:
             return False
         self._put(_Kind.WRITE, number, block, read_at)
@@ -99,7 +99,7 @@ class LogProcess:
         self._put(_Kind.CLOSE, number)
 
     def when_written(self, then: Callable[[float], None], now: float) -> None:
-        """Call `then(now)` once all output so far is in the files, or at once if the writer is gone."""
+        """Call `then(now)` once all output so far is in the files, or at once if the writer has exited."""
         if self._over:
             then(now)
             return
@@ -107,7 +107,7 @@ class LogProcess:
         self._put(_Kind.SYNC, 0)
 
     def close(self, within_s: float) -> None:
-        """Wait until all output is written, for at most `within_s` seconds."""
+        """Wait until the writer has written all output, for at most `within_s` seconds."""
         self._closing = True
         until, shut = self._reactor.now() + within_s, False
         self._reactor.at(until, lambda now: None)
@@ -141,7 +141,7 @@ class LogProcess:
             self._watch.write_too(True)
             return
         except OSError:
-            return  # The writer has ended; `_ready` reads its end of file.
+            return  # The writer has exited. `_ready` reads the end of its stream.
         self._watch.write_too(False)
         self._slow = False
 
@@ -176,10 +176,9 @@ class LogProcess:
 
 
 class FarLog:
-    """One log file of the writer process, with the interface of `holdfast.observe.log_file.LogFile`.
+    """A log file that the writer process writes. It has the interface of `holdfast.observe.log_file.LogFile`.
 
-    `number`: the log's number in the writer process. `source`: the name of its worker and stream.
-    """
+    `number`: the log's number in the writer process. `source`: the name of the log's worker and stream."""
 
     def __init__(self, process: LogProcess, number: int, path: Path, source: str) -> None:
         self.path = path
@@ -205,7 +204,7 @@ class FarLog:
 
 
 def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
-    """Remove the complete frames from the bytes in `held`, and return them."""
+    """Remove the complete frames from `held`, and return them."""
     found = []
     while len(held) >= _HEAD.size:
         kind, number, length, read_at = _HEAD.unpack_from(held)
@@ -218,9 +217,9 @@ def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
 
 
 def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
-    """Run the child: write all output until the agent is gone."""
+    """Run the writer process: write all output until the agent has exited."""
     name_process("holdfast-logs")
-    # Slurm without cgroups signals every process of a step. This process blocks the signals, and ends with the agent.
+    # Slurm without cgroups signals every process of a step. The writer blocks these signals and ends after the agent.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     clock = Clock()
     logs: dict[int, LogFile] = {}
@@ -231,7 +230,7 @@ def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
         try:
             socket.sendall(_HEAD.pack(kind, 0, len(data), 0.0) + data)
         except OSError:
-            pass  # the agent is gone; its remaining output is still written
+            pass  # the agent has exited; write the rest of its output
 
     complained: set[object] = set()
 

@@ -1,9 +1,8 @@
 """A node's end of the link to its owner: it repeats unacknowledged events and adds the rendezvous port.
 
-A report repeats with every beat; an event (the end of a round of checks, evidence, a fault) happens once. Messages
-of one connection arrive in order, and the owner acknowledges a report only after it has recorded everything before
-it. So the acknowledgement of a report acknowledges each event that was sent before it.
-"""
+The agent repeats its report with every heartbeat. An event (the end of a round of checks, evidence, a fault) happens
+once. Messages of one connection arrive in order, and the owner acknowledges a report only after it has recorded
+everything before it. So the acknowledgement of a report also acknowledges each event that was sent before it."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OwnerLinkNow(Protocol):
-    """A connection to the owner that may be broken."""
+    """A connection to the owner. It may be broken at the moment."""
 
     @property
     def connected(self) -> bool: ...
@@ -34,31 +33,31 @@ class OwnerLinkNow(Protocol):
 
 
 class NodeLink:
-    """A link (`holdfast.wire.link_interface.OwnerLink`) that survives broken connections."""
+    """A link (`holdfast.wire.link_interface.OwnerLink`) that continues after the connection breaks and is restored."""
 
     def __init__(self, wire: OwnerLinkNow, node: str) -> None:
         self._wire = wire
         self._node = node
         self._outbox = Outbox()
         self._checks: RunChecks | None = None
-        #: Reserves the rendezvous port of an attempt; None until the node is set up.
+        #: Reserves the rendezvous port of an attempt. None until the node is set up.
         self.meet: Callable[[int], Meeting] | None = None
-        #: Send time of the last report that the owner acknowledged, in seconds on this node's clock.
+        #: The send time of the last report that the owner acknowledged, in seconds on this node's clock.
         self.acknowledged_at: float | None = None
 
     def asked(self, request: Request) -> Request:
-        """Handle a request of the owner; return the request as the node carries it out."""
+        """Convert a request from the owner to the request that this node carries out."""
         if isinstance(request, Ack):
             self._outbox.acknowledged(request.sent)
             self.acknowledged_at = max(request.sent, self.acknowledged_at or request.sent)
         elif isinstance(request, RunChecks):
             self._checks = request
-            # A node checks only itself; the owner judges the links between nodes.
+            # A node checks only itself. The owner judges the links between nodes.
             return replace(request, nodes=(self._node,))
         return request
 
     def connected(self) -> None:
-        """Resend the events that may not have arrived, on a first or a new connection."""
+        """After each connection, resend the events that may not have arrived."""
         for event in self._outbox.again():
             self._wire.send(event)
 
@@ -79,7 +78,7 @@ class NodeLink:
             self._wire.send(word)
 
     def _with_meeting(self, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """Add the rendezvous address of the attempt's workers, if this is the node of rank 0."""
+        """If this is the node of rank 0, add the rendezvous address of the attempt's workers."""
         order = self._checks
         asked = order is not None and (order.attempt, order.round) == (answer.attempt, answer.round)
         if order is None or not asked or order.meet_on != self._node or self.meet is None:
@@ -87,42 +86,43 @@ class NodeLink:
         return answer if answer.state is CheckState.FAIL else replace(answer, meeting=self.meet(answer.attempt))
 
 
-#: Limit on the events kept while the owner is away. Later events are dropped.
+#: Limit on the number of events kept while the owner is unreachable. Later events are dropped.
 MOST = 1000
 
 
 class Outbox:
-    """The unacknowledged events of one node. Times are seconds on the node's clock."""
+    """Keeps one node's events until the owner acknowledges them. Times are seconds on the node's clock."""
 
     def __init__(self) -> None:
-        #: Each event, with the send time of the first report after it on the present connection, or None.
+        #: Pairs of an event and the time of the first report after it on this connection, or None before that report.
         self._kept: deque[tuple[Event, float | None]] = deque()
-        #: The number of events, from the oldest on, after which a report was sent.
+        #: The number of events, from the oldest on, that were followed by a report.
         self._after: int = 0
         self.left_out = 0
 
     def put(self, event: Event) -> None:
-        """Keep an event that is sent now, or when there is a connection."""
+        """Keep an event. The caller sends it now, or once the owner is connected."""
         if len(self._kept) >= MOST:
             self.left_out += 1
             return
         self._kept.append((event, None))
 
     def reported(self, sent: float) -> None:
-        """Note that a report was sent on the present connection, after every event kept so far."""
+        """Note that a report was sent on the present connection. All events kept so far were sent before it."""
         if self._after == len(self._kept):
             return
         self._kept = deque((event, sent if after is None else after) for event, after in self._kept)
         self._after = len(self._kept)
 
     def acknowledged(self, sent: float) -> None:
-        """Drop the events that were sent before the acknowledged report, which left at time `sent`."""
+        """Drop the events that were sent before a report that the owner has acknowledged. `sent`: the report's send
+        time."""
         while self._kept and (after := self._kept[0][1]) is not None and after <= sent:
             self._kept.popleft()
             self._after -= 1
 
     def again(self) -> Iterator[Event]:
-        """Return, after a reconnect, every event that may not have arrived, in order."""
+        """Return, after a reconnection, every event that may not have arrived, in order."""
         self._kept = deque((event, None) for event, _ in self._kept)
         self._after = 0
         return (event for event, _ in tuple(self._kept))

@@ -1,4 +1,4 @@
-"""An agent's connection to its owner: it introduces the node and passes each message on to the right handler."""
+"""An agent's connection to its owner: it introduces the node and passes each message to the right handler."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from holdfast.wire.tls_channel import ChannelEnd
 
 
-#: The longest pause between two connection attempts while workers live, in seconds.
+#: Maximum pause between two connection attempts while workers live, in seconds.
 HURRY_S = 0.5
 
 
 class OwnerMessageHandler(Protocol):
-    """Handles the owner's messages."""
+    """Handles the messages that the owner sends."""
 
     def welcomed(self, welcome: Welcome, now: float) -> None: ...
 
@@ -62,9 +62,9 @@ class OwnerMessageHandler(Protocol):
 
 
 class AgentIdentity(msgspec.Struct, frozen=True):
-    """The facts by which the owner recognises an agent."""
+    """Identifies an agent to its owner."""
 
-    #: The id of the agent's guard.
+    #: The id of the agent's guard process.
     guard_id: str
     #: The agent's number; it is higher than the number of any earlier agent of this node.
     boot: int
@@ -73,11 +73,10 @@ class AgentIdentity(msgspec.Struct, frozen=True):
 
 
 class OwnerConnection:
-    """The agent's connection to its owner, renewed whenever it breaks.
+    """The agent's connection to its owner. It is restored whenever it breaks.
 
     `order`: how this node takes part in the job. `hears` handles the owner's messages. `host`, `port`: the owner's
-    address.
-    """
+    address."""
 
     def __init__(
         self,
@@ -93,9 +92,9 @@ class OwnerConnection:
         self.node = node_here(launch, order)
         #: The owner's address as the user typed it.
         self.place = written(order.host, port)
-        #: Why there is no connection; empty before the first failure.
+        #: The reason why there is no connection. It is empty until a connection attempt fails.
         self.trouble = ""
-        #: What the user can do about `trouble`.
+        #: The user's possible remedy for `trouble`.
         self.hint = ""
         self._launch = launch
         self._order = order
@@ -105,7 +104,7 @@ class OwnerConnection:
         self._host, self._port = host, port
         self._key = Key(order.key, Path(order.key_from))
         self._in = False
-        #: The highest attempt number that this agent knows of.
+        #: The highest attempt number that this agent has seen.
         self.attempt = 0
         self._dialler = Dialler(
             reactor,
@@ -120,7 +119,7 @@ class OwnerConnection:
 
     @property
     def connected(self) -> bool:
-        """Return whether the owner has admitted this agent on the present connection."""
+        """Return whether a connection exists on which the owner has admitted this agent."""
         return self._in and self._dialler.connected
 
     def note(self, directory: Path, welcome: Welcome) -> None:
@@ -140,10 +139,10 @@ class OwnerConnection:
         try:
             write_owner_address(directory, said)
         except OSError:
-            pass  # the file cannot be written: commands on this node do not find the job, but the job runs
+            pass  # the file cannot be written; the job runs anyway, but commands on this node do not find it
 
     def hurry(self, on: bool) -> None:
-        """Reconnect more often (`on`) while workers live: their lease ends soon without the owner."""
+        """Connect more often if `on` is true: workers live, and their lease ends soon without the owner."""
         self._dialler.longest_s = HURRY_S if on else LONGEST_S
 
     def send(self, message: Sent) -> bool:
@@ -177,7 +176,7 @@ class OwnerConnection:
         try:
             return kept_out_here(self._launch.home, self.node, self._reactor.now())
         except HoldfastError:
-            return ()  # the node's fault sources read the same file and report the error
+            return ()  # the node's fault sources read the same fault log, and they report the error
 
     def _on_message(self, message: Any, now: float) -> News:
         match message:

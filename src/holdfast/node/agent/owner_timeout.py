@@ -1,4 +1,4 @@
-"""Time limits for a node without an owner: before it is admitted, and after its lease has ended."""
+"""Time limits for a node without an owner: until the owner admits the node, and after the node's lease has ended."""
 
 from __future__ import annotations
 
@@ -12,47 +12,46 @@ if TYPE_CHECKING:
     from holdfast.node.agent.admitted_node import AdmittedNode
     from holdfast.node.agent.owner_connection import OwnerConnection
 
-#: Seconds until a node that is not admitted prints its first notice, and between checks for a changed one.
+#: Seconds until the first notice that the owner is missing, and seconds between checks for a changed reason.
 NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
 
 
 class OwnerTimeout:
-    """Decides when a node without an owner leaves. Times are seconds on the node's clock.
+    """Decides when a node without an owner leaves the job. Times are seconds on the node's clock.
 
-    `dialling`: the connection to the owner. `say` prints a notice. `join_s`: limit for the first welcome.
-    `owner_wait_s`: limit after a lease's end.
-    """
+    `dialling`: the connection to the owner. `say` prints a notice. `join_s`: time limit for the owner's first welcome.
+    `owner_wait_s`: time limit after a lease's end."""
 
     def __init__(
         self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
     ) -> None:
-        #: True once the starter of this node is gone. The node then leaves when its lease ends, or at
-        #: once if no owner has admitted it.
+        #: True once the starter of this node is gone. Then the node leaves when its lease ends. If no owner has
+        #: admitted it, it leaves at once.
         self.starter_gone = False
         self._dialling = dialling
         self._say = say
         self._join_by = now + join_s
         self._join_s = join_s
-        #: Replaced by the owner's setting once it has admitted this node.
+        #: The owner's setting replaces this value once the owner has admitted this node.
         self.owner_wait_s = owner_wait_s
         self._notice_at = now + NOTICE_S
         self._noticed = ""
 
     def next_wake(self, part: AdmittedNode | None) -> float:
-        """Return the next time to look. `part`: the admitted node, or None if it is not admitted yet."""
+        """Return the time of the next check. `part`: the admitted node, or None before the admission."""
         if part is not None:
             return part.lease_ends + self._dials_on_s
         return 0.0 if self.starter_gone else min(self._notice_at, self._join_by)
 
     def absent(self, now: float) -> ExitReport | None:
-        """Return the report to leave with if no owner has admitted this node in time, else None."""
+        """Return a report if no owner has admitted this node in time, so that the node leaves; else None."""
         if now < self._join_by:
             self._notice(now)
             return None
         return explain_owner_absent(self._dialling.place, waited_s=self._join_s, last=self._dialling.trouble)
 
     def lost(self, part: AdmittedNode, now: float) -> ExitReport:
-        """Return the report to leave with after the owner has been silent for too long."""
+        """Return the report with which the node leaves, because the owner was silent for too long."""
         welcome = part.welcome
         return explain_owner_lost(
             welcome.job_id,
@@ -69,7 +68,7 @@ class OwnerTimeout:
         return 0.0 if self.starter_gone else self.owner_wait_s
 
     def _notice(self, now: float) -> None:
-        """Print why there is no owner yet; print again only if the reason has changed."""
+        """Print why there is no owner yet. Print it again only when the reason has changed."""
         said = self._dialling.trouble or f"the owner at {self._dialling.place} has not answered so far"
         if said != self._noticed:
             self._noticed = said

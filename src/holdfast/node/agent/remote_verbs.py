@@ -23,7 +23,7 @@ SIDE_BY_SIDE = 4
 MOST_WAITING = 64
 MOST_OUTPUT_BYTES = 512 * 1024
 
-#: Called with whether the command succeeded, and with its output.
+#: Receives a command's success (True or False) and its output.
 Done = Callable[[bool, str], None]
 
 
@@ -37,8 +37,7 @@ class _Running(msgspec.Struct):
 class VerbRunner:
     """Runs commands, at most `SIDE_BY_SIDE` at a time.
 
-    `home`: the state directory that the commands read. `environment`: the commands' variables.
-    """
+    `home`: the state directory that the commands read. `environment`: the commands' environment variables."""
 
     def __init__(self, reactor: Reactor, home: Path, environment: Mapping[str, str]) -> None:
         self._reactor = reactor
@@ -47,7 +46,8 @@ class VerbRunner:
         self._running: dict[int, _Running] = {}
 
     def run(self, verb: Verb, words: Sequence[str], done: Done) -> None:
-        """Run the command as soon as there is room. `done` is called once, even if it cannot run; not after `close`."""
+        """Run the command when fewer than `SIDE_BY_SIDE` run. `done` is called once, even if the command cannot run;
+        `close` prevents the call."""
         if len(self._waiting) >= MOST_WAITING:
             done(False, f"{MOST_WAITING} commands wait already on {os.uname().nodename}: try again")
             return
@@ -55,7 +55,7 @@ class VerbRunner:
         self._fill()
 
     def close(self) -> None:
-        """Kill the running commands; none of them is answered."""
+        """Kill the running commands, and send no answers for them."""
         self._waiting.clear()
         for running in self._running.values():
             self._release(running)

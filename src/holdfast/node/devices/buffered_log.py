@@ -1,9 +1,8 @@
 """Buffers the machine's fault log for a run, so that a log that cannot be written never delays the run.
 
-If another process holds the log, or the disk is full, the run goes on: it judges faults in memory, `news` says so
-once, and pending events are written as soon as the log can be written again. Retries become rarer. A damaged log is
-left alone until the run ends.
-"""
+If another process holds the log, or the disk is full, the run goes on. It judges faults in memory and puts one message
+into `news`. Pending events are written when the log is writable again. Retries become rarer. A damaged log is not
+written again in this run."""
 
 from __future__ import annotations
 
@@ -21,22 +20,21 @@ from holdfast.record.write_backlog import Backlog
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
-#: Age, in seconds, from which a stored count of failed resets is ignored.
+#: Seconds for which a stored count of failed resets is valid. Older counts are ignored.
 TRIES_S = 86_400.0
-#: Limit on the number of events that wait in memory while the log cannot be written. Further ones are judged, but never
+#: Limit on the number of events kept in memory while the log cannot be written. Later events are judged, but never
 #: written to the log.
 PENDING_MOST = 10_000
 
 
 class BufferedFaultLog:
-    """A run's faults: it judges them, keeps those that overlap an attempt, and writes them to the log when it can.
+    """A run's faults. It judges them, keeps those that overlap an attempt, and writes them to the log when possible.
 
-    Times are seconds since the epoch. Each call returns the level changes that it caused. Accepted events wait in
-    `events` until the caller removes them; messages for people wait in `news`.
+    Times are seconds since the epoch. Each method returns the level changes that it caused. Accepted events stay in
+    `events` until the caller removes them; messages for people stay in `news`.
 
-    `log`: the open log, or None if it could not be opened. `reopen` opens it later; it raises `HoldfastError` on
-    failure. `node`: this node's name, for the count of resets.
-    """
+    `log`: the open log, or None if it could not be opened. `reopen` opens the log later; it raises `holdfastError` on
+    failure. `node`: this node's name, for the count of resets."""
 
     def __init__(
         self,
@@ -52,12 +50,12 @@ class BufferedFaultLog:
         self.news: list[str] = []
         self.overlaps = Overlaps()
         self._reopen = reopen
-        #: The engine that judges in memory while the log cannot be written; None while the log can be written.
+        #: Judges in memory while the log cannot be written, else None.
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
-            self._unwritten.failed(0.0)  # the failed opening counts as the first try to write
-        #: New rules that are not in the log yet.
+            self._unwritten.failed(0.0)  # the failed opening counts as the first attempt to write
+        #: New rules that are not stored in the log yet.
         self._rules: Policy | None = None
         #: True if the log can never be written in this run.
         self._hopeless = log is None and reopen is None
@@ -70,7 +68,7 @@ class BufferedFaultLog:
         return self.log.engine
 
     def note(self, events: Iterable[FaultEvent], at: float) -> list[LevelChange]:
-        """Judge faults that this process saw, and write them down."""
+        """Judge faults that this process saw, and write them to the log."""
         found = list(events)
         if not found:
             return []
@@ -83,7 +81,7 @@ class BufferedFaultLog:
                 changes += self._alone(trouble, at)
             else:
                 self.news += said
-                # Include events that others wrote meanwhile: the log's order decides.
+                # Include events that other processes wrote meanwhile, because the log's order decides.
                 self._on_events(_taken(self.log))
                 return changes + more
         engine = self.engine
@@ -96,7 +94,7 @@ class BufferedFaultLog:
         return changes
 
     def sync(self, at: float) -> list[LevelChange]:
-        """Read the entries that other processes wrote, and let passed deadlines take effect."""
+        """Read the entries that other processes wrote, and apply deadlines that have passed."""
         changes = self._try_again(at)
         if self._ahead is not None:
             return changes + self._ahead.tick(at)
@@ -110,7 +108,7 @@ class BufferedFaultLog:
         return changes
 
     def reload(self, policy: Policy, at: float) -> list[LevelChange]:
-        """Judge by the rules of `policy` from now on. If the log cannot be written, they are written later."""
+        """Use the rules of `policy` from now on. If the log cannot be written, store them later."""
         changes = self._try_again(at)
         if self._ahead is None:
             assert self.log is not None
@@ -129,7 +127,7 @@ class BufferedFaultLog:
         return self.engine.tick(at)
 
     def tries(self, devices: tuple[str, ...], at: float) -> int:
-        """Return how often these devices were reset in a row without success, by any run, within the last day."""
+        """Return how many resets of these devices failed in a row within the last day, in any run."""
         count, noted_at = self.log.store.tries(",".join(devices)) if self.log is not None else (0, 0.0)
         return count if at - noted_at < TRIES_S else 0
 
@@ -144,11 +142,11 @@ class BufferedFaultLog:
             self.log.store.count_reset(self._node, devices, "succeeded" if ok else "failed")
 
     def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
-        """Return the faults that overlap an attempt, for its explanation."""
+        """Return the faults that overlap an attempt in time, for the attempt's explanation."""
         return self.overlaps.within(start, end, ranks)
 
     def close(self) -> int:
-        """Close the log after a last write; return how many faults could not be written."""
+        """Write the pending events and close the log. Return the number of faults that could not be written."""
         if self._unwritten:
             self._unwritten.at_once()
             self._try_again(self.engine.clock / 1000)
@@ -166,8 +164,7 @@ class BufferedFaultLog:
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
         """Judge in memory from now on, because the log cannot be written.
 
-        Return the level changes from entries that other processes had written.
-        """
+        Return the level changes from entries that other processes had written."""
         log = self.log
         assert log is not None
         missed, log.missed = log.missed, []
@@ -185,7 +182,8 @@ class BufferedFaultLog:
         return missed
 
     def _try_again(self, at: float) -> list[LevelChange]:
-        """Write the pending events if a retry is due. Return the level changes from memory to log."""
+        """If a retry is due, write the pending events. Return the changes from the levels judged in memory to those
+        judged from the log."""
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):
             return []

@@ -1,9 +1,8 @@
-"""Device faults in the supervisor: their sources, when they are judged, and the checks that wait for a reset.
+"""Handles device faults in the supervisor: it reads their sources, judges them, and delays checks during a reset.
 
-A run without faults costs almost nothing. Files are opened before the workers start, and read once the workers have
-run for a moment. If the job has devices, the rules, the catalogues and the fault log are loaded at that time too,
-otherwise at the first fault.
-"""
+A run without faults costs almost nothing. Files are opened before the workers start, and read once the workers have run
+for a moment. If the job has devices, the rules, the catalogues and the fault log are loaded at that time too, otherwise
+at the first fault."""
 
 from __future__ import annotations
 
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
-#: The longest time for reading reports from before an attempt's end, in seconds; a flood of reports never ends.
+#: Time limit for reading the last reports before an attempt's end, in seconds. A flood of reports would never end.
 LAST_WORDS_S = 0.5
-#: The longest wait for another writer of the fault log, in milliseconds. Workers' output and exits wait meanwhile.
+#: Time limit of a wait for another writer of the fault log, in milliseconds. It delays the workers' output and exits.
 BUSY_MS = 200
-#: A report may be written down up to this many seconds after it began.
+#: A driver may log a report this many seconds after the fault began.
 SLACK_S = 5.0
 
 
@@ -50,7 +49,7 @@ _TO_LISTEN = (
     "holdfast.observe.devices.kernel_faults",
     "holdfast.observe.devices.fault_sources", "holdfast.observe.devices.fault_socket",
 )  # fmt: skip
-#: Modules in the order of their imports: each follows the modules that it imports, so that each step is short.
+#: Modules in import order: each comes after the modules that it imports, so that each import is short.
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess",
     "holdfast.decide.faults.fault_remedies",
@@ -74,15 +73,14 @@ class DeviceUse(msgspec.Struct, frozen=True):
     seats: Callable[[], Sequence[Seat]]
     #: Returns the devices that the job may not use.
     avoided: Callable[[], Collection[str]]
-    #: Returns the rank of a worker's process, or None for another process.
+    #: Returns the rank of a process, or None if the process is not a worker.
     rank_of: Callable[[int], int | None]
 
 
 class DeviceFaults:
-    """The sources of faults, their meaning for the job, and the checks that wait for a reset.
+    """Reads the sources of faults, decides the consequences for the job, and delays checks during a reset.
 
-    `use`: how the job uses the devices. `checker` runs the pre-checks. `say` prints a message to the user.
-    """
+    `use`: how the job uses the devices. `checker` runs the pre-checks. `say` prints a message to the user."""
 
     def __init__(
         self,
@@ -114,12 +112,12 @@ class DeviceFaults:
         self._rules = RuleFiles(job.options.codes, job.options.rules, reactor=reactor, say=say)
         self._judge: JobFaults | None = None
         self._broken = False
-        #: Retries of opening the fault log while there is no fault to judge.
+        #: Retries to open the fault log while there is no fault to judge.
         self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(job.home, job.node.name, say)
-        #: Set while another job resets a device that this job is to use.
+        #: Waits until another job has reset a device of this job; None if no other job resets one.
         self._others: LockWaiter | None = None
 
     # ------------------------------------------------------------------------------------------ the run's life
@@ -184,7 +182,7 @@ class DeviceFaults:
         if self._others is not None:
             self._others.ended()
             self._others = None
-        # The log now has the outcome of the other job's reset.
+        # The log now has the result of the other job's reset.
         return self.refresh(now)
 
     def next_wake(self) -> float | None:
@@ -201,7 +199,7 @@ class DeviceFaults:
     # parts
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Judge faults that this process found or received, and tell other runs, which may use the same devices."""
+        """Judge faults that this process found or received, and notify other runs, which may use the same devices."""
         judge = self._load(now, must=True) if events else None
         if judge is None:
             return []
@@ -225,9 +223,8 @@ class DeviceFaults:
         return self._released(found, now)
 
     def awaiting_reset(self, devices: Sequence[str], now: float) -> tuple[str, ...]:
-        """Return, before the job is submitted, the excluded devices that will be reset first and can be used after
-        that.
-        """
+        """Before the job is submitted: return the excluded devices that will be reset first, so that the job can use
+        them."""
         if self._job.options.reset_command is None or not devices:
             return ()
         judge = self._load(now)
@@ -235,7 +232,7 @@ class DeviceFaults:
         return self._to_reset
 
     def last_words(self, now: float) -> list[ev.Event]:
-        """Read the reports up to now: the attempt has drained, and they belong to it."""
+        """Read all reports up to now. The attempt's workers have ended, and the reports belong to this attempt."""
         found: list[ev.Event] = []
         end = self._reactor.now() + LAST_WORDS_S
         while (unread := self._listening.unread()) and self._reactor.now() < end:
@@ -244,7 +241,7 @@ class DeviceFaults:
         return found
 
     def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
-        """Add the attempt's faults that were not reported to the gang."""
+        """Add the attempt's faults that the gang does not know."""
         if self._judge is None:
             return evidence
         seats = self._use.seats()
@@ -267,9 +264,8 @@ class DeviceFaults:
             self._say(f"edits of the fault rules are not seen: {error.message}")
 
     def _reload(self, now: float) -> list[ev.Event]:
-        """Apply an edit of the codes or rules, and tell the other runs of this state directory, which use the same
-        rules.
-        """
+        """Apply an edit of the codes or rules. Notify the other runs of this state directory, which use the same
+        rules."""
         policy = self._rules.take(now)
         if policy is None or self._judge is None:
             return []
@@ -279,7 +275,8 @@ class DeviceFaults:
         return found
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
-        """Count rejected lines for `holdfast devices`, in a run that wrote nothing else to the fault log."""
+        """Store the count of rejected lines for `holdfast devices`, in a run that wrote nothing else to the fault
+        log."""
 
         try:
             log = devices.Standings.for_writing(self._job.home, busy_ms=BUSY_MS)
@@ -290,7 +287,8 @@ class DeviceFaults:
         log.close()
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
-        """Begin the waiting checks if no reset blocks them. Return `events`, followed by the events of the checks."""
+        """Begin the waiting checks unless a reset blocks them. Return `events`, followed by the events of the
+        checks."""
         judge = self._judge
         if self._held is None or (judge is not None and judge.resetting) or not self._granted():
             return events
@@ -299,7 +297,7 @@ class DeviceFaults:
         return [*events, *more, *self._checker.begin(order, now)]
 
     def _granted(self) -> bool:
-        """Return whether no other job resets this job's devices; if one does, wait for its end."""
+        """Return whether no other job resets this job's devices. If another job does, wait for the reset's end."""
         avoided = self._use.avoided()
         devices = [device for device in self._node.devices if device not in avoided]
         if self._others is not None or (devices and not self._devices.share(devices)):
@@ -325,9 +323,8 @@ class DeviceFaults:
     def _load(self, now: float, *, must: bool = False) -> JobFaults | None:
         """Load the rules and the fault log; return None if that fails.
 
-        A log that cannot be opened may be locked for a moment, so it is tried again, more and more rarely. `must`:
-        there is a fault, which is judged in memory if the log cannot be opened.
-        """
+        If the log cannot be opened (it may be locked for a moment), later calls retry, with growing pauses. `must`:
+        there is a fault to judge now, in memory if the log cannot be opened."""
         if self._judge is not None or self._broken:
             return self._judge
 

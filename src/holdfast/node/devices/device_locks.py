@@ -1,15 +1,13 @@
-"""Locks that show which job uses or resets a device: one lock file per device, shared by all jobs of a state
+"""Locks that show which job uses or resets a device. Each device has one lock file, shared by all jobs of a state
 directory.
 
-A device of this machine has a second lock file, in a folder that every user can write to, so that jobs of other
-users and other state directories count too. Lock files stay empty. Another user's file is opened for reading, which
-is enough for a lock.
+A device of this machine has a second lock file, in a folder that every user can write to, so that jobs of other users
+and other state directories count too. Lock files stay empty. A lock on another user's file needs only read access.
 
-A job holds its devices' locks shared while any part of it lives; a reset holds the locks of its whole group
-exclusively. The kernel releases the locks (flock) of a process that dies. Several locks are always taken in one
-order, so that jobs never deadlock. If a lock is not free, a small process waits for it and takes it for its parent:
-both have the same open files.
-"""
+A job holds its devices' locks shared while any process of it lives; a reset holds the locks of its whole group
+exclusively. The kernel releases the locks (flock) of a process that dies. Several locks are always acquired in one
+order, so that jobs never deadlock. If a lock is not free, a small child process waits for it. Parent and child have the
+same open files, so the parent then holds the lock too."""
 
 from __future__ import annotations
 
@@ -23,14 +21,13 @@ from holdfast.act.isolated_fork import forked
 from holdfast.observe.devices.device_discovery import local_devices
 from holdfast.safe_files import open_file
 
-#: Folders in which every user may create files but not remove another user's; the first suitable one is used.
+#: Folders in which every user may create files but cannot remove other users' files. The first suitable one is used.
 MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
 
 
 class LockWaiter:
-    """Waits, in a child process, for locks that another process holds. `pidfd` is readable when the child has the locks
-    or was killed.
-    """
+    """Waits, in a child process, for locks that another process holds. `pidfd` is readable when the child has acquired
+    the locks or was killed."""
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
         self._child = forked(lambda: _lock(fds, how), keep=fds)
@@ -38,7 +35,7 @@ class LockWaiter:
         self.pidfd = self._child.pidfd
 
     def ended(self) -> bool:
-        """Reap the waiter; return whether it got the locks."""
+        """Reap the child; return whether it acquired the locks."""
         return self._child.reap() == 0
 
     def give_up(self) -> None:
@@ -49,24 +46,25 @@ class DeviceLocks:
     """This job's locks on its devices. If no lock file can be made, `say` prints why, and every request succeeds."""
 
     def __init__(self, home: Path, node: str, say: Callable[[str], None], *, machine: Path | None = None) -> None:
-        """`home`: the state directory. `node`: this node's name. `machine`: the folder that all users share, used for
-        every device; None: the usual folder, used for this machine's devices.
-        """
+        """Store where the lock files are.
+
+        `home`: the state directory. `node`: this node's name. `machine`: a folder that all users share, for the second
+        lock file of every device. None: the usual folder, and only for this machine's devices."""
         self._home = home
         self._node = _plain(node)
         self._say = say
         self._machine = machine
-        #: Open lock files by (device, place).
+        #: Open lock files by (device, folder).
         self._fds: dict[tuple[str, str], int] = {}
         self._asked: set[str] = set()
         self._broken = False
 
     def share(self, devices: Iterable[str]) -> bool:
-        """Lock devices for use; return whether no other job resets one of them. On False, no device is locked."""
+        """Lock devices for use. Return False, without any lock, if another job resets one of the devices."""
         return self._try(devices, fcntl.LOCK_SH)
 
     def claim(self, devices: Iterable[str]) -> bool:
-        """Lock devices exclusively; return whether no other job uses one of them. On False, no device is locked."""
+        """Lock devices exclusively. Return False, without any lock, if another job uses one of the devices."""
         return self._try(devices, fcntl.LOCK_EX)
 
     def wait(self, devices: Iterable[str], *, alone: bool) -> LockWaiter:
@@ -80,11 +78,12 @@ class DeviceLocks:
 
     def let_go(self, devices: Iterable[str]) -> None:
         for fd in self.fds(devices):
-            # Unlock explicitly: a process that was forked meanwhile may have the same open file.
+            # Unlock explicitly: a process that was forked meanwhile may have the same open file, which would keep the
+            # lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
 
     def holders(self, devices: Iterable[str]) -> tuple[int, ...]:
-        """Return the processes that hold one of these locks, as far as the kernel shows."""
+        """Return the pids that hold one of these locks, as far as the kernel shows them."""
         inodes = {os.fstat(fd).st_ino for fd in self.fds(devices)}
         try:
             lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -92,7 +91,7 @@ class DeviceLocks:
             return ()
         held = [line.split() for line in lines if "FLOCK" in line and "->" not in line]
         found = {int(words[4]) for words in held if int(words[5].rpartition(":")[2]) in inodes}
-        # The kernel lists a lock under the process that waited for it, here the waiter, which has ended.
+        # The kernel lists a lock under the process that acquired it. That can be the child, which has exited.
         return tuple(sorted(pid for pid in found if pid != os.getpid() and Path(f"/proc/{pid}").exists()))
 
     def fds(self, devices: Iterable[str]) -> tuple[int, ...]:
@@ -143,7 +142,7 @@ _PLACES = ("home", "machine")
 
 
 def _is_everybodys(folder: Path) -> bool:
-    """Return whether every user may create files in the folder, and none may remove another user's."""
+    """Return whether every user may create files in the folder, and no user may remove another user's files."""
     try:
         return folder.stat().st_mode & 0o1003 == 0o1003
     except OSError:
@@ -151,7 +150,7 @@ def _is_everybodys(folder: Path) -> bool:
 
 
 def _open_shared(path: Path) -> int:
-    """Open a lock file that all users share; return -1 if that fails."""
+    """Open a lock file that all users share. Return -1 if that fails."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for more in (0, os.O_CREAT | os.O_EXCL, 0):
         try:
@@ -160,7 +159,7 @@ def _open_shared(path: Path) -> int:
         except OSError:
             continue
         if more:
-            os.fchmod(fd, 0o444)  # the next user must be able to read it, under any umask
+            os.fchmod(fd, 0o444)  # the next user must be able to read the file, whatever the umask
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)
@@ -173,5 +172,5 @@ def _lock(fds: Iterable[int], how: int) -> None:
 
 
 def _plain(word: str) -> str:
-    """Replace every character outside letters, digits, `.`, `_` and `-`, for a file's name."""
+    """Replace each character except letters, digits, `.`, `_` and `-`, so that the text can be a file's name."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in word)

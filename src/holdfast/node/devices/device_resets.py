@@ -1,9 +1,9 @@
 """Resets of this machine's devices: one `Tolerance` per reset group, and the reset commands.
 
-A command waits until no other job uses a device of its group (locks) and no process has one open. /proc shows the
-processes of this user only; the vendor's tool, if there is one, shows all. If processes stay hidden, a message warns
-of them. Each command writes a log in the job's directory. After its time limit it is killed with all its children.
-"""
+A command waits until no other job uses a device of its group (locks) and no process has one open. /proc shows only this
+user's processes; the vendor's tool, if there is one, shows all. If some processes stay hidden, a message warns about
+them. Each command writes a log in the job's directory. After its time limit the command is killed with all its
+children."""
 
 from __future__ import annotations
 
@@ -45,11 +45,10 @@ _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 
 
 class _ResetTry(msgspec.Struct):
-    """One try of a reset: it waits for other jobs and for `users` (pidfd → pid), then its command runs.
+    """One try of a reset: it waits for other jobs and for `users` (pidfd → pid), then runs its command.
 
-    `asking`: the running query of the vendor's tool, which knows of users that /proc does not show. `asked`: True
-    after that query began. `lost`: pids that the tool named and this process cannot see.
-    """
+    `asking`: the running query of the vendor's tool, which knows users that /proc does not show. `asked`: True after
+    that query began. `lost`: pids that the tool named and this process cannot see."""
 
     group: Tolerance
     order: Reset
@@ -65,7 +64,7 @@ class _ResetTry(msgspec.Struct):
 class ResetCommand(msgspec.Struct, frozen=True):
     """The user's command that resets devices."""
 
-    #: Words with `{device}` and `{index}` in them; None: no reset is possible.
+    #: The command's words, with the placeholders `{device}` and `{index}`. None: no reset is possible.
     words: str | None
     #: The number of neighbouring devices that can only be reset together.
     group: int
@@ -76,9 +75,8 @@ class ResetCommand(msgspec.Struct, frozen=True):
 class Resets:
     """Runs the resets of this machine's devices. Its descriptors call `heard(fd, now)`, which leads to `ready`.
 
-    `command`: if it has no words, no level that needs a reset may be passed in. `grace`: time limits. `users` finds
-    the users of devices. `say` prints a message. `history` records the tries; the record survives a crash.
-    """
+    `command`: without words, no reset may be requested. `grace`: time limits. `users` finds the users of devices. `say`
+    prints a message. `history` stores the tries, so that they survive a crash."""
 
     def __init__(
         self,
@@ -109,12 +107,12 @@ class Resets:
 
     @property
     def running(self) -> bool:
-        """Return whether a device is being reset or is about to be, so that no work may start on it."""
+        """Return whether a device is being reset or is about to be. Then no work may start on it."""
         return any(group.phase is TolerancePhase.RESETTING for group in self._groups.values())
 
     @property
     def longest_s(self) -> float:
-        """Return the longest time of a reset with all its tries, in seconds."""
+        """Return the maximum time of a reset with all its tries, in seconds."""
         group = next(iter(self._groups.values()), None)
         return float(self.grace.reset_s * (group.attempts if group is not None else 1))
 
@@ -127,17 +125,18 @@ class Resets:
         return self._groups[devices]
 
     def mates(self, device: str) -> tuple[str, ...]:
-        """Return the reset group of the device: the devices that can only be reset together, with this one."""
+        """Return the device's reset group: the devices that are reset together, including this one."""
         return _group(device, self._command.group)
 
     def settle(self) -> None:
-        """Unlock the devices of finished resets, once the results are noted, so that others may use them again."""
+        """Unlock the devices of finished resets. Call this after the results were stored, because others may then use
+        them."""
         for devices, group in self._groups.items():
             if group.phase is not TolerancePhase.RESETTING:
                 self._locks.let_go(devices)
 
     def is_free(self, device: str) -> bool:
-        """Return whether no process uses a device of this device's group now."""
+        """Return whether no process now uses a device of this device's reset group."""
         devices = _group(device, self._command.group)
         free = self._locks.claim(devices) and not any(
             name != OUR_WATCH for name in self._users.visible(devices).values()
@@ -146,7 +145,7 @@ class Resets:
         return free
 
     def under_way(self, device: str) -> bool:
-        """Return whether a reset of the device is running, or waits for its workers to leave or end."""
+        """Return whether a reset of the device is running or waits for processes to exit."""
         return self.group_of(device).phase in (
             TolerancePhase.WAITING,
             TolerancePhase.NOTIFIED,
@@ -155,7 +154,7 @@ class Resets:
         )
 
     def leaving(self) -> list[Tolerance]:
-        """Return the groups whose workers were asked to exit and still run."""
+        """Return the reset groups whose workers were asked to exit and still run."""
         return [
             group
             for group in self._groups.values()
@@ -165,13 +164,14 @@ class Resets:
     # ------------------------------------------------------------------------------------------ events
 
     def reload(self, grace: GraceTimes) -> None:
-        """Use other time limits from now on; a limit that already runs stays."""
+        """Use other time limits from now on. Limits that already run stay as they are."""
         self.grace = grace
         for group in self._groups.values():
             group.grace = grace
 
     def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
-        """Handle a new level of a device. Begin the resets, and return the other actions for the caller."""
+        """Handle a device's new level (its required remedy). Begin the resets, and return the other actions for the
+        caller."""
         group = self.group_of(device)
         return self._perform(group, group.handle(LevelChanged(device=device, remedy=remedy), now), now)
 
@@ -264,7 +264,7 @@ class Resets:
         return self._over(one, why, now) if why else []
 
     def _over(self, one: _ResetTry, why: str, now: float) -> list[ToleranceAction]:
-        """Finish the try; an empty `why` means success."""
+        """Finish the try. An empty `why` means success."""
         self._tries.remove(one)
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
@@ -276,7 +276,8 @@ class Resets:
         return self._perform(one.group, actions, now)
 
     def _start(self, one: _ResetTry, now: float) -> str:
-        """Run the command, or wait for the users of the devices. Return why neither is possible, or ""."""
+        """Run the command, or wait for the processes that use the devices. Return the reason if neither is possible, or
+        ""."""
         devices = ", ".join(one.order.devices)
         if not self._locks.claim(one.order.devices):
             pids = ", ".join(f"pid {pid}" for pid in self._locks.holders(one.order.devices))
@@ -304,20 +305,20 @@ class Resets:
             try:
                 fd = os.pidfd_open(pid)
             except OSError:
-                continue  # the process has just ended
+                continue  # the process has just exited
             one.users[fd] = pid
             self._reactor.watch(fd, self._heard_at)
             try:
                 if name == OUR_WATCH:
-                    # A run's NVML process: the run starts it again after the reset.
+                    # This is an NVML process of a run, which restarts it after the reset.
                     signal.pidfd_send_signal(fd, signal.SIGTERM)
                     continue
             except OSError:
-                pass  # the process is another user's, or has just ended
+                pass  # the process belongs to another user, or has just exited
             self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
 
     def _ask(self, one: _ResetTry, now: float) -> bool:
-        """Ask the vendor's tool who else uses the devices; return whether the query is running."""
+        """Ask the vendor's tool which other processes use the devices. Return whether the query runs."""
         if one.asked:
             return False
         one.asked = True
@@ -331,7 +332,8 @@ class Resets:
         return True
 
     def _on_users(self, one: _ResetTry, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
-        """Handle the answer of the vendor's tool: the users of the devices, or why the tool failed (`trouble`)."""
+        """Handle the answer of the vendor's tool: the users of the devices, or the reason why the tool failed
+        (`trouble`)."""
         if trouble and one.asking is not None:
             self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")
             self._tell_hidden(one)
@@ -342,7 +344,7 @@ class Resets:
             pids = ", ".join(f"pid {pid}" for pid in sorted(lost))
             return self._over(one, f"used by {pids}, which cannot be seen from here, nor waited for", now)
         one.lost = lost
-        # Ask again after the users have exited: new ones may have come, and a hidden pid may be gone.
+        # Ask again after these users have exited: new ones may have come, and a hidden process may have exited.
         one.asked = not users
         return [] if one.users else self._begin(one, now)
 
@@ -357,7 +359,7 @@ class Resets:
         return self._over(one, why, now)
 
     def _give_up(self, one: _ResetTry) -> None:
-        """End a try whose time is over, and kill its processes."""
+        """End a try whose time limit has passed, and kill its processes."""
         self._tries.remove(one)
         if one.jobs is not None:
             self._reactor.forget(one.jobs.pidfd)

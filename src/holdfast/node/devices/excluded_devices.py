@@ -1,4 +1,5 @@
-"""Reads from the fault log which devices of this machine are excluded, also in the forked pre-check of standings."""
+"""Reads from the fault log which devices of this machine are excluded. The forked pre-check `standing` uses this
+too."""
 
 from __future__ import annotations
 
@@ -10,10 +11,9 @@ from holdfast.record.device_standings import RowKind, Standings
 
 
 def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
-    """Return this node's devices that may take no new work, judged by the latest rules.
+    """Return this node's excluded devices, which may take no new work, judged by the latest rules.
 
-    Raises `StandingsUnusable` if the state directory cannot be read.
-    """
+    Raises `StandingsUnusable` if the state directory cannot be read."""
     if not home or not (Path(home) / FILE_NAME).exists():
         return ()
     store = Standings.for_reading(Path(home))
@@ -22,8 +22,9 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     finally:
         store.close()
     if all(row.kind is RowKind.POLICY for row in rows):
-        return ()  # rules without a fault exclude no device
-    from holdfast.node.devices.fault_log import judged_standings  # loads the fault engine, on a machine with faults
+        return ()  # if the log has no fault, no device is excluded
+    # import the fault engine late: most machines have no faults
+    from holdfast.node.devices.fault_log import judged_standings
 
     rules = [row.body for row in rows if row.kind is RowKind.POLICY]
     return tuple(

@@ -1,4 +1,4 @@
-"""The entry point of faults and standings for `holdfast faults`, `devices` and `release`."""
+"""The entry point to faults and standings, for `holdfast faults`, `holdfast devices` and `holdfast release`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def list_codes(policy: Policy) -> list[dict[str, Any]]:
 
 
 def list_devices(log: FaultLog) -> list[dict[str, Any]]:
-    """List every device of the fault log and of this machine: standing, active codes, counts, since when, and why."""
+    """List every device of the fault log and of this machine, each with its standing, active codes, counts, start time
+    and reason."""
     log.engine.register(local_devices())
     rows = []
     for stands in log.standings():
@@ -105,7 +106,7 @@ def _counted(engine: FaultEngine, code: str, count: int) -> str:
 
 
 def explain_event(event: FaultEvent, policy: Policy) -> str:
-    """Explain in one sentence which remedy an event's code alone asks for."""
+    """Explain in one sentence which remedy an event's code alone requires."""
     key = canonical(event.code)
     if event.assertion is Assertion.RECOVER:
         return f"{describe(event.code)} is over"

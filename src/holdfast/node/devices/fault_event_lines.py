@@ -1,4 +1,4 @@
-"""Parses and checks fault events from outside, and replays past ones under given rules."""
+"""Parses and checks fault events that users or programs report, and replays past events under chosen rules."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.observe.devices import ascend_events, reported_faults
 from holdfast.observe.devices.reported_faults import FaultRejected
 from holdfast.untrusted import Malformed, json_leniently, json_value, wrong_time
 
-#: The age, in seconds, from which an event is refused: the widest window of any rule (10 days).
+#: Maximum age of an event, in seconds: the widest window of any rule (10 days). Older events are refused.
 OLDEST_S = 864_000.0
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
 CODE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:,\]-]{0,63}")
 
 
 def event_refusal(event: FaultEvent, now: float) -> str:
-    """Return why an event is malformed, or "". The device need not be known."""
+    """Return why an event is malformed, or "". The device may be unknown."""
     if not DEVICE.fullmatch(event.device):
         return f"`{event.device[:40]}` is not a device's name: letters, digits and . _ : @ / + - were expected"
     if not CODE.fullmatch(event.code):
@@ -41,7 +41,7 @@ def event_refusal(event: FaultEvent, now: float) -> str:
 
 
 def is_case(data: bytes) -> bool:
-    """Return whether the data is a fault case or a list of them, and not a log of events."""
+    """Return whether the data is a fault case or a list of fault cases, and not a log of events."""
     try:
         document = json_leniently(data)
     except Malformed:
@@ -52,7 +52,7 @@ def is_case(data: bytes) -> bool:
 
 
 def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Play a fault case or a list of them: return one object per check, and warnings about ignored parts."""
+    """Replay fault cases. Return one object per check, and warnings about ignored parts."""
     try:
         document = json_leniently(text)
     except Malformed as error:
@@ -69,7 +69,7 @@ def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
 
 
 def read_event(line: str) -> FaultEvent:
-    """Parse one JSON line of a log of events. Raises ValueError that says what was expected."""
+    """Parse one JSON line of a log of events. Raises ValueError, whose message says what was expected."""
     try:
         item = json_value(line)
     except Malformed as error:
@@ -96,15 +96,14 @@ def read_event(line: str) -> FaultEvent:
 
 
 def read_events(line: str) -> list[FaultEvent]:
-    """Parse one line in any format that a run accepts; events of any age count.
+    """Parse one line in any format that a run accepts. Events of any age are allowed.
 
-    The formats: as for `read_event`, several devices at once, a message of the cluster, an event of Ascend's
-    driver. Raises ValueError that says what was expected.
-    """
+    The formats: the format of `read_event`, the same for several devices at once, a message of the cluster, an event of
+    Ascend's driver. Raises ValueError, whose message says what was expected."""
     try:
         item = json_value(line)
     except Malformed:
-        return [read_event(line)]  # raises an error that says what is wrong
+        return [read_event(line)]  # raises an error that explains the mistake
     if not isinstance(item, dict):
         return [read_event(line)]
     fields = {key.lower(): value for key, value in item.items()}
@@ -142,7 +141,7 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange]
         changes += _ticks(engine, event.at)
         changes += engine.handle(event, event.at)
     if events:
-        # Pass the deadlines that the last events have set.
+        # Advance the time past the deadlines that the last events have set.
         changes += _ticks(engine, max(event.at for event in events) + 600.0)
     return changes, bad, engine
 

@@ -1,12 +1,11 @@
-"""The machine's fault log: stored entries, and the pure engine that is built from them.
+"""The machine's fault log: stored entries, and the fault engine that is computed from them.
 
-Every entry is first written and then folded into the engine. Entries of other processes are folded in the log's
-order, so that all processes reach the same standings.
+Every entry is first written and then fed to the engine. Entries of other processes are fed in the log's order, so that
+all processes compute the same standings.
 
-A snapshot holds the whole state, so old entries can be removed. But a newer holdfast may keep another kind of
-snapshot, which this one cannot read. Then the log alone must still have every hold and every lasting fault: a
-`PrunedRemainder`.
-"""
+A snapshot holds the whole state, so old entries can be removed. But another version of holdfast may write snapshots
+that this version cannot read. So the log alone must still contain every hold and every lasting fault: a
+`PrunedRemainder`."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ HEARD_MOST = 1000
 
 
 class Release(Noun, frozen=True, kw_only=True):
-    """A person released a device: who, why, and the reason for which it was held."""
+    """A person's release of a device: who released it, why, and the reason for which the device was held."""
 
     device: str
     who: str
@@ -45,17 +44,16 @@ class Release(Noun, frozen=True, kw_only=True):
 
 
 class FaultLog:
-    """The engine and the stored entries behind it. Use it from one thread, and `close()` it.
+    """The fault engine and the stored entries that it is computed from. Use it from one thread, and `close()` it.
 
-    Raises `StandingsUnusable` if the state directory cannot be used. A log opened for reading judges by its own
-    policy without storing it.
+    Raises `StandingsUnusable` if the state directory cannot be used. A log that is opened for reading judges by
+    `policy` without storing it.
 
-    `home`: the state directory. `writable`: open it for writing. `keep`: leave the rules in force, and use `policy`
-    only if there are none; so a report does not change the rules of a run. `since`: `missed` has the changes from
-    entries written at this time or later. `busy_ms`: the longest wait for another writer, in milliseconds.
+    `home`: the state directory. `writable`: open the log for writing. `keep`: keep the rules in force, and use `policy`
+    only if there are none; so a reported fault does not change the rules of a run. `since`: `missed` has the changes
+    from entries written at this time or later. `busy_ms`: the longest wait for another writer, in milliseconds.
 
-    `heard`: the latest events from the log, until the caller takes them. `missed`: level changes found on opening.
-    """
+    `heard`: the latest events from the log, until the caller removes them. `missed`: level changes found on opening."""
 
     def __init__(
         self,
@@ -91,7 +89,7 @@ class FaultLog:
                 policy = self.policy = self.engine.policy
             if self.engine.policy != policy:
                 if writable:
-                    # Other processes may have written since the read above; their changes are news too.
+                    # Other processes may have written after the read above. Their changes are missed ones too.
                     self.missed += self._write(now, RowKind.POLICY, [encode(policy)])
                 else:
                     self.engine.reload(policy, now)
@@ -106,7 +104,7 @@ class FaultLog:
         self.close()
 
     def sync(self, now: float) -> list[LevelChange]:
-        """Fold the entries that others wrote, and let the deadlines before `now` pass."""
+        """Apply the entries that other processes wrote, and the deadlines before `now`."""
         changes: list[LevelChange] = []
         for row in self.store.after(self._seq):
             if row.seq > self._seq:
@@ -115,13 +113,12 @@ class FaultLog:
         return changes
 
     def report(self, event: FaultEvent, now: float) -> list[LevelChange]:
-        """Write and judge one event. Raises `BadUsage` if it is refused; a refusal is counted and changes nothing
-        else.
-        """
+        """Write and judge one event. Raises `BadUsage` if the event is refused; then only the count of refusals
+        changes."""
         return self.report_all([event], now)
 
     def report_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
-        """Write and judge several events, all or none of them. Raises `BadUsage` if one is refused."""
+        """Write and judge either all events or none. Raises `BadUsage` if one is refused."""
         changes = self.sync(now)
         batch = sorted(events, key=lambda event: event.at)
         for event in batch:
@@ -133,11 +130,10 @@ class FaultLog:
         return changes
 
     def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[LevelChange], list[FaultEvent], list[str]]:
-        """Write the sources' events; return (level changes, accepted events, reasons for refusals). Refusals are
-        counted.
+        """Write the sources' events. Return (level changes, accepted events, reasons for refusals), and count the
+        refusals.
 
-        If the write fails, the changes that others caused before are in `missed`.
-        """
+        If the write fails, `missed` has the changes that other processes caused before."""
         changes = self.sync(now)
         taken: list[FaultEvent] = []
         said: list[str] = []
@@ -160,7 +156,7 @@ class FaultLog:
         return changes, taken, said
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """Judge by these rules from now on; counts and timers continue. Raises `StandingsUnusable`."""
+        """Judge by these rules from now on. Counts and timers continue. Raises `StandingsUnusable`."""
         changes = self.sync(now)
         self.policy = policy
         if self.engine.policy != policy:
@@ -187,17 +183,17 @@ class FaultLog:
         return standings(self.engine, local)
 
     def standing(self, device: str) -> DeviceStanding:
-        """Return one device's standing; its reason has times of this machine's local clock."""
+        """Return one device's standing. Times in its reason are in this machine's local time."""
         return standing(self.engine, device, local)
 
     def close(self) -> None:
-        """Save a snapshot if many entries have come since the last one, and close the file."""
+        """Close the file; first save a snapshot if many entries were written since the last one."""
         if self.store.writable and self._seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self._save_snapshot()
         self.store.close()
 
     def _start(self) -> bool:
-        """Load the newest snapshot; return False if there is no usable one."""
+        """Load the newest snapshot. Return False if no snapshot is usable."""
         found = self.store.snapshot()
         if found is None:
             return False
@@ -205,7 +201,7 @@ class FaultLog:
         try:
             state = json_as(data, EngineState)
         except Malformed:
-            return False  # The snapshot is of another version. The log still has everything that must not be lost.
+            return False  # Another version wrote the snapshot. The log still contains everything that must not be lost.
         if state.format != FORMAT or seq <= self._seq:
             return False
         known = tuple(self.engine.devices)
@@ -215,7 +211,8 @@ class FaultLog:
         return True
 
     def _catch_up(self, row: StandingRow) -> list[LevelChange]:
-        """Load the newest snapshot, or else the stored remainder: entries were removed unread."""
+        """Load the newest snapshot, or else the stored remainder: other processes removed entries that this one never
+        read."""
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
         if not self._start():
@@ -267,7 +264,7 @@ class FaultLog:
                     note = json_as(row.body, Release)
                     return engine.release(note.device, row.now)
                 case RowKind.POLICY:
-                    # The first stored rules count from time 0, so that no event of the same moment precedes them.
+                    # The first stored rules are valid from time 0, so that no event of the same moment precedes them.
                     since = row.now if engine.policy != Policy() else 0.0
                     return engine.reload(json_as(row.body, Policy), since)
         except Malformed as error:
@@ -277,13 +274,13 @@ class FaultLog:
 
 
 def judged_standings(home: Path, rules: bytes | None, now: float) -> list[DeviceStanding]:
-    """Return the devices with a lasting fault, judged by the encoded rules, or by the built-in ones."""
+    """Return the devices with a lasting fault, judged by the rules in `policy`, or else by the built-in ones."""
     try:
         policy = json_as(rules, Policy) if rules is not None else load_policy(None, None).policy
     except Malformed:
-        policy = load_policy(None, None).policy  # the log has the rules of another version
+        policy = load_policy(None, None).policy  # another version wrote the rules
     with FaultLog(home, policy, now, writable=False) as log:
-        # A momentary fault does not exclude the device: it may only be the way in which the last job died.
+        # A momentary fault does not exclude the device, because it may be only the way in which the last job died.
         return [each for each in log.standings() if log.engine.lasts(each.device)]
 
 
@@ -293,7 +290,7 @@ def _kind_of(why: str) -> str:
 
 
 def _own(home: Path) -> None:
-    """Raise BadUsage if the standings belong to another user: only their owner may report or release."""
+    """Raise BadUsage if another user owns the standings: only the owner of the files may report or release."""
     file = home / FILE_NAME
     try:
         owner = file.stat().st_uid
@@ -307,16 +304,16 @@ def _own(home: Path) -> None:
         )
 
 
-#: Age in seconds up to which entries are kept: the widest window of any rule (10 days), plus an hour for late events.
+#: Maximum age of kept entries, in seconds: the widest window of any rule (10 days), plus an hour for late events.
 KEEP_S = 864_000.0 + 3600.0
-#: Limit on the number of entries. The oldest above it are removed at any age, so that one bad day does not keep a huge
-#: file for ten days.
+#: Limit on the number of entries. The oldest ones above it are removed at any age, so that one day with many faults
+#: does not keep a huge file for ten days.
 KEEP_MOST = 20_000
 AT_A_TIME = 20_000
 
 
 class Escalated(Noun, frozen=True, kw_only=True):
-    """One escalation by a frequency rule or a hold."""
+    """The escalation of one device's fault to a harsher remedy, by a frequency rule or a hold."""
 
     device: str
     code: str
@@ -325,16 +322,15 @@ class Escalated(Noun, frozen=True, kw_only=True):
 
 
 class PrunedRemainder(Noun, frozen=True, kw_only=True):
-    """What must be kept of pruned log entries: the faults that still last, and the effective escalations. (Escalations
-    by duration are left out.)
-    """
+    """The facts in pruned log entries that must not be lost: the faults that still last, and the effective escalations.
+    (Escalations by a fault's duration are left out.)"""
 
     lasting: tuple[FaultEvent, ...] = ()
     escalated: tuple[Escalated, ...] = ()
 
 
 def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
-    """Return the remainder of the state: its lasting faults and effective escalations, which must never be lost."""
+    """Return the part of the state that must never be lost: its lasting faults and effective escalations."""
     lasting = [
         FaultEvent(
             device=name,

@@ -1,8 +1,8 @@
-"""Decides what device faults mean for the running job: the fault log judges, and the gang gets the consequences.
+"""Decides the consequences of device faults for the running job. The fault log judges, and the gang gets the
+consequences.
 
-A stop for a fault gives the workers time to save a checkpoint, if they handle the signal. The `Tolerance` of a
-device's reset group handles a fault that a restart or a reset can fix; a graver fault takes effect at once.
-"""
+A stop for a fault gives the workers time to save a checkpoint, if they handle the signal. The `Tolerance` of a device's
+reset group handles a fault that a restart or a reset can fix. A graver fault takes effect at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RESET_FAILED = "RESET-FAILED"
 
 
 class JobFaults:
-    """The machine's faults from the view of one job. `node`: the node with the devices that this job may use."""
+    """The machine's faults, as they concern one job. `node`: the node with the devices that this job may use."""
 
     def __init__(
         self,
@@ -54,10 +54,11 @@ class JobFaults:
         spare: Callable[[str], bool] = lambda device: False,
         stand: Callable[[Iterable[DeviceStanding]], None] = lambda standings: None,
     ) -> None:
-        """`faults`: the fault log of the run. `resets`: runs device resets. `say` prints a message to the user.
-        `spare(device)`: whether the job has enough devices without `device`. `stand` gets all standings when a
-        device's level has changed.
-        """
+        """Set up the judgement of faults for one job.
+
+        `faults`: the fault log of the run. `resets`: runs device resets. `say` prints a message to the user.
+        `spare(device)`: whether the job has enough devices without `device`. `stand` receives all standings when a
+        device's level has changed."""
         self._faults = faults
         self._resets = resets
         self._spec = spec
@@ -66,18 +67,17 @@ class JobFaults:
         self._say = say
         self._spare = spare
         self._stand = stand
-        #: The newest event of each device.
+        #: Device → its newest event.
         self._latest: dict[str, FaultEvent] = {}
-        #: Device → time at which to check whether its fault is still active (until then, a request may be retried).
+        #: Device → the time of a check whether its fault is still active. Until then the program may retry its request.
         self._waiting: dict[str, float] = {}
         self._said_no_reset = False
 
     # ------------------------------------------------------------------------------------------ events
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Write and judge these events, and return the consequences for this job. Refused ones are printed and
-        counted.
-        """
+        """Write and judge these events, and return the consequences for this job. Refused events are printed and
+        counted."""
         return self._digest(self._faults.note(events, now), now)
 
     def refresh(self, now: float) -> list[ev.Event]:
@@ -85,7 +85,7 @@ class JobFaults:
         return self._digest(self._faults.sync(now), now)
 
     def reload(self, policy: Policy, now: float) -> list[ev.Event]:
-        """Judge by the rules of `policy` from now on, which may change a device's level at once."""
+        """Judge by the rules of `policy` from now on. A device's level may change at once."""
         self._resets.reload(policy.grace)
         return self._digest(self._faults.reload(policy, now), now)
 
@@ -97,7 +97,7 @@ class JobFaults:
         elif phase is Phase.PREPARING:
             found += self.begin(now)
             for group in self._resets.leaving():
-                # The request came during the checks, when there was no worker to stop.
+                # The request to reset came during the checks, when there was no worker to stop.
                 found += self._stop_for(group.devices, f"{', '.join(group.devices)} must be reset", now)
         return found
 
@@ -106,7 +106,7 @@ class JobFaults:
         return self._act(self._resets.use(True, now), now)
 
     def awaiting_reset(self, devices: Iterable[str]) -> tuple[str, ...]:
-        """Return the devices that a reset could bring back and that no process uses, so that it could begin now."""
+        """Return the devices that no process uses and that a reset could make usable, so that it could begin now."""
         if not self._resets.possible:
             return ()
         levels = ((device, self._faults.engine.level(device) or Remedy.NONE) for device in devices)
@@ -114,14 +114,15 @@ class JobFaults:
         return tuple(device for device in wanted if self._resets.is_free(device))
 
     def reset_first(self, devices: Iterable[str], now: float) -> list[ev.Event]:
-        """Reset these devices before any part of the job starts."""
+        """Reset these devices before any process of the job starts."""
         found: list[ev.Event] = []
         for device in devices:
             found += self._act(self._resets.level(device, self._faults.engine.level(device), now), now)
         return found
 
     def overlapping(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
-        """Return the faults between `start` and `end` of the devices in `ranks`, each with its ranks."""
+        """Return the faults between `start` and `end` of the devices in `ranks`, each with the ranks that use its
+        device."""
         found = self._faults.within(start, end, ranks)
         return tuple(fault for fault in found if fault.ranks)
 
@@ -129,7 +130,7 @@ class JobFaults:
 
     @property
     def resetting(self) -> bool:
-        """Return whether a reset runs, so that no worker may start."""
+        """Return whether a reset runs. Then no worker may start."""
         return self._resets.running
 
     def knows(self, code: str) -> bool:
@@ -138,8 +139,7 @@ class JobFaults:
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
         """Handle a readable descriptor of a reset. Another job may have reset the device meanwhile, so read the log
-        first.
-        """
+        first."""
         found = self.refresh(now)
         return found + self._act(self._resets.ready(fd, now), now)
 
@@ -158,7 +158,7 @@ class JobFaults:
         return found + self._act(self._resets.tick(now), now)
 
     def count_refused(self, refused: Mapping[str, int]) -> None:
-        """Count rejected lines for `holdfast devices`."""
+        """Store the count of rejected lines for `holdfast devices`."""
         if self._faults.log is not None:
             for reason, count in refused.items():
                 self._faults.log.store.count_refused(reason, count)
@@ -173,7 +173,7 @@ class JobFaults:
     # ------------------------------------------------------------------------------------------ consequences
 
     def _digest(self, changes: Iterable[LevelChange], now: float) -> list[ev.Event]:
-        """Return the consequences of these level changes, and the events behind them as evidence."""
+        """Return the consequences of these level changes, and the events that caused them, as evidence."""
         heard, self._faults.events = self._faults.events, []
         for text in self._faults.news:
             self._say(text)
@@ -211,7 +211,7 @@ class JobFaults:
         answer = self._answer(change, now)
         why = f"{describe(fault.code)}: {answer.why}" if answer.why else self._told(change)
         if answer.wait_until is not None:
-            # Wait a little longer: a fault of exactly the waiting time still has no consequence.
+            # Wait a little longer, because a fault that lasts exactly the waiting time has no consequence yet.
             self._waiting[device] = answer.wait_until + 0.001
         if remedy is Remedy.RESTART_WORKERS and self._may_pass(fault):
             return self._give_time(fault, why, now)
@@ -235,14 +235,14 @@ class JobFaults:
         return found
 
     def _may_pass_on(self, fault: FaultEvent) -> bool:
-        """Return whether the next attempt can leave out the device of a lasting fault."""
+        """Return whether the fault is lasting and the next attempt can do without its device."""
         return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
 
     def _mean_for_mates(self, change: LevelChange, now: float) -> list[ev.Event]:
-        """Handle a device that this job does not use, but that can only be reset together with a device of the job."""
+        """Handle a change of a device that the job does not use, but whose reset also resets a device of the job."""
         if not self._resets.possible:
             return []
-        # RESET_WHEN_IDLE waits for this job's end. A fault that is over was ended by another job's reset.
+        # RESET_WHEN_IDLE waits for this job's end. If the fault is over, another job has reset the device.
         still = self._faults.engine.level(change.device) is Remedy.RESET_NOW
         remedy = Remedy.RESET_NOW if still else None
         if remedy is not None:
@@ -250,7 +250,8 @@ class JobFaults:
         return self._act(self._resets.level(change.device, remedy, now), now)
 
     def _may_pass(self, fault: FaultEvent) -> bool:
-        """Return whether to wait: the fault may heal, or the program caused it and will report it better."""
+        """Return whether to wait: the fault may disappear, or the program caused it and will report the cause
+        itself."""
         own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
         return fault.assertion is Assertion.OCCUR or own
 
@@ -271,7 +272,8 @@ class JobFaults:
         return found
 
     def _act(self, actions: Sequence[ToleranceAction], now: float) -> list[ev.Event]:
-        """Carry out the actions of a group's tolerance, except the reset command; return the events for the gang."""
+        """Carry out the actions of a reset group's tolerance, except the reset command. Return the events for the
+        gang."""
         found: list[ev.Event] = []
         for action in actions:
             match action:
@@ -290,7 +292,7 @@ class JobFaults:
         return found
 
     def _stop_for(self, devices: Sequence[str], why: str, now: float) -> list[ev.Event]:
-        """Stop the workers for the gravest fault of these devices; the devices stay with the job."""
+        """Stop the workers because of the gravest fault of these devices. The devices stay with the job."""
         levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         device = max(levels, key=lambda name: (levels[name], name in self._latest))
         fault = self._fault(device, None, now)
@@ -309,7 +311,8 @@ class JobFaults:
         ]
 
     def _given_up(self, action: Isolate, now: float) -> Iterable[FaultEvent]:
-        """Exclude the devices that needed the failed reset, until a reset works; the rest of the group stays usable."""
+        """Exclude the devices that needed the failed reset, until a reset succeeds. The rest of the group stays
+        usable."""
         for device in self._needed(action.devices):
             yield FaultEvent(
                 device=device,
@@ -322,7 +325,7 @@ class JobFaults:
             )
 
     def _needed(self, devices: Sequence[str]) -> Sequence[str]:
-        """Return the devices whose own faults required the reset, or the restart before it."""
+        """Return the devices whose faults required the reset, or required the restart before it."""
         levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         for least in (Remedy.RESET_WHEN_IDLE, Remedy.RESTART_WORKERS):
             if found := [device for device, level in levels.items() if level >= least]:
@@ -330,7 +333,8 @@ class JobFaults:
         return devices
 
     def _leave(self, action: Isolate, now: float) -> list[ev.Event]:
-        """Exclude the devices while their faults last: no reset command is set, and the job goes on without them."""
+        """Exclude the devices while their faults last, because no reset command is set. The job goes on without
+        them."""
         found: list[ev.Event] = []
         for device in self._needed(action.devices):
             why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"
@@ -364,7 +368,7 @@ class JobFaults:
         )
 
     def _fault(self, device: str, change: LevelChange | None, now: float = 0.0) -> FaultEvent:
-        """Return the event behind a change; if a deadline caused the change, return the device's latest event."""
+        """Return the event that caused a change. If a deadline caused the change, return the device's latest event."""
         latest = self._latest.get(device)
         if latest is not None and (
             change is None or not change.code or canonical(latest.code) == canonical(change.code)
@@ -381,5 +385,6 @@ class JobFaults:
         )
 
     def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
-        """Use the gang's name of this machine: in a pod, the owner does not know the machine's own name."""
+        """Replace this machine's name by the gang's name of it: in a pod, the owner does not know the machine's own
+        name."""
         return replace(fault, node=self._node) if fault.node != self._node else fault

@@ -1,8 +1,8 @@
-"""The NVML source of a run: a small process that blocks in the library, and a pipe that brings its events.
+"""The NVML source of a run: a small child process that waits for NVML events and writes them to a pipe.
 
-The library blocks, and the supervisor must have no threads, because it forks. So the library runs in a child process.
-NVML keeps every GPU open, so a reset asks the process to exit (SIGTERM); it is started again after the reset.
-"""
+A call to the NVML library blocks, and the supervisor must have no threads, because it forks. So the library runs in a
+child process. NVML keeps every GPU open, so a reset asks the child to exit (SIGTERM). The run restarts the child after
+the reset."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     from holdfast.children import Child
 
-#: The process's name, by which every holdfast on this machine recognises it.
+#: The child's name, by which every holdfast process on this machine recognises it.
 NAME = "holdfast-nvml"
 _PR_SET_NAME = 15
 _BLOCK = 65_536
 _LONGEST = 1 << 20
-#: Limit on the restarts of the process in one run. A reset takes minutes, so there are never so many.
+#: Limit on the restarts of the child in one run. A reset takes minutes, so there are never so many.
 _MOST_RETURNS = 100
 
 
@@ -55,7 +55,7 @@ class NvmlWatch:
         return self._epoll.fileno() if self._child is not None else -1
 
     def take(self, now: float) -> list[FaultEvent]:
-        """Return the new events. If the process has ended, restart it or set `missing` to the reason."""
+        """Return the new events. If the child has exited, restart it or set `missing` to the reason."""
         del now
         ended = any(self._child is not None and fd == self._child.pidfd for fd, _ in self._epoll.poll(0))
         events = self._read()
@@ -80,7 +80,7 @@ class NvmlWatch:
             self._epoll.register(fd, select.EPOLLIN)
 
     def _watch(self, writer: int) -> None:
-        """Run in the child process: wait for NVML events and write them to the pipe."""
+        """Wait for NVML events and write them to the pipe. This runs in the child process."""
         _name()
         self._before()
         why = watch(lambda event: _write(writer, encode(event)), node=self._node)
@@ -94,7 +94,8 @@ class NvmlWatch:
             except BlockingIOError:
                 break
             if not block:
-                # A pipe at its end stays readable for ever, so stop polling it; the pidfd shows when the process ends.
+                # A pipe at its end stays readable for ever, so stop polling the pipe. The pidfd shows when the child
+                # exits.
                 if self._listening:
                     self._listening = False
                     self._epoll.unregister(self._pipe)
@@ -105,7 +106,7 @@ class NvmlWatch:
             try:
                 found: FaultEvent | str = json_as(line, FaultEvent | str)
             except Malformed:
-                continue  # stray output of the library
+                continue  # the library has printed this line
             if isinstance(found, str):
                 self._why = found
             else:

@@ -1,4 +1,5 @@
-"""Reads fault codes and rules from files: it detects the format, and warns loudly about everything it does not use."""
+"""Reads fault codes and rules from files. It detects the format, and prints a warning for every part that it does not
+use."""
 
 from __future__ import annotations
 
@@ -18,20 +19,20 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_value
 
-#: Follows a file's name in a warning: its format is wrong, so the default configuration applies.
+#: In a warning this text follows the name of a file in a wrong format. The default configuration applies instead.
 UNUSED = " IS NOT USED"
 _Read = TypeVar("_Read", Levels, Rules)
 
 
 class LoadedPolicy(Noun, frozen=True, kw_only=True):
-    """A policy, and the loud warnings about its files."""
+    """A policy, and the warnings about the files that it was read from."""
 
     policy: Policy
     warnings: tuple[str, ...] = ()
 
     @property
     def unused(self) -> bool:
-        """Return whether a file is not used, because its format is wrong."""
+        """Return whether a file is unused because its format is wrong."""
         return any(UNUSED in text for text in self.warnings)
 
 
@@ -50,15 +51,14 @@ class LintedFile(Noun, frozen=True, kw_only=True):
 
     @property
     def loses(self) -> bool:
-        """Return whether a part of the file is not used."""
+        """Return whether some part of the file is not used."""
         return any(not problem.harmless for problem in self.problems)
 
 
 def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool = False) -> LoadedPolicy:
     """Build the policy from the two files and the built-in catalogues. Raises `BadUsage` for an unreadable file.
 
-    A file of a wrong format is not used: the default configuration applies, and the first warning says so.
-    """
+    A file in a wrong format is not used. Then the default configuration applies, and the first warning says so."""
     warnings: list[str] = []
     levels, rules = with_catalogue(Levels(), of_seed=False), default_rules()
     one = codes_file if rules_file is None else rules_file if codes_file is None else None
@@ -81,9 +81,8 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
 
 
 def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
-    """Return, for every file, each entry that would not be used, and why. Rules are compared with the levels of all
-    files.
-    """
+    """Return, for every file, each entry that would not be used, and why. Rules are compared with the levels in all
+    files."""
     read = [_lint_one(name) for name in files]
     levels = with_catalogue(Levels(), of_seed=False).levels
     for _, listed, _ in read:
@@ -95,9 +94,8 @@ def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
 
 
 def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[PolicyProblem]:
-    """Yield duration rules that ask for no more than their code's own level, and so change nothing while the fault
-    lasts.
-    """
+    """Yield duration rules that have no effect while the fault lasts, because their code's level is at least as
+    harsh."""
     for code, rule in rules.duration.items():
         own = levels.get(code)
         if own is not None and Remedy.NONE < rule.remedy <= own:

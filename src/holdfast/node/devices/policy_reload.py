@@ -1,9 +1,8 @@
 """Watches a run's files with fault codes and rules (inotify), so that an edit takes effect while the job runs.
 
-An edit in a wrong format has the same effect as at the start: the file is not used, the default configuration
-applies, and a loud line says so. A missing or unreadable file is not an edit: the rules in force stay. So an editor
-that writes in two steps does no harm.
-"""
+An edit in a wrong format has the same effect as at the start: the file is not used, the default configuration applies,
+and a warning says so. If a file is missing or unreadable, the rules in force stay, because an editor may write in two
+steps."""
 
 from __future__ import annotations
 
@@ -21,16 +20,15 @@ if TYPE_CHECKING:
     from holdfast.decide.faults.fault_policy import Policy
     from holdfast.reactor import Reactor
 
-#: Seconds from the first notice of an edit to the reading: an editor may write, move and touch at once.
+#: Seconds from the first sign of an edit until the file is read: an editor may write, rename and touch in a row.
 SETTLE_S = 0.25
 _STAYS = "what was in force before stays"
 
 
 class RuleFiles:
-    """Watches the rule files; call `take` to get edits. Without files it does nothing.
+    """Watches the rule files; `take` returns edits. Without files it does nothing.
 
-    `codes`, `rules`: the files of fault codes and of rules, or None. `say` prints a message to the user.
-    """
+    `codes`, `rules`: the files of fault codes and of rules, or None. `say` prints a message to the user."""
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class RuleFiles:
         return bool(self._files)
 
     def policy(self) -> Policy:
-        """Return the rules in the files, or the last ones if the files are gone. Raises HoldfastError."""
+        """Return the rules in the files, or the last ones if the files are missing. Raises holdfastError."""
         if self._policy is None:
             before, self._seen = self._seen, self._looks()
             loaded = devices.load_policy(self._codes, self._rules)
@@ -68,7 +66,7 @@ class RuleFiles:
         """Start to watch for edits. A second call does nothing."""
         if self._watches or not self._files:
             return
-        # Watch the folder of the name and the folder of the file: the path may contain a link.
+        # The path may be a symbolic link, so watch the folder of the link and the folder of the file.
         folders = {folder for path in self._files for folder in (path.parent, Path(os.path.realpath(path)).parent)}
         for folder in sorted(folders):
             try:
@@ -81,7 +79,7 @@ class RuleFiles:
         self.policy()
 
     def _ready(self, fd: int, now: float) -> None:
-        """Handle a change in a folder; it may concern one of the files."""
+        """Handle a change in a folder. It may concern one of the files."""
         self._watches[fd].take()
         if self._due is None and self._looks() != self._seen:
             self._due = now + SETTLE_S
@@ -121,7 +119,7 @@ class RuleFiles:
         self._watches.clear()
 
     def _looks(self) -> list[tuple[int, ...]]:
-        """Return what identifies each file's content (device, inode, size, time); () if there is no regular file."""
+        """Return each file's identity (device, inode, size, modification time), or () if it is no regular file."""
         found: list[tuple[int, ...]] = []
         for path in self._files:
             try:

@@ -1,8 +1,7 @@
 """The fault sources of a run: the kernel's log or NVML, a watched file, Ascend's events, and the run's own socket.
 
-Files are opened before the workers start, so that nothing is lost, and read later. If several runs see the same
-fault, one of them reports it.
-"""
+Files are opened before the workers start, so that no line is lost, and read later. If several runs see the same fault,
+only one of them reports it."""
 
 from __future__ import annotations
 
@@ -64,11 +63,10 @@ class WatchedJob(msgspec.Struct, frozen=True):
 
 
 class FaultSources:
-    """Reads the sources.
+    """Reads the fault sources.
 
     `reported(events, now)` receives the events that this run reports. `device_of(pid)`: the device of a worker's
-    process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the user.
-    """
+    process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the user."""
 
     def __init__(
         self,
@@ -89,9 +87,9 @@ class FaultSources:
         self._known = known
         self._say = say
         self._since = 0.0
-        #: Files that are open but not read yet: the kind, and the open file.
+        #: Files that are open but not read yet: pairs of a kind and the open file.
         self._lines: list[tuple[str, GrowingFile]] = []
-        #: Sources by descriptor, each with the path that other runs may read too; "" if none do.
+        #: Descriptor → (path, source). The path is "" if no other run reads the source.
         self._sources: dict[int, tuple[str, RunFaultSource]] = {}
         self._nvml: NvmlWatch | None = None
         self._locks: dict[str, int] = {}
@@ -100,7 +98,7 @@ class FaultSources:
         self._addresses: dict[str, str] = {}
 
     def open(self, now: float) -> None:
-        """Open the files, so that no later report is missed."""
+        """Open the files before the job starts, so that no report is missed."""
         self._since = now
         options = self._job.options
         self._lines.append(("kernel", GrowingFile(options.kernel_log, clock=self._clock)))
@@ -141,7 +139,7 @@ class FaultSources:
         return self._reported(self.take(fd, now), now)
 
     def take(self, fd: int, now: float) -> list[FaultEvent]:
-        """Return a source's new events that this run reports; it returns none if another run reports them."""
+        """Return a source's new events that this run reports, or none if another run reports them."""
         path, source = self._sources[fd]
         events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
         for text in _news(source):
@@ -179,7 +177,8 @@ class FaultSources:
                 os.close(fd)
 
     def _named(self, event: FaultEvent) -> FaultEvent:
-        """Replace a bus address by the device's name, which the worker's process in the driver's message reveals."""
+        """Replace a bus address by the device's name. The driver's message names a worker's process, whose device is
+        known."""
         if "@" not in event.device:
             return event
         known = event.device in self._addresses or event.pid is None
@@ -188,13 +187,14 @@ class FaultSources:
         return replace(event, device=self._addresses.get(event.device, event.device))
 
     def _is_first(self, path: str) -> bool:
-        """Return whether this run reports the source's faults: of several runs that read it, the first holds a lock."""
+        """Return whether this run reports the source's faults. Of several runs that read it, the one with the lock
+        does."""
         if path not in self._locks:
             name = self._job.home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
             try:
                 fd = open_file(name, os.O_WRONLY | os.O_CREAT)
             except OSError:
-                return True  # the lock file cannot be made, and a double report is better than none
+                return True  # the lock file cannot be made; it is better to report twice than never
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -221,7 +221,8 @@ class FaultSources:
     def _open_inbox(self) -> None:
         path = self._job.options.socket or self._job.directory / SOCKET_NAME
         try:
-            # A socket's path may have 107 bytes, and the state directory's path may be longer.
+            # A socket's path may have at most 107 bytes, and the state directory's path may be longer. So use the
+            # folder's descriptor.
             self._folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             short = Path(f"/proc/self/fd/{self._folder}/{path.name}")
             self._add("", devices.FaultSocket(short, known=self._known, clock=self._clock))
@@ -242,7 +243,7 @@ def _has_news(fd: int) -> bool:
 
 
 def _news(source: RunFaultSource) -> list[str]:
-    """Take a source's messages about the lines that it refused."""
+    """Return a source's messages about the lines that it refused."""
     said: list[str] = getattr(source, "news", [])
     taken = list(said)
     said.clear()

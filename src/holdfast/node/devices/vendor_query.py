@@ -14,29 +14,28 @@ from holdfast.safe_files import created, opened, read_file
 from holdfast.untrusted import MOST_BYTES
 
 LOG_BYTES = 4096
-#: Time limit of the vendor's tool, in seconds: it can hang together with the device.
+#: Time limit of the vendor's tool, in seconds. The tool can hang if the device hangs.
 ASK_S = 20.0
 
 
 class DeviceUsers(msgspec.Struct, frozen=True):
-    """The ways to find the processes that use a device."""
+    """The functions that find the processes that use a device."""
 
-    #: This job's access to the machine's device locks: it claims them, and tells which processes hold them.
+    #: The device locks of this machine, which name the processes that hold them.
     locks: DeviceLocks
-    #: Returns pid → name of the processes that have devices open, as far as this user sees.
+    #: Returns pid → name of the processes that have the devices open. It finds only processes that this user can see.
     visible: Callable[[Sequence[str]], Mapping[int, str]] = users_of
     #: Returns the number of processes that this user cannot see.
     hidden: Callable[[], int] = unseen
-    #: Returns the vendor's command that knows all users.
+    #: Returns the vendor's command that lists the processes of all users.
     question: Callable[[Sequence[str]], Sequence[str]] = question
 
 
 class VendorQuery:
     """A running query of the vendor's tool. Raises OSError if there is no tool.
 
-    `command`: the tool; empty if there is none. `file`: receives the tool's output. `pidfd` is readable when the
-    tool has ended; `until` is its time limit.
-    """
+    `command`: the tool; empty if there is none. `file`: receives the tool's output. `pidfd` is readable when the tool
+    has exited. `until`: the time limit."""
 
     def __init__(self, command: Sequence[str], file: Path, now: float) -> None:
         if not command:
@@ -51,8 +50,7 @@ class VendorQuery:
     def answer(self) -> tuple[dict[int, str], str]:
         """Return (pid → command of the processes that use the devices, ""), or ({}, why they are unknown).
 
-        Call it after the tool has ended.
-        """
+        Call this after the tool has exited."""
         status = self.child.reap()
         try:
             text = read_file(self._file, MOST_BYTES, cut=True).decode(errors="replace")

@@ -1,8 +1,7 @@
-"""Pre-checks as processes, and the fetch of a job's prerequisites.
+"""Runs pre-checks in processes, and fetches a job's prerequisites.
 
-A run without checks needs none of this code, and few jobs have prerequisites. So a module is imported when one of its
-names below is first used.
-"""
+A run without checks needs none of this code, and few jobs have prerequisites. So a module is imported when one of the
+names below is first used."""
 
 from __future__ import annotations
 

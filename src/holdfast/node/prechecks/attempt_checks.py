@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: Minimum time between two updates of a round, in seconds, so that quick checks do not each cost a journal row.
+#: Minimum time between two progress updates of a round, in seconds: each update costs a journal row.
 TOLD_EVERY_S = 0.2
-#: A round that passed within this many seconds is not repeated: users feel the recovery time.
+#: Seconds for which a passed round is valid and not repeated, because users feel the recovery time.
 FRESH_S = 60.0
 
 
@@ -44,9 +44,10 @@ class AttemptChecks:
         reserve: Callable[[int, int], tuple[int, ...]],
         environment: Mapping[str, str],
     ) -> None:
-        """`plan`: the checks, or None. `site`: facts about the node. `say` prints a message. `reserve(attempt, count)`
-        holds that many ports for an attempt from now on; it raises NoPort. `environment`: the job's variables.
-        """
+        """Set up the checks of a job.
+
+        `plan`: the checks, or None. `site`: facts about the node. `say` prints a message. `reserve(attempt, count)`
+        reserves that many ports for an attempt; it raises NoPort. `environment`: the job's variables."""
         self._say = say
         self._reserve = reserve
         self._plan = plan
@@ -64,7 +65,8 @@ class AttemptChecks:
         self._tell_at = 0.0
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
-        """Start a round. Its answer is a `ChecksFinished`, which comes at once if there is nothing to run."""
+        """Start a round. The result is a `ChecksFinished` event, which is returned at once if there is nothing to
+        run."""
         self.close()
         self._order, self._told, self._tell_at = order, None, now
         if self._plan is None or self._plan.disabled:
@@ -83,7 +85,7 @@ class AttemptChecks:
         return self.tick(now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
-        """Read the excluded devices in this process: the check's process is a fork and must not touch SQLite."""
+        """Read the excluded devices in this process, because the check's process is a fork and must not use SQLite."""
         try:
             return devices.kept_out(self._site.home, self._site.node, now)
         except HoldfastError as error:
@@ -91,7 +93,8 @@ class AttemptChecks:
             return ()
 
     def distrust(self) -> None:
-        """Run the next attempt's checks even if the last round has just passed: a failure is blamed on the machine."""
+        """Run the next attempt's checks even if the last round has just passed, because a failure was blamed on the
+        machine."""
         self._passed_at = None
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -141,7 +144,7 @@ class AttemptChecks:
             self._prerequisites.close()
 
     def _moved(self, now: float) -> list[ev.Event]:
-        """Return an update of a running round, for `holdfast show`."""
+        """Return a progress update of a running round, for `holdfast show`."""
         assert self._round is not None and self._order is not None
         taken = self._round.taken()
         if taken == self._told or now < self._tell_at:
@@ -150,7 +153,8 @@ class AttemptChecks:
         return [ev.ChecksMoved(attempt=self._order.attempt, round=self._order.round, taken=taken)]
 
     def _with_ports(self, order: RunChecks, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """Add the requested ports to the answer. They are held only after the checks, whose processes are forks."""
+        """Add the requested ports to the answer. Reserve them only after the checks, which run in forks and would
+        inherit them."""
         if not order.ports or answer.state is CheckState.FAIL:
             return answer
         return with_ports(order, answer, self._site.node, self._reserve)
@@ -164,8 +168,8 @@ class AttemptChecks:
 def with_ports(
     order: RunChecks, answer: ChecksFinished, node: str, reserve: Callable[[int, int], tuple[int, ...]]
 ) -> ChecksFinished:
-    """Add the ports that this node holds to the answer; make it a failure if there are not enough."""
-    count = sum(order.ports.values())  # the order has only this node's ports
+    """Add the ports that this node reserved to the answer. If there are too few, the answer is a failure."""
+    count = sum(order.ports.values())  # `order` lists only this node's ports
     try:
         return replace(answer, ports={node: reserve(order.attempt, count)})
     except NoPort as error:

@@ -1,8 +1,7 @@
-"""The process of one check: a fork of the loaded supervisor, which has only its own descriptors and never returns.
+"""The process of one check. It is a fork of the loaded supervisor, keeps only its own descriptors, and never returns.
 
 It answers with one JSON `Finding` on a pipe. If the check raises, exits, prints or hangs, only this process is
-affected. Processes that the check leaves behind are killed before the answer is sent.
-"""
+affected. Processes that the check leaves behind are killed before the answer is sent."""
 
 from __future__ import annotations
 
@@ -48,14 +47,14 @@ def run(
     site: Site,
     fd: int,
 ) -> NoReturn:
-    """Run the checks one after another; answer on `fd` with one line for each."""
+    """Run the checks one after another. Write one line for each check to `fd`."""
     if site.running:
         _step_aside()
     for ref, params in work:
         started = time.monotonic()
         try:
             finding = _finding(ref, params, job, nodes, attempt, site)
-        except BaseException as error:  # SystemExit and KeyboardInterrupt too: a check that exits has given no answer
+        except BaseException as error:  # includes SystemExit and KeyboardInterrupt: a check that exits has no result
             finding = Finding(
                 check=ref.name,
                 answer=CheckOutcome.INCONCLUSIVE,
@@ -69,7 +68,7 @@ def run(
 
 
 def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
-    """Load the checks of a reference; answer with their profiles, or with an error message."""
+    """Load the checks that a reference names. Send their profiles, or an error message."""
     try:
         if ref.kind is CheckKind.FILE:
             found = classes_in(Path(ref.target))
@@ -84,13 +83,13 @@ def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
 
 
 def decode_profiles(data: bytes) -> list[Profile] | str:
-    """Decode the answer of `describe_in_child`. Raises `Malformed` if it is incomplete."""
+    """Decode the answer of `describe_in_child`. Raises `Malformed` if the answer is incomplete."""
     found: list[Profile] | str = json_as(data, list[Profile] | str)
     return found
 
 
 def _step_aside() -> None:
-    """Use only CPU time that no worker wants: the job is running."""
+    """Lower this process's priority, so that it uses only CPU time that no worker wants: the job is running."""
     try:
         os.sched_setscheduler(0, _SCHED_IDLE, os.sched_param(0))
     except OSError:
@@ -154,7 +153,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _name(node: Any, nodes: Sequence[Node]) -> str:
-    """Return a node's name from the form in which a check gave it: a name, a number or an object."""
+    """Return a node's name. A check may specify the node by a name, a number or an object."""
     if isinstance(node, str):
         return node
     if isinstance(node, int):
@@ -165,7 +164,7 @@ def _name(node: Any, nodes: Sequence[Node]) -> str:
 
 
 def _action(action: Any, nodes: Sequence[Node]) -> FailedAction | None:
-    """Convert a check's action; return None if it leaves the failure as it is."""
+    """Convert a check's action. Return None if the action does not change the failure."""
     if isinstance(action, str) and action.lower() in _WORDS:
         return FailedAction(kind=_WORDS[action.lower()])
     if isinstance(action, ActionKind):
@@ -196,14 +195,14 @@ def _answer(fd: int, value: Any) -> None:
     try:
         data = encode(value)
     except (TypeError, ValueError):
-        # A check's figures may hold values that JSON cannot express; all other fields are ours.
+        # A check's figures may hold values that JSON cannot express; holdfast makes all other fields.
         data = encode(msgspec.structs.replace(value, figures={}))
     data += b"\n"
     try:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        os._exit(0)  # nobody reads the answer any more
+        os._exit(0)  # the reader is gone
 
 
 def kill_children(pid: int) -> None:
@@ -222,7 +221,7 @@ def kill_children(pid: int) -> None:
 
 
 def kill_tree(pid: int) -> None:
-    """Send SIGKILL to `pid` and all its descendants. `pid` is stopped first, so that it cannot fork meanwhile."""
+    """Send SIGKILL to `pid` and all its descendants. First stop `pid`, so that it cannot fork meanwhile."""
     try:
         os.kill(pid, signal.SIGSTOP)
     except ProcessLookupError:
@@ -245,7 +244,7 @@ def _alive(pid: int) -> list[int]:
 
 
 def _state(pid: int) -> str:
-    """Return the state letter of /proc/PID/stat; X if the process is gone."""
+    """Return the state letter of /proc/PID/stat, or X if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
     except (FileNotFoundError, ProcessLookupError):

@@ -24,12 +24,11 @@ def plan_checks(
     """Decide which checks run, before anything starts.
 
     `choices`: the chosen checks; None: the default set and all checks of `plugins`; (): none. `plugins`: files with
-    further checks. `timeout_s`: limit of each check with its retries, in seconds. `inconclusive`: how to treat a
-    check without a clear result. `where`: prefix of error messages.
+    further checks. `timeout_s`: limit of each check with its retries, in seconds. `inconclusive`: how to treat a check
+    without a clear result. `where`: prefix of error messages.
 
-    Raises BadUsage on an unknown name or parameter (with the nearest known one), and on a plugin that does not
-    load.
-    """
+    Raises BadUsage on an unknown name or parameter (the message suggests the nearest known one), and on a plugin that
+    does not load."""
     shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
     if choices is None:
         choices = (*DEFAULT, *(CheckChoice(name=name) for name in shelf.from_plugins))
@@ -61,11 +60,10 @@ def plan_checks(
 
 
 def catalogue(plugins: Iterable[str | PathLike[str]] = (), names: Sequence[str] = ()) -> list[CheckInfo]:
-    """List every check that can be chosen (or only `names`), for `holdfast check --list`; a broken one shows its
-    error.
+    """List every check that can be chosen (or only `names`), for `holdfast check --list`. A broken check is listed with
+    its error.
 
-    Raises BadUsage on a name that does not exist.
-    """
+    Raises BadUsage on a name that does not exist."""
     shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
     if names:
         return [shelf.profile(name, in_full=True).info for name in names]

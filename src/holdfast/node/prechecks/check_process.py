@@ -1,4 +1,4 @@
-"""The supervisor's handle of one check's process: a pidfd and two pipes to wait on, and a way to kill it."""
+"""The supervisor's handle of one check's process: a pidfd and two pipes to wait on, and a method to kill it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class CheckProcess:
 
     def __init__(self, body: Callable[[int], None], poller: Poller) -> None:
         self._answer = bytearray()
-        #: The end of the process's output.
+        #: The last bytes of the process's output.
         self.tail = bytearray()
         self.over = False
-        #: The exit status, or minus the signal; None if something else reaped the process.
+        #: The exit status, or the negative signal number. None if another part of this program reaped the process.
         self.status: int | None = None
         pipes: list[int] = []
         try:
@@ -63,21 +63,22 @@ class CheckProcess:
             poller.register(fd, select.POLLIN)
 
     def advance(self) -> None:
-        """Read the available answers and output."""
+        """Read the answers and output that are available."""
         for fd in (self._result, self._output):
             if fd in self._waiting and not self._read(fd):
                 self._release(fd)
         self._look()
 
     def _release(self, fd: int) -> None:
-        # Unregister before closing: a sibling that is being forked may share the description for a moment.
+        # Unregister before closing: a process that is forked at the same time may keep the description open for a
+        # moment.
         self._waiting.discard(fd)
         self._poller.unregister(fd)
         os.close(fd)
 
     def _read(self, fd: int) -> bool:
-        """Read from a pipe; return False at the end of the stream."""
-        for _ in range(16):  # a limit on the reads, so that a check that prints endlessly does not block the loop
+        """Read from a pipe. Return False at the end of the stream."""
+        for _ in range(16):  # limited, so that a check that prints endlessly does not block the loop
             try:
                 data = os.read(fd, 1 << 16)
             except BlockingIOError:
@@ -102,7 +103,7 @@ class CheckProcess:
                 self._read(fd)
 
     def take(self) -> list[Finding]:
-        """Return the complete answers since the last call, in order. An unreadable one ends the list."""
+        """Return the complete answers since the last call, in order. The list ends at an unreadable answer."""
         found: list[Finding] = []
         while (end := self._answer.find(b"\n")) >= 0:
             try:
@@ -115,11 +116,11 @@ class CheckProcess:
 
     @property
     def answer(self) -> bytes:
-        """Return the answer bytes that `take` has not returned."""
+        """Return the bytes of answers that `take` has not returned."""
         return bytes(self._answer)
 
     def how(self) -> str:
-        """Describe how the process ended without a complete answer, with its last words."""
+        """Describe how the process ended without a complete answer, with its last output."""
         if self.status is None:
             text = "its process vanished"
         elif self.status >= 0:
@@ -132,7 +133,7 @@ class CheckProcess:
         return f"{text}; its last words: {words[:300]}" if words else text
 
     def died(self, check: str, site: Site) -> Finding:
-        """Return the finding for a process that died without an answer: inconclusive, with the way it died."""
+        """Return the finding for a process that died without an answer: inconclusive, and how the process died."""
         return Finding(
             check=check,
             answer=CheckOutcome.INCONCLUSIVE,
@@ -143,9 +144,8 @@ class CheckProcess:
         )
 
     def close(self) -> None:
-        """Kill the process with all its children and release it. Wait at most 50 ms for a process that
-        cannot die (state D).
-        """
+        """Kill the process with all its children and release it. If the process cannot die (state D), wait at most 50
+        ms."""
         if not self.over:
             self.over = True
             check_child.kill_tree(self.pid)
@@ -172,10 +172,9 @@ def check_body(
 
 
 def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
-    """Return the profiles of a reference, loaded in a child process. It blocks, because it runs before a start.
+    """Load a reference's profiles in a child process, and return them. This blocks, because it runs before a start.
 
-    Raises BadUsage if the load fails or takes longer than `limit_s`.
-    """
+    Raises BadUsage if the load fails or takes longer than `limit_s`."""
     poll = select.poll()
     process = CheckProcess(lambda fd: check_child.describe_in_child(ref, fd), poll)
     try:

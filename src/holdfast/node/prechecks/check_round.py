@@ -1,9 +1,8 @@
-"""One round of a job's checks: the pure gate decides, and this module runs the processes that it asks for.
+"""One round of a job's checks: the gate (`decide/`) decides which checks run, and this module runs their processes.
 
-Quick built-in checks share a process (a lane) and run one after another, because a fork costs more than such a
-check. If one of them is slow, hangs or crashes, the checks behind it move to another process. Every foreign check
-has its own process from the start.
-"""
+Quick built-in checks share a process (a lane) and run one after another, because a fork costs more than such a check.
+If one of them is slow, hangs or crashes, the checks behind it move to another process. Every foreign check has its own
+process from the start."""
 
 from __future__ import annotations
 
@@ -28,13 +27,14 @@ STALL_S = 0.25
 
 @dataclass
 class _Lane:
-    """A process, and the checks (by their index in the plan) that it answers one after another."""
+    """A process, and the checks (by their index in the plan) that it runs one after another."""
 
     process: CheckProcess
     queue: list[int]
-    #: The latest time at which the first check of the queue began.
+    #: The latest time at which the first check in the queue can have begun.
     since: float
-    #: True if the checks behind the first were moved away: the lane ends with the first one's answer.
+    #: True if the checks behind the first were moved to another lane. This lane then ends with the first check's
+    #: answer.
     last: bool = False
 
 
@@ -66,7 +66,7 @@ class CheckRound:
                 round=order.round if order is not None else 1,
                 nodes=self._nodes,
                 steps=tuple(check.step for check in plan.checks),
-                # Answer before the gang gives up the round.
+                # Answer before the gang's time limit for the round.
                 deadline_s=order.deadline_s - min(1.0, order.deadline_s / 10) if order is not None else None,
                 keep_going=keep_going,
             ),
@@ -83,19 +83,20 @@ class CheckRound:
         return self._epoll.fileno()
 
     def next_wake(self) -> float | None:
-        """Return when `handle_ready` is due although nothing is readable; None: never, or the round is over."""
+        """Return when `handle_ready` is due although no descriptor is readable; None if never, or if the round is
+        over."""
         times = [lane.since + STALL_S for lane in self._lanes if len(lane.queue) > 1]
         if (wake := self._gate.next_wake()) is not None:
             times.append(wake)
         return min(times, default=None)
 
     def handle_ready(self, now: float) -> None:
-        """Read the available answers, and do what is due."""
+        """Read the available answers, and run the actions that are due."""
         if self._epoll.closed:
             return
         self._epoll.poll(0)
         for lane in list(self._lanes):
-            if lane in self._lanes:  # an answer of another lane may have ended this lane
+            if lane in self._lanes:  # the answer of another lane may have ended this lane
                 self._take(lane, now)
         for lane in list(self._lanes):
             if len(lane.queue) > 1 and lane.since + STALL_S <= now:
@@ -132,7 +133,7 @@ class CheckRound:
         return self._gate.finished()
 
     def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
-        """Return for each check in order: its step, its state, how often it ran and its last answer."""
+        """Return for each check, in order: its step, its state, how often it ran and its last answer."""
         return self._gate.progress()
 
     def taken(self) -> ChecksTaken:
@@ -140,7 +141,7 @@ class CheckRound:
         return self._gate.taken()
 
     def waits(self) -> list[str]:
-        """Return a line for each failed check that is tried again after a second or more; each check appears once."""
+        """Return a line for each failed check that is retried after a second or more. Each check appears once."""
         found = []
         for number, (step, progress, _, finding) in enumerate(self._gate.progress()):
             if progress is not Progress.PAUSED or finding is None or step.interval_s < 1 or number in self._told:
@@ -150,7 +151,7 @@ class CheckRound:
         return found
 
     def kill(self) -> None:
-        """Kill every running check with its children. The round then gives no answer unless it had one."""
+        """Kill every running check with its children. If the round has no result yet, it never gets one."""
         self._close_lanes()
         self._epoll.close()
 
@@ -191,7 +192,7 @@ class CheckRound:
         self._lanes.append(_Lane(process, list(numbers), now))
 
     def _unmade(self, numbers: list[int], error: OSError, now: float) -> None:
-        """Answer "inconclusive" for checks for which the machine gave no process."""
+        """Answer "inconclusive" for checks whose process could not be created."""
         node = self._site.node
         for number in numbers:
             finding = Finding(
@@ -211,8 +212,7 @@ def run_round(
 ) -> ChecksFinished:
     """Run a round to its end, for callers that wait for nothing else. An exception ends the round's checks.
 
-    `say` gets a line for each check that is tried again.
-    """
+    `say` receives a line for each check that is retried."""
     poll = select.poll()
     poll.register(round_.fileno(), select.POLLIN)
     try:

@@ -1,4 +1,4 @@
-"""Runs checks on this node during a job. A failure stops this job, and no other."""
+"""Runs checks on this node during a job. A failure stops only this job."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DuringChecks:
         self._watch: CheckWatch | None = None
 
     def begin(self, now: float) -> None:
-        """Start the schedule once all workers are up. The first check of each kind runs one interval later."""
+        """Start the schedule once all workers are up. The first run of each check comes one interval later."""
         if self._watch is None:
             self._watch = CheckWatch(self._plan, site=self._site, now=now, job=self._spec)
             self._reactor.watch(self._watch.fileno(), self._ready)
@@ -93,18 +93,17 @@ def during(plan: CheckPlan | None) -> CheckPlan | None:
 
 
 class CheckChange(Noun, frozen=True, kw_only=True):
-    """A check began to fail, was inconclusive, or passes again."""
+    """A change of one check's result: it began to fail, was inconclusive, or passes again."""
 
     text: str
-    #: The failure that stops the job; None if only `text` is printed.
+    #: The failure that stops the job. None if only `text` is printed.
     failure: CheckFailure | None = None
 
 
 class CheckWatch:
-    """Runs checks during a job: one at a time, each at its interval, with only CPU time that no worker wants.
+    """Runs checks during a job: one at a time, each at its interval. They use only CPU time that no worker wants.
 
-    It reports a `CheckChange` once when a check begins to fail, and once when it passes again.
-    """
+    It reports a `CheckChange` once when a check begins to fail, and once when the check passes again."""
 
     def __init__(self, plan: CheckPlan, *, site: Site, now: float, job: JobSpec | None = None) -> None:
         self._site = msgspec.structs.replace(site, running=True)
@@ -128,7 +127,7 @@ class CheckWatch:
         return min((due for due, _ in self._due), default=None)
 
     def handle_ready(self, now: float) -> list[CheckChange]:
-        """Read the available answers, and do what is due."""
+        """Read the available answers, and run the checks that are due."""
         if self._epoll.closed:
             return []
         self._epoll.poll(0)
@@ -172,7 +171,7 @@ class CheckWatch:
         if name in self._failing:
             return []
         self._failing.add(name)
-        # The mildest action is enough, as before the start.
+        # The mildest action is enough, as for checks before the start.
         action = min(harsh, key=lambda action: action.kind)
         failure = replace(
             failure_of(name, finding, action),
@@ -189,11 +188,11 @@ class CheckWatch:
         return [CheckChange(text=text)]
 
     def forget(self) -> None:
-        """Forget old failures, so that they are reported again: a new attempt runs."""
+        """Forget old failures, so that they are reported again in the new attempt."""
         self._failing.clear()
 
     def kill(self) -> None:
-        """Kill the running check, and run no more."""
+        """Kill the running check, and start no more."""
         if self._running is not None:
             self._running[1].close()
             self._running = None

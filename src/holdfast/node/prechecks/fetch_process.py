@@ -1,4 +1,5 @@
-"""Runs the process that fetches a job's prerequisites, for a node or for `holdfast prepare`, which waits for it."""
+"""Runs the process that fetches a job's prerequisites. Its caller is a node, or `holdfast prepare`, which waits for
+it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
 MOST_LINE_BYTES = 1 << 20
-#: Seconds after its limit at which the process is killed. Normally it ends before, between two tries, and says why.
+#: Seconds after its time limit at which the process is killed. Normally it exits before, between two tries, and reports
+#: why.
 LATE_S = 1.0
 TAIL_BYTES = 2048
 
@@ -44,16 +46,15 @@ class Fetched(Noun, frozen=True, kw_only=True):
     """The result of a fetch. `trouble` is None if every prerequisite is complete on this node."""
 
     trouble: FetchTrouble | None = None
-    #: One line for the state of each prerequisite.
+    #: One line with the state of each prerequisite.
     lines: tuple[CheckLine, ...] = ()
 
 
 class FetchRun:
-    """One fetching process. Raises OSError if it cannot be started.
+    """One fetching process. Raises OSError if the process cannot be started.
 
-    `order`: the prerequisites to fetch. `environment`: the process's variables. `heard` is called with each message
-    of the process, `ended` once at its end; each returns the events that follow.
-    """
+    `order`: the prerequisites to fetch. `environment`: the process's variables. `heard` is called with each message of
+    the process, `ended` once at its end; each returns the events that follow."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class FetchRun:
         self._errors, wrong = os.pipe()
         mine = (asking, self._asking, self._words, writing, self._errors, wrong)
         try:
-            # The working directory is the user's. -P keeps its modules from replacing ours.
+            # The working directory is the user's. -P keeps the user's modules from replacing ours.
             self._child: children.Child | None = children.start(
                 module_command("holdfast.fetch"),
                 output=writing,
@@ -104,7 +105,7 @@ class FetchRun:
         return tuple(self._lines.values())
 
     def close(self) -> None:
-        """Kill the process and all that it started. `ended` is not called any more."""
+        """Kill the process and all its children. `ended` is not called any more."""
         if self._child is None:
             return
         child, self._child = self._child, None
@@ -150,7 +151,7 @@ class FetchRun:
             try:
                 word: FetchWord = json_as(line, FetchWord, most_bytes=MOST_LINE_BYTES)
             except Malformed:
-                continue  # a library has printed this line
+                continue  # a library printed this line
             self._take(word)
             found += self._heard(word, now)
         return found
@@ -187,7 +188,7 @@ class FetchRun:
             return []
         found: list[Event] = []
         for pipe in (self._words, self._errors):
-            # Read the last messages, which the pipe keeps after the exit.
+            # Read the last messages, which stay in the pipe after the exit.
             while self._reactor.watched(pipe) is not None and _readable(pipe):
                 if pipe == self._words:
                     found += self._listen(pipe, now)
@@ -235,7 +236,7 @@ SAID_EVERY_S = 10.0
 
 
 class NotFetched(HoldfastError):
-    """A prerequisite could not be fetched; no part of it is used."""
+    """A prerequisite could not be fetched. No part of it is used."""
 
     def __init__(self, trouble: FetchTrouble) -> None:
         row = load().row(trouble.phrase)

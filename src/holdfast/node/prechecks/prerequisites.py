@@ -18,9 +18,9 @@ from holdfast.model.phrases import Phrase
 from holdfast.node.prechecks.fetch_process import Fetched, FetchRun, name_of
 from holdfast.reactor import Reactor
 
-#: Seconds between two progress lines. Other lines come in between, so none is redrawn.
+#: Seconds between two progress lines. Other lines are printed in between, so a progress line is never redrawn.
 SAID_EVERY_S = 10.0
-#: Seconds between two progress updates for the owner: each is a journal row, and a fetch may take hours.
+#: Seconds between two progress updates for the owner: each costs a journal row, and a fetch may take hours.
 MOVED_EVERY_S = 5.0
 
 
@@ -50,14 +50,15 @@ class Prerequisites:
         self.there = False
 
     def begin(self, passed: ChecksFinished, limit_s: float, now: float) -> list[Event]:
-        """Start the fetch after the checks have passed. Their answer, with the result, comes as an event at its end."""
+        """Start the fetch, because the checks have passed. When it ends, an event carries the checks' answer with the
+        result."""
         self._passed, self._said_at, self._moved_at = passed, now, now
         try:
             order = order_of(
                 self._spec,
                 self._environment,
                 node=self._node,
-                # Answer before the owner gives up the round.
+                # Answer before the owner's time limit for the round.
                 limit_s=max(1.0, limit_s - min(30.0, limit_s / 4)),
                 directory=data_directory(self._environment, own_exchange()),
                 who=f"job {self._spec.name}",
@@ -70,7 +71,7 @@ class Prerequisites:
         return []
 
     def close(self) -> None:
-        """Stop a running fetch. The part that it has fetched stays, and a later fetch continues it."""
+        """Stop a running fetch. Its files stay, so that a later fetch continues it."""
         if self._run is not None:
             self._run.close()
             self._run = None
@@ -79,7 +80,7 @@ class Prerequisites:
 
     def _on_message(self, word: FetchWord, now: float) -> list[Event]:
         moved = isinstance(word, FetchMoved)
-        # A failure is reported with the attempt that it ends.
+        # A failure is not printed here: the report of the attempt that it ends contains it.
         if not isinstance(word, FetchMoved | FetchFailed) or (moved and now >= self._said_at + SAID_EVERY_S):
             self._said_at = now
             self._say(fetch_sentence(word))

@@ -1,4 +1,4 @@
-"""The processes beside the workers of one attempt on one node, from its first hook to the end of its last daemon."""
+"""The processes beside the workers of one attempt on one node: its hooks, its daemons and sshd."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import News, Reactor
 
-#: Variables of a worker's environment that concern only this worker.
+#: Variables of a worker's environment that sidecars do not get, because they concern only this worker.
 NOT_OF_A_NODE = (
     "RANK",
     "LOCAL_RANK",
@@ -37,7 +37,7 @@ NOT_OF_A_NODE = (
     "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX",
     "FC_TASK_INDEX",
 )
-#: Seconds that daemons have to exit once the workers of their attempt have ended.
+#: Seconds that daemons have to exit after the workers of their attempt have ended.
 DAEMON_GRACE_S = 5.0
 
 
@@ -47,9 +47,9 @@ class SidecarContext(msgspec.Struct, frozen=True):
     launch: LaunchSpec
     #: The parent of the attempts' directories.
     logs: Path
-    #: This node's name in messages; "" if the job has one node.
+    #: This node's name in messages, or "" if the job has one node.
     node: str
-    #: Starts the workers: it knows their environments and holds reserved ports.
+    #: The host that starts the workers. It knows their environments and holds reserved ports.
     host: LocalHost
     reactor: Reactor
     #: Opens a log; its arguments are the path and the source's name.
@@ -61,16 +61,15 @@ class SidecarContext(msgspec.Struct, frozen=True):
 
     @property
     def plan(self) -> RuntimePlan:
-        """Return the hooks, daemons and ssh of the job."""
+        """Return the job's hooks, daemons and ssh options."""
         return self.launch.spec.runtime
 
 
 class AttemptSidecars:
     """The sidecars of one attempt.
 
-    `around`: the node's shared settings. `opened(now)`: called when the workers may count as prepared.
-    `failed(failure, now)`: called for a failure that ends the attempt. `ended(now)`: called when the last sidecar has
-    exited on request.
+    `around`: the node's shared settings. `opened(now)`: called when the workers may count as prepared. `failed(failure,
+    now)`: called for a failure that ends the attempt. `ended(now)`: called when the last sidecar has exited on request.
     """
 
     def __init__(
@@ -89,13 +88,13 @@ class AttemptSidecars:
         self._ended = ended
         #: One start command for each worker of this node.
         self.orders: list[StartWorker] = []
-        #: Facts about workers that are ready, but must not count as prepared before the sidecars are up.
+        #: Facts about prepared workers. They are held back until the sidecars are up.
         self.held: list[Fact] = []
         self.open = self.stopping = self.leaving = self.over = False
         self.failures: list[SideFailure] = []
         self._before: HookRun | None = None
         self._daemons: list[DaemonRun] = []
-        #: Pids of the workers that have a process, by ROLE-INDEX.
+        #: ROLE-INDEX → pid, for the workers that have a process.
         self._pids: dict[str, int] = {}
         self._door_is_open = False
 
@@ -109,14 +108,14 @@ class AttemptSidecars:
 
     @property
     def alive(self) -> bool:
-        """Return whether a hook before the workers or a daemon lives."""
+        """Return whether a daemon or a hook before the workers is running."""
         before = self._before is not None and not self._before.over
         return before or any(daemon.alive for daemon in self._daemons)
 
     # ------------------------------------------------------------------------------------------ lifetime
 
     def begin(self, now: float) -> News:
-        """Run the hooks before the workers: all workers of this node are known."""
+        """Run the hooks before the workers, now that all workers of this node are known."""
         if self.stopping:
             return None
         hooks = [(name, hook) for name, hook in self.hooks() if hook.when is HookMoment.BEFORE]
@@ -124,7 +123,7 @@ class AttemptSidecars:
         return self._before.begin(now)
 
     def stop(self, *, hard: bool) -> None:
-        """Stop the running hook, because the attempt is being stopped. Daemons go on until the workers have ended."""
+        """Stop the running hook, because the attempt is being stopped. Daemons run until the workers have ended."""
         self.stopping = True
         if self._before is not None:
             if hard:
@@ -143,7 +142,7 @@ class AttemptSidecars:
             self._around.reactor.at(now + DAEMON_GRACE_S, self._kill_daemons)
 
     def after(self, end: AttemptEnd, done: Callable[[tuple[SideFailure, ...], float], News]) -> HookRun:
-        """Prepare the hooks that follow the attempt; the last one in the job file runs first."""
+        """Prepare the hooks that follow the attempt. They run in the reverse order of the job file."""
         wanted = [(name, hook) for name, hook in self.hooks() if hook.when in end.moments]
         told = {
             "HOLDFAST_OUTCOME": end.outcome.value,
@@ -238,7 +237,7 @@ class AttemptSidecars:
         return sshd.give_up(trouble, now) if trouble else None
 
     def ready(self, rank: int, pid: int) -> None:
-        """Note a worker's process, for logins."""
+        """Store the pid of a worker's process, for logins."""
         seat = next((seat for seat in self.seats if seat.rank == rank), None)
         if seat is None or self._around.door is None:
             return
@@ -259,7 +258,7 @@ class AttemptSidecars:
         return start
 
     def settled(self, now: float) -> News:
-        """Let the workers go on if every daemon runs or was given up."""
+        """Let the workers continue once every daemon runs or was given up."""
         if self.open or self.stopping or self.failures or not all(daemon.settled for daemon in self._daemons):
             return None
         self.open = True
@@ -277,15 +276,14 @@ class AttemptSidecars:
             daemon.kill()
 
     def left(self, now: float) -> News:
-        """Report the end if no sidecar is left; called after a daemon has exited on request."""
+        """Report the end if no sidecar is left. A daemon has just exited on request."""
         return None if self.alive else self._ended(now)
 
     # ------------------------------------------------------------------------------------------ processes
 
     def _environment(self, roles: tuple[str, ...]) -> dict[str, str]:
-        """Return the environment of a worker of this node with one of these roles, without variables of that worker
-        alone.
-        """
+        """Return the environment of one of this node's workers in these roles, without the variables that concern only
+        that worker."""
         order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
         env = self._around.host.environment(order)
         for name in NOT_OF_A_NODE:
@@ -305,7 +303,7 @@ class AttemptSidecars:
         if any(map(has_names, command)):
             what = f"the command of {name.replace('-', ' ', 1)}"
             command = expand_command(command, NameValues.of(env, around.launch.spec.parameters), what)
-        # Nodes that share a home directory share the log directory, so the name contains the node.
+        # Nodes with a shared home directory share the log directory, so the file's name contains the node's name.
         whose = f"@{''.join(c if c.isalnum() or c in '-_.' else '_' for c in around.node)}" if around.node else ""
         log = around.open_log(around.logs / f"attempt-{self.attempt}" / f"{name}{whose}.log", name)
         return SidecarProcess(around.reactor, command, env, around.launch.cwd, log, ended=ended, up=up)

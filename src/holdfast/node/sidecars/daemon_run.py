@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
     from holdfast.reactor import DueCall, News, Reactor
 
-#: Seconds before the first restart; the pause doubles before each further one.
+#: Seconds before the first restart. The pause doubles before each further one.
 BACKOFF_S = 0.5
 BACKOFF_CAP_S = 30.0
 
 
-#: Starts the daemon; takes a callback for its end and one for when it runs. Raises OSError if no process can be made.
+#: Starts the daemon. The arguments are a callback for its end and one for its start. Raises OSError if no process can
+#: be made.
 Start = Callable[["Callable[[SidecarProcess, SidecarEnd, float], News]", "Callable[[float], News]"], "SidecarProcess"]
 
 
@@ -42,9 +43,8 @@ class DaemonOwner(Protocol):
 class DaemonRun:
     """Runs one daemon of an attempt.
 
-    `start` starts its process. `owner`: the attempt. `node`: this node's name in messages. `kind`: the kind of
-    sidecar in a failure's report.
-    """
+    `start` starts its process. `owner`: the attempt. `node`: this node's name in messages. `kind`: the kind of sidecar
+    in a failure's report."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DaemonRun:
         return self._over(self._failure(not_started(trouble)), now)
 
     def terminate(self) -> None:
-        """Ask the daemon to exit: its attempt's workers have ended."""
+        """Ask the daemon to exit, because its attempt's workers have ended."""
         self._end()
         if self._side is not None:
             self._side.terminate()

@@ -1,4 +1,4 @@
-"""Runs the hooks of one moment one after another: before an attempt's workers, or after them."""
+"""Runs a list of hooks one after another: those before an attempt's workers, or those after them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ class StartSidecar(Protocol):
 
 
 class HookRun:
-    """Runs hooks in order. `done(failures, now)` is called when the last has ended; ignored failures are only
-    printed.
-    """
+    """Runs hooks in order. `done(failures, now)` is called when the last has ended. Failures of hooks that may fail are
+    only printed."""
 
     def __init__(
         self,
@@ -40,9 +39,10 @@ class HookRun:
         node: str,
         go_on: bool,
     ) -> None:
-        """`hooks`: names and hooks, in order. `start` starts one. `say` prints a message. `go_on`: continue after a
-        failure. `node`: this node's name in messages about a failure.
-        """
+        """Store the hooks.
+
+        `hooks`: names and hooks, in order. `start` starts a hook. `say` prints a message. `go_on`: continue after a
+        failure. `node`: this node's name in messages about a failure."""
         self._left = deque(hooks)
         self._start = start
         self._done = done
@@ -64,7 +64,7 @@ class HookRun:
             self._side.terminate()
 
     def kill(self) -> None:
-        """Kill the running hook, and start no more."""
+        """Kill the running hook, and start no more hooks."""
         self._stopped = True
         if self._side is not None:
             self._side.kill()
@@ -82,7 +82,7 @@ class HookRun:
     # ------------------------------------------------------------------------------------------ private
 
     def begin(self, now: float) -> News:
-        """Run the next hook; when none is left, call `done`."""
+        """Run the next hook. When none is left, call `done`."""
         if self._stopped or not self._left or (self.failures and not self._go_on):
             self.over = True
             if self._deadline is not None:

@@ -1,9 +1,8 @@
 """Runs the processes beside a node's workers, between the agent and its host (`act/host.py`).
 
-It passes the agent's instructions on to the host, and the host's facts to the agent. It delays two kinds of facts.
-"A worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is
-reaped" waits until the attempt's daemons have exited. It changes nothing else.
-"""
+It passes the agent's instructions to the host, and the host's facts to the agent. It delays two kinds of facts. "A
+worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is reaped"
+waits until the attempt's daemons have exited. It changes nothing else."""
 
 from __future__ import annotations
 
@@ -38,10 +37,9 @@ Flush = Callable[[Callable[[float], None], float], None]
 class NodeSidecars:
     """A host (`holdfast.act.host.Host`) with sidecars.
 
-    `around`: the settings that all sidecars share. `host`: the host of the workers. `learn` passes facts to the
-    agent. `tell` sends an event to the owner. `flush(then, now)` calls `then` when all of the workers' output is in
-    their files; `flush` None: the files are always complete.
-    """
+    `around`: the settings that all sidecars share. `host`: the host of the workers. `learn` passes facts to the agent.
+    `tell` sends an event to the owner. `flush(then, now)` calls `then` when all of the workers' output is in their
+    files; None: the files are always complete."""
 
     def __init__(
         self,
@@ -58,7 +56,7 @@ class NodeSidecars:
         self._learn = learn
         self._tell = tell
         self._flush = flush
-        #: The latest attempt on this node.
+        #: The sidecars of the latest attempt on this node.
         self._one: AttemptSidecars | None = None
         self._after: HookRun | None = None
         #: The result of the hooks after the latest attempt.
@@ -81,17 +79,17 @@ class NodeSidecars:
         return self._host.processes()
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass on facts that no instruction caused."""
+        """Pass facts to the agent that no instruction caused."""
         if facts := self._pass(facts, now):
             self._learn(facts, now)
 
     def failures(self, attempt: int) -> tuple[SideFailure, ...]:
-        """Return the failures that count as the attempt's own."""
+        """Return the sidecar failures that count as the attempt's own."""
         one = self._one
         return tuple(one.failures) if one is not None and one.attempt == attempt else ()
 
     def close(self) -> None:
-        """Close all sidecars: no process of the job lives any more."""
+        """Close all sidecars. Call this when no process of the job lives any more."""
         if self._after is not None:
             self._after.close()
         if self._one is not None:
@@ -105,7 +103,7 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             if self._after is not None and not self._after.over:
-                self._after.kill()  # a new attempt starts, so the hooks after the old one must end
+                self._after.kill()  # a new attempt starts, so the hooks of the old one must end
             self._after = self._answer = None
             one = self._one = AttemptSidecars(
                 self._around, order.attempt, opened=self._opened, failed=self._failed, ended=self._ended
@@ -115,7 +113,7 @@ class NodeSidecars:
         one.orders.append(order)
 
     def _pass(self, facts: list[Fact], now: float) -> list[Fact]:
-        """Return the facts that the agent may know now; hold back the others."""
+        """Return the facts that the agent may receive now; hold back the others."""
         one, passed = self._one, []
         for fact in facts:
             if isinstance(fact, WorkerPrepared) and one is not None and fact.attempt == one.attempt:
@@ -138,7 +136,7 @@ class NodeSidecars:
         if self._flush is None:
             one.workers_ended(now)
         else:
-            # Wait for the logs, so that a daemon that ships them finds all of them.
+            # Wait until the logs are complete, so that a daemon that uploads them finds all output.
             self._flush(one.workers_ended, now)
 
     def _opened(self, now: float) -> News:
@@ -148,9 +146,8 @@ class NodeSidecars:
         return None
 
     def _ended(self, now: float) -> News:
-        """Remove the orphans of hooks and daemons once the last daemon has exited; they are children of this process
-        now.
-        """
+        """Kill the orphans of hooks and daemons, because the last daemon has exited. They have become children of this
+        process."""
         one = self._one
         assert one is not None, "it has ended"
         if not one.over and not self._host.workers.alive:
@@ -181,7 +178,7 @@ class NodeSidecars:
     # ------------------------------------------------------------------------------------------ after the attempt
 
     def follow(self, order: RunHooks, now: float) -> None:
-        """Run the hooks after the attempt once, when it is explained; send the result to the owner."""
+        """Run the hooks after the attempt once, when the attempt is explained. Send the result to the owner."""
         one = self._one
         if one is None or one.attempt != order.attempt:
             self._tell(ev.HooksFinished(attempt=order.attempt, cause=order.cause))
@@ -207,6 +204,6 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             return  # another attempt has begun meanwhile
-        kill(self._host.processes())  # their orphans must not live on into the next attempt
+        kill(self._host.processes())  # orphans of these hooks must not live on during the next attempt
         self._answer = ev.HooksFinished(attempt=order.attempt, failures=failures, cause=order.cause)
         self._tell(self._answer)

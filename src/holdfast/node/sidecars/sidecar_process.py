@@ -1,9 +1,8 @@
 """One process beside the workers (a hook, a daemon or sshd) with its own log.
 
-It is a helper (`holdfast.children`): the stop of the job's processes spares it, and it ends when its caller stops
-it. It runs in the workers' directory, and both of its streams go to one log. Processes that it leaves behind become
-children of this process and are stopped with the job.
-"""
+It is a helper (`holdfast.children`): the stop of the job's processes spares it, and it ends when its caller stops it.
+It runs in the workers' directory, and both of its streams go to one log. Processes that it leaves behind become
+children of this process and are stopped with the job."""
 
 from __future__ import annotations
 
@@ -25,23 +24,23 @@ from holdfast.reactor import CallbackPriority
 if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
 
-#: Limit on a sidecar's last output in a report, in bytes.
+#: Limit on the bytes of a sidecar's last output in a report.
 LAST_BYTES = 2048
 
 
 class NoSshServer(Exception):
-    """There can be no ssh server; the message says why."""
+    """The ssh server cannot run. The message says why."""
 
 
 class SidecarEnd:
-    """The end of a sidecar. `status`: its exit status, or minus its signal; None if it is unknown."""
+    """The end of a sidecar. `status`: its exit status, or the negative signal number, or None if unknown."""
 
     __slots__ = ("exit_code", "last_words", "signal", "trouble")
 
     def __init__(self, status: int | None, trouble: str, last_words: str) -> None:
         self.exit_code = status if status is not None and status >= 0 else None
         self.signal = -status if status is not None and status < 0 else None
-        #: Why the program was never started, or "".
+        #: The reason why the program was never started, or "".
         self.trouble = trouble
         self.last_words = last_words
 
@@ -51,12 +50,12 @@ class SidecarEnd:
 
 
 def not_started(trouble: str) -> SidecarEnd:
-    """Return the end of a sidecar that has no process."""
+    """Return the end of a sidecar whose process was never created."""
     return SidecarEnd(None, trouble, "")
 
 
 class SidecarProcess:
-    """A sidecar; it runs from its construction until `ended(side, end, now)` is called."""
+    """A sidecar. It runs from its construction until `ended(side, end, now)` is called."""
 
     def __init__(
         self,
@@ -69,11 +68,10 @@ class SidecarProcess:
         ended: Callable[[SidecarProcess, SidecarEnd, float], News],
         up: Callable[[float], News] | None = None,
     ) -> None:
-        """`command`, `env`, `cwd`: the program, its variables and its directory. `log` receives its output.
-        `up(now)`: called once when the program runs.
+        """Start the process. Raises OSError if that fails.
 
-        Raises OSError if no process can be made.
-        """
+        `command`, `env`, `cwd`: the program, its variables and its directory. `log` receives its output. `up(now)`:
+        called once when the program runs."""
         self._reactor = reactor
         self._ended = ended
         self._up = up
@@ -94,7 +92,7 @@ class SidecarProcess:
         try:
             os.write(started.go_fd, b"g")
         except BrokenPipeError:
-            pass  # it has died; its pidfd reports that
+            pass  # the process has died; its pidfd reports that
         os.close(started.go_fd)
         reactor.watch(self._child.pidfd, self._died, turn=CallbackPriority.DEATH)
         reactor.watch(self._status_fd, self._on_readable, turn=CallbackPriority.DEATH)
@@ -109,19 +107,19 @@ class SidecarProcess:
         return self._stream.file.path
 
     def last_words(self) -> str:
-        """Return the end of the output, without secrets."""
+        """Return the end of the output, with secrets masked."""
         return without_secrets(self._stream.tail()[-LAST_BYTES:].decode("utf-8", "replace"))
 
     def terminate(self) -> None:
-        """Ask the process to exit, and the processes below it that it does not stop itself."""
+        """Ask the process to exit, and its descendants that it does not stop itself."""
         Termination().ask(signal.SIGTERM, [self.pid])
 
     def kill(self) -> None:
-        """Send SIGKILL to the process and all below it."""
+        """Send SIGKILL to the process and all its descendants."""
         kill([*descendants(self.pid), self.pid])
 
     def close(self) -> None:
-        """Release the process without calling `ended`: the job is over, and everything was killed."""
+        """Release the process without calling `ended`: the job is over, and every process was killed."""
         for fd in (self._child.pidfd, self._stream.fd):
             self._reactor.forget(fd)
         self._close_status()
@@ -131,9 +129,8 @@ class SidecarProcess:
     # ------------------------------------------------------------------------------------------ events
 
     def _on_readable(self, fd: int, now: float) -> News:
-        """Read the status pipe: `+` means prepared, its end means up, and other text says why the program did not
-        start.
-        """
+        """Read the status pipe. `+` means that the process is prepared. The end of the pipe means that the program
+        runs. Other text says why the program did not start."""
         if data := os.read(fd, 4096):
             self._said += data
             return None
@@ -166,5 +163,5 @@ class SidecarProcess:
 
 
 def why(error: OSError | BadUsage) -> str:
-    """Return why there is no process: the machine gives none, or the command uses an unknown name."""
+    """Return why there is no process: the machine cannot create one, or the command uses an unknown name."""
     return error.message if isinstance(error, BadUsage) else f"no process could be made: {error.strerror}"

@@ -1,15 +1,13 @@
-"""The ssh access for debugging: OpenSSH's sshd beside the workers of a node, and the files that a user needs to log
-in.
+"""The ssh access for debugging: OpenSSH's sshd beside the workers of a node, and the files that a user needs to log in.
 
-All files are in one directory of the job on this node, which only its user can read: the job's key, the host key
-that every sshd of the job shares, the public keys that may log in, sshd's configuration, and `config` with a `Host`
-for each worker of the gang. A login gets the environment and directory of the worker that it names
-(`ssh_session.py`). Passwords are off, and every host key is checked.
+All files are in one directory of the job on this node, which only its user can read: the job's key, the host key that
+every sshd of the job shares, the public keys that may log in, sshd's configuration, and `config` with a `Host` for each
+worker of the gang. A login gets the environment and directory of the worker that it names (`ssh_session.py`). Passwords
+are off, and every host key is checked.
 
-The job has two key pairs: one for the users who log in, one for the servers. Both derive from the job's key and its
-id, as the identities of the link do (`wire/peer_identity.py`). So every node of a job has the same keys without
-receiving any, and a restarted owner has them again.
-"""
+The job has two key pairs: one for the users who log in, one for the servers. Both derive from the job's key and its id,
+as the identities of the link do (`wire/peer_identity.py`). So every node of a job computes the same keys and receives
+none, and a restarted owner can compute them again."""
 
 from __future__ import annotations
 
@@ -30,10 +28,10 @@ from holdfast.node.sidecars.sidecar_process import NoSshServer
 from holdfast.safe_files import replace_file
 from holdfast.wire.ed25519 import Ed25519, derived, openssh_private, openssh_public
 
-#: The file for `ssh -F`.
+#: The name of the configuration file for `ssh -F`.
 CONFIG = "config"
 WORKERS = "workers"
-#: The variable that names the sshd to use.
+#: The environment variable with the path of sshd.
 SSHD = "HOLDFAST_SSHD"
 _PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
 _SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
@@ -42,9 +40,8 @@ _SFTP = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/u
 class SshServer:
     """The ssh server of one job on one node.
 
-    `ssh`: the job's options. `directory`: the place of its files. `secret`: the job's keys derive from it.
-    `environment`: variables that may name the sshd. `many`: the job has several nodes.
-    """
+    `ssh`: the job's options. `directory`: holds its files. `secret`: the job's keys derive from it. `environment`:
+    variables, which may name the sshd. `many`: the job has several nodes."""
 
     def __init__(
         self, ssh: Ssh, directory: Path, job_id: str, secret: bytes, environment: Mapping[str, str], *, many: bool
@@ -58,9 +55,8 @@ class SshServer:
         self._pids: dict[str, int] = {}
 
     def prepare(self, peers: Peers, port: int) -> tuple[str, ...]:
-        """Write the files and return the command of an sshd on `port` for an attempt with these tasks. Raises
-        NoSshServer.
-        """
+        """Write the files. Return the command of an sshd on `port` for an attempt with these tasks. Raises
+        NoSshServer."""
         sshd, user = self._sshd(), _user()
         self._pids = {}
         try:
@@ -72,13 +68,13 @@ class SshServer:
             self._write("sshd_config", self._sshd_config(port, user))
             self._write(CONFIG, self._ssh_config(peers, user))
             if os.getuid() == 0:
-                Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd needs it as root
+                Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd needs this folder when it runs as root
         except OSError as error:
             raise NoSshServer(f"{error.filename or self.directory}: {error.strerror}") from error
         return (sshd, "-D", "-e", "-f", str(self.directory / "sshd_config"))
 
     def note(self, worker: str, pid: int) -> None:
-        """Record a worker's process, so that logins for this worker find it."""
+        """Store the pid of a worker's process, so that a login for this worker can find it."""
         self._pids[worker] = pid
         try:
             self._write(WORKERS, "".join(f"{name} {number}\n" for name, number in self._pids.items()))
@@ -86,7 +82,7 @@ class SshServer:
             pass  # the disk is full; a login will report that the worker is missing
 
     def close(self) -> None:
-        """Remove the keys and all other files: the job is over on this node."""
+        """Remove the keys and all other files, because the job is over on this node."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # ------------------------------------------------------------------------------------------ files
@@ -101,7 +97,7 @@ class SshServer:
         return str(Path(found).absolute())  # sshd executes itself again, by its absolute path
 
     def _write_keys(self) -> str:
-        """Write the key files; return the public half of the job's own key."""
+        """Write the key files. Return the public half of the job's own key."""
         private, public = key_pair(self._secret, self._job_id, KeySide.USER)
         replace_file(self.directory / "id_ed25519", private)
         own, host = key_pair(self._secret, self._job_id, KeySide.HOST)
@@ -111,7 +107,7 @@ class SshServer:
 
     @property
     def _alias(self) -> str:
-        """Return the name under which clients know every sshd of the job, at any address."""
+        """Return the name under which ssh clients know every sshd of the job, at any address."""
         return f"holdfast-{self._job_id}"
 
     def _sshd_config(self, port: int, user: str) -> str:
@@ -128,10 +124,10 @@ class SshServer:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "PermitEmptyPasswords no",
-            # PAM asks for no password; it can tell that an account is not locked without reading /etc/shadow. Without
-            # PAM, sshd treats every account as locked that it cannot look up there.
+            # PAM asks for no password. With PAM, sshd can see that an account is not locked without reading
+            # /etc/shadow. Without PAM, sshd treats every account that it cannot look up there as locked.
             f"UsePAM {'no' if os.getuid() == 0 else 'yes'}",
-            # StrictModes checks every directory above the keys, and /tmp, where a state directory may be, is
+            # StrictModes checks every directory above the keys. A state directory may be below /tmp, which is
             # world-writable. The directory of the keys itself is private.
             "StrictModes no",
             "PidFile none",
@@ -164,7 +160,7 @@ class SshServer:
             "  GlobalKnownHostsFile /dev/null",
             "  StrictHostKeyChecking yes",
             "  PasswordAuthentication no",
-            # sshd listens only some milliseconds after its start.
+            # Clients retry, because sshd listens only some milliseconds after its start.
             "  ConnectionAttempts 5",
             "  ConnectTimeout 10",
         ]
@@ -189,7 +185,7 @@ _FOR = "holdfast door 1: "
 
 
 class KeySide(enum.StrEnum):
-    """The side of a login that uses a key pair."""
+    """The owner of a key pair."""
 
     #: The users who log in.
     USER = "user"

@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import sys
 
-#: Variables that keep the session's value.
+#: Variables that keep the value of the ssh session.
 OF_THE_SESSION = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "TERM", "LANG")
 
 
 def main(workers: str) -> None:
-    """Become the shell or the command."""
+    """Replace this process by the shell or the command."""
     session = dict(os.environ)
     wanted, command = session.pop("HOLDFAST_ENTER", ""), session.pop("SSH_ORIGINAL_COMMAND", "")
     env = of_worker(workers, wanted) or session
@@ -31,7 +31,7 @@ def main(workers: str) -> None:
 
 
 def of_worker(workers: str, wanted: str) -> dict[str, str] | None:
-    """Return the worker's environment and enter its directory; return None if the worker has ended."""
+    """Return the worker's environment and change to its directory. Return None if the worker has ended."""
     try:
         with open(workers, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes longer than the whole function
             pids = dict(line.split() for line in file.read().splitlines())
