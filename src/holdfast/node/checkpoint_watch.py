@@ -1,7 +1,8 @@
 """Looks for checkpoints while an attempt runs, shortly after workers have printed output.
 
 The scan comes a moment after the output, because a program that prints "saving" opens its file only then. A silent job
-costs nothing. The longer a scan takes, the longer is the pause before the next one."""
+costs nothing. The longer a scan takes, the longer is the pause before the next one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class CheckpointPoller:
     """Looks for finished checkpoints of one attempt after another.
 
     `heard_at()`: time of the workers' latest output. `pids()`: rank → pid of the living workers. `ours`: holdfast's
-    directories, whose files are not checkpoints. `clock()`: the present time."""
+    directories, whose files are not checkpoints. `clock()`: the present time.
+    """
 
     def __init__(
         self,

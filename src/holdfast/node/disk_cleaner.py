@@ -4,7 +4,8 @@ the most.
 It is off unless configured (`--disk-limit`). Every supervisor watches for its own job, and writes into the job's
 directory which files belong to the job (`disk_shares`). When the limit is exceeded, each supervisor measures all jobs,
 including stopped ones. The supervisor of the largest job stops that job and gives the numbers as the reason (OpenPAI's
-exit 198). A lock lets one supervisor decide at a time, so that never two jobs stop at once."""
+exit 198). A lock lets one supervisor decide at a time, so that never two jobs stop at once.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class DiskCleaner:
 
         `limit`: the disk limit. `job_dir`: the job's directory. `places`: directories that the job writes to. `own`:
         directories that only this job uses, counted as a whole. `pids()`: the job's processes. `say` prints a message
-        to the user."""
+        to the user.
+        """
         self._limit = limit
         self._job_dir = job_dir
         self._places = tuple(places)
@@ -97,7 +99,8 @@ class DiskCleaner:
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
         """Request this job's stop if it uses the most. If two jobs use the same, the newer one (with the higher id) is
-        stopped."""
+        stopped.
+        """
         users = self._shares.users(use.device)
         for text in self._shares.news:
             self._say(text)
@@ -179,7 +182,8 @@ def _percent(share: float) -> str:
 def _turn(home: Path) -> Iterator[bool]:
     """Yield whether this job may decide now; only one job decides at a time. This never blocks.
 
-    If no lock is possible (the disk is full, or the file system has no locks), the job may decide."""
+    If no lock is possible (the disk is full, or the file system has no locks), the job may decide.
+    """
     try:
         fd = open_file(home / LOCK_NAME, os.O_RDWR | os.O_CREAT)
     except OSError:

@@ -3,7 +3,8 @@
 A share names a job's directories and the files that its processes were seen writing. The deciding job measures all
 shares itself at one moment, so deleted files do not count. When the cleaner stops a job, the job renames its share,
 which needs no room on a full disk; a renamed share counts as long as its files remain. Any other share counts as long
-as its job lives."""
+as its job lives.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class DiskShares:
 
     def note(self, written: Mapping[str, int]) -> None:
         """Add files to this job's share. Rewrite the share only if it changed; otherwise update its modification
-        time."""
+        time.
+        """
         known = {**still_there(self._files), **written}
         self._files = dict(list(known.items())[-MOST_WRITTEN:])
         data = encode(DiskShare(directories=self._directories, files=self._files))
@@ -127,7 +129,8 @@ class DiskShares:
 
     def _share_of(self, directory: Path) -> tuple[DiskShare, bool, bool] | None:
         """Return another job's share, whether the cleaner stopped that job, and whether it has a limit. Return None if
-        the job does not count."""
+        the job does not count.
+        """
         life = life_of(directory)
         share = self._read(directory / SHARE_NAME)
         # Read this file last: a job that is stopped meanwhile renames its share before it ends.
@@ -154,7 +157,8 @@ class DiskShares:
 
     def _is_fresh(self, path: Path) -> bool:
         """Return whether a share was updated recently. The file system's clock sets its time and our own share's
-        time."""
+        time.
+        """
         try:
             return self._path.stat().st_mtime - path.stat().st_mtime < SILENT_S
         except OSError:

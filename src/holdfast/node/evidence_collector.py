@@ -1,5 +1,6 @@
 """Collects the evidence about an attempt whose workers have ended: logs, memory kills, kernel lines, progress and error
-files."""
+files.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Collector:
         """Set up the collector.
 
         `logs`: the parent of the attempts' directories. `output`: the workers' output. `machine`: memory kills and
-        kernel lines. `store_trouble(attempt)`: why the workers' store failed, or ""."""
+        kernel lines. `store_trouble(attempt)`: why the workers' store failed, or "".
+        """
         self._logs = logs
         self._output = output
         self._machine = machine
@@ -67,7 +69,8 @@ class Collector:
         """Add this node's evidence to the evidence of the gang. Logs of a completed attempt are not read, so that it
         ends fast.
 
-        `since`: the attempt's start. Files of earlier attempts are ignored."""
+        `since`: the attempt's start. Files of earlier attempts are ignored.
+        """
         attempt = self._logs / f"attempt-{known.attempt}"
         first = first_to_die(known.workers)
         workers = tuple(
@@ -182,7 +185,8 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
     """Return the excerpt of a log file, or the end of the stream in memory if the disk has nothing.
 
     `share`: the number of workers, with two files each, that share the time for a search far back. 0: read only the
-    end."""
+    end.
+    """
     try:
         if path.is_file() and path.stat().st_size:
             logs = rare_parts.explain_files
@@ -199,7 +203,8 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
     """Yield the lines of this attempt's `*.pai.error` files (OpenPAI's runtime exit spec), up to a limit.
 
     The files are in the attempt's own directory. Files beside that directory count if they were written since the
-    attempt began."""
+    attempt began.
+    """
     found = [*(directory / f"attempt-{attempt}").rglob("*.pai.error"), *_beside(directory)]
     for path in sorted(path for path in found if _written_since(path, since))[:PAI_FILES]:
         try:
@@ -237,7 +242,8 @@ class MachineLog:
     """The memory kills and kernel lines of one node. Each entry names the node, because two nodes may have processes
     with equal pids.
 
-    `node`: this node's name. `groups`: the job's control groups. `kernel`: the kernel log."""
+    `node`: this node's name. `groups`: the job's control groups. `kernel`: the kernel log.
+    """
 
     def __init__(self, node: str, groups: ControlGroups, kernel: KernelLog) -> None:
         self._node = node
@@ -253,7 +259,8 @@ class MachineLog:
         """Return the memory kills of the attempt's workers since `since`, and remove the attempt's control groups.
 
         If an earlier agent prepared the attempt, return none: this agent did not read the counters at the attempt's
-        start."""
+        start.
+        """
         groups = self._groups.memory_groups(evidence.attempt)
         kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)
         self._groups.remove()

@@ -41,7 +41,8 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
 
 def for_engine(place: Path, report: ExitReport, logs: Path) -> None:
     """Write the job's failure to the file that a container engine reads. Empty the file after success. Raises
-    OSError."""
+    OSError.
+    """
     data = b""
     if report.code:
         try:

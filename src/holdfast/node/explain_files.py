@@ -1,5 +1,6 @@
 """The entry point of explaining: it turns logs (files, pipes, workers' directories) into evidence and then into a
-report."""
+report.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def explain_files(
     the whole job.
 
     The user types `exit_code` and `signal`, because a log does not contain them. Raises `BadUsage` for a file that is
-    missing, unreadable or a directory."""
+    missing, unreadable or a directory.
+    """
     matcher = Matcher(catalogue) if catalogue is not None else built_in()
     workers = []
     for index, name in enumerate(files or ["-"]):
@@ -146,7 +148,8 @@ def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
     """Return the rows of these files (ours or OpenPAI's) followed by the built-in rows, and a message for each part
     left out.
 
-    Raises `BadUsage` for a file that cannot be read or has no rows."""
+    Raises `BadUsage` for a file that cannot be read or has no rows.
+    """
     ours, theirs, said = [], [], []
     for name in files:
         try:
@@ -280,7 +283,8 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
 
 def _wide(first: bytes) -> str:
     """Return the encoding of UTF-16 or UTF-32 text, found by its byte-order mark or its zero bytes; "" for other
-    text."""
+    text.
+    """
     for mark, encoding in (
         (codecs.BOM_UTF32_LE, "utf-32"),
         (codecs.BOM_UTF16_LE, "utf-16"),

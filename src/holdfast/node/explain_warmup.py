@@ -2,7 +2,8 @@
 
 Explaining needs a catalogue, its patterns and re2. Loading them would delay every recovery by a tenth of a second, and
 a job that succeeds never needs them. Once a gang has run for a moment, the supervisor is idle. Then it imports them in
-small steps, one per pass of the loop, so an event waits for at most one step."""
+small steps, one per pass of the loop, so an event waits for at most one step.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 class ExplainWarmup:
     """Loads the code in steps. `idle()`: whether all workers are up, so that the supervisor has little to do.
 
-    `first(now)` runs first, step by step: work that a job needs soon, but not for its start. `say` prints a message."""
+    `first(now)` runs first, step by step: work that a job needs soon, but not for its start. `say` prints a message.
+    """
 
     def __init__(
         self, idle: Callable[[], bool], first: Callable[[float], Iterator[object]], say: Callable[[str], None]

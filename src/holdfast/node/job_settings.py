@@ -1,7 +1,8 @@
 """Applies the settings of a job on a node: its checks, logs, fault rules and warm starts.
 
 A run resolves the settings of its job. An agent resolves them again from the owner's message, because the files that
-the settings name, and the Python of a warm start, are on the node."""
+the settings name, and the Python of a warm start, are on the node.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
 
 def _warm(launch: LaunchSpec, settings: Settings) -> WarmStartOptions | None:
     """Return the options of warm starts, or None for cold starts. The user's options and variables override the job
-    file."""
+    file.
+    """
     asked = settings.flag("warm")
     if asked is None:
         asked = launch.warm_in_file
@@ -104,7 +106,8 @@ def _cold(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
 
 def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
     """Use the Python of the image if the job runs in a user's container: workers are forked from a process of that
-    Python."""
+    Python.
+    """
     if launch.image_python is None:
         return launch
     python = launch.image_python()

@@ -44,7 +44,8 @@ def look_around(
 
     `command`: the workers' command. `chosen`: the Python that holdfast puts into a command. `asked_port`: the port that
     the user chose for the rendezvous, if any. `places`: directories that the workers write to, the working directory
-    first. `held`: a port that a rank held when another rank died, and that rank."""
+    first. `held`: a port that a rank held when another rank died, and that rank.
+    """
     module, port, in_use = "", None, False
     no_room: list[str] = []
     shared = False
@@ -98,7 +99,8 @@ def descendant_with_port(words: str) -> tuple[int, str] | None:
     """Return the taken port that a worker's last lines name, and the descendant of this process that holds the port.
 
     Return None if no descendant holds it. Processes of others are not inspected, because the stop of all ranks waits
-    for this."""
+    for this.
+    """
     port = port_in(words)
     pid = find(port, sorted(descendants(os.getpid()))) if port is not None else None
     if port is None or pid is None:

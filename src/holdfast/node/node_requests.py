@@ -1,7 +1,8 @@
 """Carries out the owner's requests on a node: commands for its agent, evidence, checks, and phases of the gang.
 
 `AgentDriver` connects the agent and its host: the host carries out the agent's instructions, and the agent receives
-facts about processes."""
+facts about processes.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ class NodeRequests:
     """Carries out the owner's requests with a node's parts.
 
     `link` reaches the owner. `hands`: the driver of the node's agent. `write_agg` writes the exit file beside an
-    attempt's logs. `say` prints a message."""
+    attempt's logs. `say` prints a message.
+    """
 
     def __init__(
         self,

@@ -148,7 +148,8 @@ class NodeSide:
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
         """Open the fault sources before the job is submitted. Return the devices that the job may not use.
 
-        `knows_faults`: the fault log has entries."""
+        `knows_faults`: the fault log has entries.
+        """
         self._faults.open(now)
         return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
 

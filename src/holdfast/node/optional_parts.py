@@ -36,7 +36,8 @@ def rendezvous_store(
     launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
     """Return the process that hosts the workers' rendezvous store. Return None for a single worker, whose store need
-    not outlive the worker."""
+    not outlive the worker.
+    """
     if launch.spec.world_size < 2:
         return None
     store = rare_parts.store_process.Store(launch.spec, launch.environment, launch.cwd, reactor, processes, say)
@@ -54,7 +55,8 @@ def sides_of(
 ) -> NodeSidecars | None:
     """Make the node's sidecars, for a job with hooks, daemons or sshd.
 
-    `learn` passes facts to the agent. `tell` sends events to the owner."""
+    `learn` passes facts to the agent. `tell` sends events to the owner.
+    """
     launch, place, logs = part.launch, part.place, out.logs
     plan = launch.spec.runtime
     if not (plan.hooks or plan.daemons or plan.ssh):

@@ -1,5 +1,6 @@
 """Carries out two requests of the owner during an attempt: to sample a node's ranks, and to measure links to its
-peers."""
+peers.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class HangSampler:
 
     `tell` sends the result to the owner. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
     `timeout_s`: the hang time-out. Without a time-out each line is a sign of life, because the warning is about ranks
-    that print nothing."""
+    that print nothing.
+    """
 
     def __init__(
         self,
@@ -146,7 +148,8 @@ class LinkProbe:
     """Measures links to peers.
 
     `among`: the first and last port that the probe may open (for firewalls), or None for any port. `tell` sends a
-    result to the owner."""
+    result to the owner.
+    """
 
     def __init__(
         self, reactor: Reactor, among: tuple[int, int] | None, tell: Callable[[PortOpen | PeerMeasured], None]

@@ -1,7 +1,8 @@
 """Loads modules that a node's start does not need: few jobs use them, or a job uses them only after a failure.
 
 Each attribute of this module, such as `rare_parts.explain_files`, is the module of that name. A module is imported when
-it is first used. All of them together would delay every start by 60 ms."""
+it is first used. All of them together would delay every start by 60 ms.
+"""
 
 from __future__ import annotations
 

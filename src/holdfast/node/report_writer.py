@@ -30,7 +30,8 @@ class ReportWriter:
     """Writes and shows the reports of one job. If a file cannot be written, it only prints a message.
 
     `order`: the job's launch. `place`: the job's directory. `now()`: seconds since the epoch. `stdout`, `stderr`: the
-    user's terminal. `say` prints a message."""
+    user's terminal. `say` prints a message.
+    """
 
     def __init__(
         self,
@@ -84,7 +85,8 @@ class ReportWriter:
 
     def _hand_over(self, path: Path, what: str, write: Callable[[], object]) -> None:
         """Write to a path of the user's, with a time limit: a pipe's reader or a dead mount must not delay the job's
-        end."""
+        end.
+        """
         try:
             within(write, keep=descriptor_of(path))
         except OSError as error:
@@ -92,7 +94,8 @@ class ReportWriter:
 
     def _keep_elsewhere(self, report: JobReport, error: OSError) -> None:
         """Save the report in another directory if the job's directory cannot hold it (usually because the disk is
-        full)."""
+        full).
+        """
         path = Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"holdfast-{report.job_id}-report.json"
         try:
             report_file.write_to(path, report)
@@ -141,7 +144,8 @@ def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
 
 def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
     """Return the error file that the culprit wrote, with its exit status or signal added; None if there is no readable
-    one."""
+    one.
+    """
     if said.first is None:
         return None
     directory = logs / f"attempt-{said.attempt}" / f"{said.first.role}-{said.first.rank}"

@@ -4,7 +4,8 @@ A signal can arrive in two ways. The guard is the process that the user started:
 terminal or a scheduler. The supervisor has its own session and pid: a signal that the guard did not forward was sent to
 that pid. If both get the same signal within a moment, it was sent to every process of the job (Slurm without cgroups,
 systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker that is exiting
-because of the first. So the supervisor does not forward it."""
+because of the first. So the supervisor does not forward it.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class SignalHandler:
         """Set up the handler.
 
         `below`: the descendants of this process. `say` prints a message. `grace_s`: seconds from SIGINT to SIGKILL.
-        `node`: the name of this node."""
+        `node`: the name of this node.
+        """
         self._signals = signals
         self._below = below
         self._say = say

@@ -19,7 +19,8 @@ HEARD = (
 
 class Signals:
     """Catches signals while it is open, so that none ends the process. When `fileno()` is readable, `take` returns the
-    signals."""
+    signals.
+    """
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()

@@ -2,7 +2,8 @@
 
 This module watches the folder of the running attempt (inotify). A file `<component>.pai.error` with ACTION KILL and a
 REASON stops the job. The file is read a moment after the first write, because a component may write its lines one by
-one."""
+one.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to 
 
 class StopFiles:
     """Obeys the stop files of the running attempt. `logs`: the parent of the `attempt-<n>` folders. `catalogue`: the
-    user's exit rows, or None. `say` prints a message."""
+    user's exit rows, or None. `say` prints a message.
+    """
 
     def __init__(
         self,
@@ -136,7 +138,8 @@ class StopFiles:
 
 def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:
     """Build the request of `holdfast stop`. Raises ValueError with a message if its failure class or code is not
-    allowed."""
+    allowed.
+    """
     by_operator = rare_parts.stop_phrases.BY_OPERATOR
     phrase: str = by_operator
     code = None

@@ -1,7 +1,8 @@
 """Serves torch's timers (TORCHELASTIC_ENABLE_FILE_TIMER=1). A worker whose timer expires is killed, and the attempt
 ends.
 
-A worker uses `with torch.distributed.elastic.timer.expires(after=60)`: the block must end within that time."""
+A worker uses `with torch.distributed.elastic.timer.expires(after=60)`: the block must end within that time.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A non-daemon thread, an atexit handler, or a destructor that waits for a peer keeps such a process alive for ever, and
 the other ranks wait for it. There are two signs that the program has ended: the tag `[rank1]: ` that torch's handler of
-uncaught exceptions puts before a traceback, and the error file of torchelastic's `@record`."""
+uncaught exceptions puts before a traceback, and the error file of torchelastic's `@record`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class UnendedRanks:
     """Checks the end of each live rank's output for an uncaught exception.
 
     `workers()` returns the live workers by rank. `wait_s`: seconds that a failed rank has to exit. `running()` returns
-    the running attempt, or None. `say` prints a message."""
+    the running attempt, or None. `say` prints a message.
+    """
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Makes the parts that a run's workers share: environment, streams and warm starts. It also collects facts about the
-machine."""
+machine.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
     """Return the excluded devices of this node, or the node itself. Devices that are reset before the start are left
-    out."""
+    out.
+    """
     try:
         found = kept_out_here(home, node, now)
     except HoldfastError as error:
@@ -111,7 +113,8 @@ def kept_out(
 def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[int, str] | None) -> HostFacts | None:
     """Return facts about this machine, and about the resources that the workers lacked.
 
-    `held`: a port that one rank held when another rank needed it, and the rank that held it."""
+    `held`: a port that one rank held when another rank needed it, and the rank that held it.
+    """
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)
     places = (launch.cwd, launch.home, Path(launch.environment.get("HOME") or "/"))
@@ -137,7 +140,8 @@ def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:
     """Return the terminal's descriptors for a single worker's stdout and stderr, which show them directly. None: a pipe
     carries the stream.
 
-    With several workers each line needs a prefix, so no worker gets the terminal itself."""
+    With several workers each line needs a prefix, so no worker gets the terminal itself.
+    """
     if launch.spec.world_size != 1:
         return None, None
     out, err = shown(launch.redirects, launch.tee, 0)

@@ -1,5 +1,6 @@
 """Shows the output of a node's workers. Also watches the guard and the outer process: when one of them ends, the job is
-stopped."""
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ TAIL_BYTES = 4096
 
 class TakenPorts:
     """Finds the rank that holds a port which another rank needed. The search runs before the other ranks are
-    stopped."""
+    stopped.
+    """
 
     def __init__(self) -> None:
         self._held: tuple[int, str] | None = None
@@ -77,7 +79,8 @@ class WorkerOutput:
 
     def _prefix(self, seat: Seat, directory: Path) -> str:
         """Return the prefix of a worker's lines. Without a template, return "" for a worker that has a terminal of its
-        own."""
+        own.
+        """
         environment = self._launch.environment
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
@@ -131,11 +134,13 @@ def watch_above(
 class GuardWatch:
     """Reads the guard's pipe: the signals that the guard received, and the end of the stream.
 
-    The end means that the guard, which the user started, is dead. Then the whole job must end."""
+    The end means that the guard, which the user started, is dead. Then the whole job must end.
+    """
 
     def __init__(self, fd: int, reactor: Reactor, heard: Callable[[int, bool, float], list[ev.Event]]) -> None:
         """Watch the pipe `fd`. `heard(number, typed, now)` returns the events that follow from a signal. `typed`: a
-        user typed it at the terminal."""
+        user typed it at the terminal.
+        """
         self._heard = heard
         self._watch = reactor.watch(fd, self._ready, turn=CallbackPriority.GUARD)
 

@@ -1,1 +1,1 @@
-"""The owner of a job: it writes events to the journal, runs the gang and writes the reports."""
+"""The owner of a job: it writes events to the journal, manages the gang and writes the reports."""

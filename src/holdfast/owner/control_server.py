@@ -1,4 +1,6 @@
-"""The owner's control socket for other holdfast commands: `holdfast stop`, and news of the machine's fault log."""
+"""The owner's control socket for other holdfast commands: `holdfast stop`, and notices of new entries in the machine's
+fault log.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,16 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 
-#: Seconds after the start at which the control socket opens. Opening it would delay the workers' first lines, or take
-#: cores that their start needs; no user can have typed a command before.
+#: Seconds after the start at which the control socket opens. To open it earlier would delay the workers' first lines,
+#: or use cores that their start needs. No user can type a command before.
 OPENS_S = 0.05
 
 
 class ControlServer:
-    """Serves the control socket in the job's directory, a moment after the job's start.
+    """Serves the control socket in the job's directory, from a moment after the job's start.
 
-    `place`: the job's directory. `report` passes an event to the owner. `read_faults` makes the nodes read their
-    fault logs. `say` prints a message.
+    `place`: the job's directory. `report` passes an event to the owner. `read_faults` makes the nodes read their fault
+    logs. `say` prints a message.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class ControlServer:
         self._reactor = reactor
         self._place = place
         self._say = say
-        #: Whether the server has started to take requests.
+        #: True once the server accepts requests.
         self.started = False
         self._launch = launch
         self._report = report
@@ -63,7 +65,7 @@ class ControlServer:
             self._control.close()
 
     def take(self, line: Line) -> Reply:
-        """Carry out the request of another holdfast command; return the reply."""
+        """Carry out the request of another holdfast command, and return the reply."""
         if isinstance(line, FaultsLine):
             self._read_faults()
             return Reply(True, "the fault log was read")

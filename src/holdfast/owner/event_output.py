@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.record.job_directory import JobPlace
 
-#: Writes a line to stdout; takes the line and the time. It never blocks: if the reader is slow, it drops lines.
+#: Writes a line to stdout, given the line and the time. It never blocks: if the reader is slow, it drops lines.
 Out = Callable[[str, float], None]
 
 
 class EventLines:
-    """The event lines of one run of a job.
+    """Prints the event lines of one run of a job.
 
     `place`: the job's directory and id. `now()`: seconds since the epoch. `out` writes a line to stdout.
     """
@@ -37,7 +37,7 @@ class EventLines:
         self._begun = False
 
     def begin(self) -> None:
-        """Print that the job has started, unless that was printed."""
+        """Print that the job has started, unless this was printed before."""
         if not self._begun:
             self._begun = True
             self._tell(EventKind.JOB_STARTED, "the job has started")
@@ -52,7 +52,7 @@ class EventLines:
             self._tell(EventKind.ATTEMPT_STARTED, text, attempt=view.attempt, ranks=len(view.seats), nodes=nodes)
 
     def handled(self, event: ev.Event) -> None:
-        """Print the line of an event that the owner has handled, if it has one."""
+        """Print the line of an event that the owner has handled, if the event has a line."""
         match event:
             case ev.NodeJoined():
                 self._tell(EventKind.NODE_JOINED, f"node {event.node.name} has joined", node=event.node.name)
@@ -83,20 +83,20 @@ class EventLines:
                 pass
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Print the end of an attempt, which now has its record."""
+        """Print the end of an attempt, whose record is complete now."""
         report, decision = record.report, record.decision
         made = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
         text = f"attempt {record.attempt} ended: {report.phrase}: {report.reason}"
         self._put(EventKind.ATTEMPT_ENDED, text, self._now(), {"attempt": record.attempt, **made})
 
     def finish(self, report: JobReport) -> None:
-        """Print the end of the job, which now has its report."""
+        """Print the end of the job, whose report is complete now."""
         last = report.report
         text = f"the job {report.outcome.value}: {last.phrase}: {last.reason}"
         self._tell(EventKind.JOB_ENDED, text, outcome=report.outcome, code=last.code, report=to_json_object(report))
 
     def _exits(self, event: ev.EvidenceCollected) -> None:
-        """Print the exits of workers that ended by themselves; holdfast stopped the others."""
+        """Print the exits of workers that ended by themselves. Holdfast stopped the others."""
         for worker in event.evidence.workers:
             ended = worker.exit
             if ended is None or ended.ok or ended.after_stop:

@@ -1,8 +1,8 @@
-"""Events that reach a job from outside: signals, and the platform's reports about them.
+"""Handles events from outside the job: signals, and the platform's reports about signals.
 
-Some platforms signal every process of a job. Then workers die before the owner has asked the platform, and
-sometimes before any process of holdfast gets the signal. Only the platform's answer explains such a death, so the
-evidence waits for it.
+Some platforms signal every process of a job. Then workers die before the owner has asked the platform, and sometimes
+before any process of holdfast receives the signal. Only the platform's answer explains such a death, so the evidence
+waits for that answer.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: Seconds that the platform has, at the job's end, to record why the job ended.
+#: Seconds that the platform has, at the job's end, to store why the job ended.
 LAST_WORD_S = 3.0
-#: Seconds within which a signal that killed a worker also reaches a process of holdfast. It matters if the platform's
-#: records do not mention the signal.
+#: A signal that killed a worker reaches a process of holdfast within this many seconds. The limit matters if the
+#: platform's records do not mention the signal.
 ARRIVES_S = 0.5
 
 
 class ExternalEvents:
-    """Connects the owner with its platform and with the outputs of its job."""
+    """Connects the owner with the job's platform and the job's outputs."""
 
     def __init__(
         self,
@@ -44,14 +44,16 @@ class ExternalEvents:
         say: Callable[[str], None],
         outputs: JobOutputs | None = None,
     ) -> None:
-        """`platform`: None if there is none; then a signal needs no explanation. `place`: the job's directory. `say`
-        prints a message. `outputs`: None if the user chose none.
+        """Make the connection.
+
+        `platform`: None if the job runs on no platform; then a signal needs no explanation. `place`: the job's
+        directory. `say` prints a message. `outputs`: None if the user chose none.
         """
         self._platform = platform
         self._outputs = outputs
         self._place = place
         self._say = say
-        #: The action after which the platform starts the job again: this run of the job is over. None before.
+        #: The action by which the platform starts the job again in another run. None while this run goes on.
         self.asked: do.Requeue | None = None
         self._reactor = reactor
         self._avoided: frozenset[str] = frozenset()
@@ -65,7 +67,7 @@ class ExternalEvents:
         earlier: Sequence[AttemptRecord] | None,
         heard_at: Callable[[str], float | None],
     ) -> News:
-        """Start all parts when the owner starts.
+        """Start all parts, when the owner starts.
 
         `earlier`: the attempts of a job that this owner continues; None: the job is new. `heard_at`: as for
         `JobWatch.begin`.
@@ -76,9 +78,10 @@ class ExternalEvents:
         return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
-        """Return whether this event has to wait.
+        """Return whether this evidence must wait, and keep it if so.
 
-        A signal may explain its workers' deaths, or the platform is about to report a fact that belongs to it.
+        It waits if a signal may explain the workers' deaths, or if the platform is about to report a fact about the
+        attempt.
         """
         platform = self._platform
         if platform is None or not isinstance(event, ev.EvidenceCollected) or event in self._held:
@@ -92,14 +95,14 @@ class ExternalEvents:
             return False
         self._held.append(event)
         if felled and not platform.asking:
-            # A platform that ends the job records that before it sends signals.
+            # A platform that ends the job records the end before it sends signals.
             platform.felled(min(felled))
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)
         return True
 
     def released(self, now: float) -> Iterable[ev.Event]:
-        """Yield the events that have waited long enough."""
+        """Yield the events whose wait is over."""
         platform = self._platform
         if not self._held or now < self._until or (platform is not None and (platform.asking or platform.holding)):
             return
@@ -108,10 +111,10 @@ class ExternalEvents:
             del self._held[0]
 
     def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
-        """Return the events that follow from a handled event.
+        """Return the events that follow from an event that the owner has handled.
 
-        It asks the platform about a signal or a lost node, and holds a node whose fault a user has to look at. It
-        also passes the event to the job's outputs.
+        Ask the platform about a signal or a lost node. Pass the event to the job's outputs. If a fault needs a user's
+        attention, ask the platform to hold the node.
         """
         if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
             self._platform.hold_device(event.fault, attempt)
@@ -131,13 +134,15 @@ class ExternalEvents:
 
     @property
     def handed_over(self) -> bool:
-        """Return whether this process must end while the job goes on: the platform gives the job to another owner."""
+        """Return whether this process must exit while the job goes on, because the platform gives the job to another
+        owner.
+        """
         return self._platform is not None and self._platform.handed_over
 
     def secured(self, action: do.Secure, trouble: str) -> Iterable[ev.Event]:
-        """Return the events that follow once the journal has secured an attempt's number, or has failed to.
+        """Return the events that follow once the journal has stored an attempt's number durably, or has failed to.
 
-        A platform that also stores the job's state may send them later.
+        A platform that also stores the job's state may send these events later.
         """
         event = ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause)
         if self._platform is None:
@@ -145,7 +150,7 @@ class ExternalEvents:
         return self._platform.secured(event, self._reactor.now()) or ()
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """Return the neighbourhood, as the platform reports it, of a node that sends its hello."""
+        """Return the topology labels that the platform reports for a node which asks for admission."""
         return self._platform.labels(node) if self._platform is not None else ()
 
     def moved(self, view: Callable[[], GangView]) -> None:
@@ -160,16 +165,16 @@ class ExternalEvents:
                 self._platform.avoid(sorted(fresh))
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Pass on the record of an attempt."""
+        """Pass the record of an attempt to the outputs and the platform."""
         if self._outputs is not None:
             self._outputs.recorded(record)
         if self._platform is not None:
             self._platform.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """Pass on the job's report, or None if the job goes on in another run.
+        """Pass the job's report to the outputs and the platform. None: the job goes on in another run.
 
-        It waits a bounded time until the outputs are written and the platform has all facts.
+        Wait a limited time until the outputs are written and the platform has all facts.
         """
         if self._outputs is not None:
             self._outputs.finish(report, take)
@@ -183,12 +188,12 @@ class ExternalEvents:
             self._reactor.wait(take)
 
     def requeue(self, action: do.Requeue, attempt: int) -> None:
-        """Ask the platform to start the job again in another run. `attempt`: the last one of this run."""
+        """Ask the platform to start the job again in another run. `attempt`: the last attempt of this run."""
         if self._platform is None:
             refused = ev.RequeueRefused(run=action.run, reason="nothing here starts a job again")
             self._reactor.at(self._reactor.now(), lambda now: (refused,))
             return
-        # Note it before asking the platform, because the answer may be the end of this process.
+        # Store this before asking the platform, because the platform may end this process at once.
         self._place.lock.note_queued(action.reason)
         self._platform.requeue(action.reason, action.without, lambda why, now: self._requeued(action, attempt, why))
 
@@ -204,7 +209,7 @@ class ExternalEvents:
         return ()
 
     def close(self) -> None:
-        """Close all parts: the job is over."""
+        """Close all parts, because the job is over."""
         if self._outputs is not None:
             self._outputs.close()
         if self._platform is not None:

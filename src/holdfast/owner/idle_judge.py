@@ -1,4 +1,6 @@
-"""Judges whether an attempt is too still, and prints the warning with the ranks' stacks. A start does not need it."""
+"""Judges whether an attempt has been silent for too long, and prints a warning with the ranks' stacks. A job's start
+does not need this module.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from holdfast.safe_files import replace_file
 
 
 class IdleJudge(IdleWarning):
-    """Watches one attempt. `after_s`: seconds without a sign of life until the warning."""
+    """Judges one attempt. `after_s`: seconds without a sign of life until the warning."""
 
     def warn(self, found: HangEvidence, say: Callable[[str], None], folder: Path) -> None:
-        """Write the stacks into `folder`, and print the warning with `say`."""
+        """Write the stacks into files in `folder`, and print the warning with `say`."""
         path = folder / f"attempt-{found.attempt}-stacks.txt"
         text = "\n\n".join(f"{item.text}\n({item.source or 'stack'})" for item in stacks(found))
         kept = f"; stacks: {path}"

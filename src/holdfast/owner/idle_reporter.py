@@ -1,6 +1,6 @@
-"""Warns about a gang that is too still and has no hang time-out: once per attempt, without stopping anything.
+"""Warns if a gang without a hang time-out is silent for too long: once per attempt, without stopping anything.
 
-A start only sets a deadline; the module that judges is imported when the deadline has passed.
+A start only sets a deadline. The module that judges is imported when the deadline has passed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class IdleReporter:
-    """Sits between an owner and the link to its nodes (`holdfast.wire.link_interface.NodesLink`).
+    """A link to the nodes (`holdfast.wire.link_interface.NodesLink`) that also watches for a silent gang.
 
-    `link` reaches the nodes. `after_s`: seconds without a sign of life until the warning. `answer` passes results
-    to the owner. `say` prints the warning. `folder`: the directory for the stacks.
+    `link` reaches the nodes. `after_s`: seconds without a sign of life until the warning. `answer` passes results to
+    the owner. `say` prints the warning. `folder`: the directory for the stacks.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class IdleReporter:
         self._view: GangView | None = None
         self._attempt = 0
         self._began_at = 0.0
-        #: The watch over the running attempt; None before its first deadline.
+        #: Judges the running attempt. None before the attempt's first deadline.
         self._stillness: IdleJudge | None = None
         reactor.deadlines(self._next_wake, self._due)
 

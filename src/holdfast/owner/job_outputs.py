@@ -1,4 +1,4 @@
-"""The outputs of a run that few users choose: event lines, notices and a metrics file."""
+"""The outputs that only some users choose for a run: event lines, notices and a metrics file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class JobOutputs:
         out: Out,
         unsaved_bytes: Callable[[], int],
     ) -> None:
-        """`launch`: says which outputs there are. `place`: the job's directory. `say` prints a message. `out` writes
+        """Make the outputs.
+
+        `launch`: the options that choose outputs. `place`: the job's directory. `say` prints a message. `out` writes
         lines to stdout. `unsaved_bytes()`: the bytes of the journal that are only in memory.
         """
         self._lines: EventLines | None = None
@@ -59,7 +61,7 @@ class JobOutputs:
             self._lines.moved(view())
 
     def handled(self, event: ev.Event) -> None:
-        """Pass on an event that the owner has handled."""
+        """Pass an event that the owner has handled to the outputs."""
         if self._lines is not None:
             self._lines.handled(event)
         if self._notices is None:
@@ -70,7 +72,7 @@ class JobOutputs:
             self._notices.hangs(event.attempt, event.evidence)
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Pass on the record of an attempt."""
+        """Pass the record of an attempt to the outputs."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._notices is not None:
@@ -79,7 +81,9 @@ class JobOutputs:
             self._lines.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """Pass on the job's report, or None if the job goes on in another run; wait a bounded time for each output."""
+        """Pass the job's report to the outputs, and wait a limited time for each. None: the job goes on in another
+        run.
+        """
         if self._lines is not None and report is not None:
             self._lines.finish(report)
         if self._notices is not None:
@@ -88,7 +92,7 @@ class JobOutputs:
             self._metrics.finish(take)
 
     def close(self) -> None:
-        """Close all outputs: the job is over."""
+        """Close all outputs, because the job is over."""
         if self._metrics is not None:
             self._metrics.close()
         if self._notices is not None:

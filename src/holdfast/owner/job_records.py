@@ -1,5 +1,6 @@
-"""Writes the records of a job's owner: each event, with secrets masked, a report for each attempt, and one for the
-job. Makes the owner's first events: the job's submission, or its continuation after the platform started it again.
+"""Writes the records of a job's owner: each event, with secrets masked; a report for each attempt; and one for the job.
+It also makes the owner's first events: the job's submission, or its continuation after the platform has started it
+again.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class JobRecords:
-    """One job's journal and reports.
+    """The journal and the reports of one job.
 
-    `place`: the job's directory. `clock()`: seconds since the epoch. `writer()` makes the report writer late,
-    because a start does not need it. `say` prints a message.
+    `place`: the job's directory. `clock()`: seconds since the epoch. `writer()` makes the report writer when it is
+    first needed, because a start does not need it. `say` prints a message.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class JobRecords:
         return self._journal.unsaved_bytes
 
     def begin(self, launch: LaunchSpec, now: float, host: str) -> None:
-        """Journal the job, and print the notes that come before its start."""
+        """Write the job to the journal, and print the messages that precede its start."""
         spec, job_id = launch.spec, self.place.job_id
         self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
         for trouble in (self.place.trouble, self._journal.take_news(), *launch.notes):
@@ -78,19 +79,21 @@ class JobRecords:
         return self._journal.holds_faults()
 
     def write(self, event: ev.Event, now: float) -> ev.Event:
-        """Journal an event before it is handled; return the event to handle, in which secrets are masked too."""
+        """Write an event to the journal before the owner handles it. Return the event to handle, with masked
+        secrets.
+        """
         kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
         self._journal.append(self.place.job_id, now, kept)
         self._tell_news()
-        # The owner needs the unmasked command line of a job.
+        # The owner needs the job's command line with its secrets.
         return event if isinstance(event, ev.JobSubmitted) else kept
 
     def history(self) -> Iterator[tuple[float, ev.Event]]:
-        """Return the events that the owners of this job have journaled so far, each with its time."""
+        """Return the events that this owner and its predecessors have journaled, each with its time."""
         return self._journal.events(self.place.job_id)
 
     def secure(self) -> str:
-        """Make the journal survive a power cut; return the reason if that failed, else ""."""
+        """Make the journal durable against a power cut. Return the reason if that failed, else ""."""
         if self._journal.is_taken_over(self.place.job_id):
             return "a later run of this job has taken its journal over"
         return self._journal.secure()
@@ -115,7 +118,7 @@ class JobRecords:
 
 
 def _nodes(plan: NodePlan) -> str:
-    """Return for example `3 nodes` or `2 to 4 nodes and 1 spare`."""
+    """Describe the number of nodes, for example as `3 nodes` or `2 to 4 nodes and 1 spare`."""
     count = f"{plan.most}" if plan.least == plan.most else f"{plan.least} to {plan.most}"
     spares = f" and {plan.spares} spare{'s'[: plan.spares != 1]}" if plan.spares else ""
     return f"{count} node{'s'[: plan.most != 1]}{spares}"
@@ -133,15 +136,16 @@ def first_events(
     nodes: tuple[NodeInfo, ...] = (),
     kept_out: Callable[[], tuple[DeviceStanding, ...]] = tuple,
 ) -> list[Event]:
-    """Journal that the job begins or continues, and return the owner's first events.
+    """Write to the journal that the job begins or continues, and return the owner's first events.
 
-    `nodes`: the nodes that are present from the start. `kept_out()`: their devices that get no work.
+    `nodes`: the nodes that are present from the start. `kept_out()`: their devices that may take no work.
     """
     host = os.uname().nodename
     if place.resumed and (history := list(records.history())):
         from holdfast.platforms.job_takeover import resumption  # imported late, because a usual start has no history
 
-        (place.directory / SOCKET_NAME).unlink(missing_ok=True)  # the earlier run made this socket; it leads nowhere
+        # the earlier run made this socket, and nothing listens on it now
+        (place.directory / SOCKET_NAME).unlink(missing_ok=True)
         owner.recover(history, now)
         view = owner.gang.view()
         records.begin_again(launch, now, host, view.attempt)
@@ -160,7 +164,7 @@ def first_events(
 
 
 def of_this_run(history: Sequence[tuple[float, Event]], run: int) -> Sequence[Event]:
-    """Return the events since the platform restarted the job for this run; none if no owner of this run has started."""
+    """Return the events since the platform restarted the job for this run; none if this run has had no owner yet."""
     for index, (_, event) in enumerate(history):
         if isinstance(event, JobSubmitted | JobResumed) and event.run == run:
             return [event for _, event in history[index:]]

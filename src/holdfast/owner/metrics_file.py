@@ -1,6 +1,6 @@
-"""`--metrics-file`: a helper process writes the file after an event; the owner does not wait for it.
+"""Writes `--metrics-file`: after an event a helper process writes the file, and the owner does not wait for it.
 
-A disk that hangs blocks only the helper. One helper runs at a time, with a time limit; the next one waits for its
+A disk that hangs blocks only the helper. One helper runs at a time, with a time limit; the next one starts after its
 end.
 """
 
@@ -17,15 +17,15 @@ from holdfast.import_path import module_command
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
-#: Minimum time between the starts of two writings of the file, in seconds.
+#: Minimum time from one start of the helper to the next, in seconds.
 LEAST_S = 15.0
-#: The next writing starts at least this many times as long after the last start as the last writing took, so that a
-#: long history costs at most a twentieth of a core.
+#: The pause between two starts is at least this many times as long as the last helper ran. So a long history costs at
+#: most a twentieth of a core.
 LOAD = 20.0
-#: Seconds after which the file is written again without an event: the steps that ranks report are no events.
+#: Seconds after which the file is written again even without an event, because step counts change without events.
 FRESH_S = 60.0
 LIMIT_S = 60.0
-#: Time limit of the last writing at the end of a run, in seconds.
+#: Time limit of the last helper at the end of a run, in seconds.
 LAST_S = 5.0
 _WORD_BYTES = 4096
 
@@ -60,13 +60,13 @@ class MetricsFile:
         self._said = ""
 
     def changed(self) -> None:
-        """Write the file soon: something that the metrics show has changed."""
+        """Write the file soon, because the metrics have changed."""
         self._wanted = True
         if self._child is None:
             self._at(max(self._reactor.now(), self._next_at))
 
     def finish(self, take: Callable[[News], None]) -> None:
-        """Write once more after the job's end, and wait a bounded time for it."""
+        """Write the file once more after the job's end, and wait a limited time for the helper."""
         until = self._reactor.now() + LAST_S
         self._wanted = self._last = True
         self._reactor.at(until, lambda now: None)
@@ -84,7 +84,7 @@ class MetricsFile:
             self._moment = None
         if self._child is not None:
             child = self._release()
-            child.end(wait_s=0.0)  # the helper may hang in the disk; it ends with the guard
+            child.end(wait_s=0.0)  # the helper may hang in a disk access; the guard kills it at its own end
 
     # ------------------------------------------------------------------------------------------ private
 
@@ -102,7 +102,7 @@ class MetricsFile:
         self._began = now
         words, writing = os.pipe()
         os.set_blocking(words, False)
-        # The working directory is the user's. -P keeps its modules from replacing ours.
+        # The working directory is the user's. -P keeps the user's modules from replacing ours.
         paths = (str(self._home), str(self._path))
         command = module_command("holdfast.metrics", *paths, str(self._unsaved_bytes()))
         try:
@@ -131,7 +131,7 @@ class MetricsFile:
         self._rest(now)
 
     def _rest(self, now: float) -> None:
-        """Schedule the next writing."""
+        """Schedule the next run of the helper."""
         took = now - self._began
         self._next_at = self._began + max(LEAST_S, LOAD * took)
         if not self._last:
@@ -147,7 +147,7 @@ class MetricsFile:
         return child
 
     def _trouble(self, why: str) -> None:
-        """Print why the file was not written, unless that was the last reason too."""
+        """Print why the file was not written, unless the same reason was printed last."""
         if why != self._said:
             self._said = why
             self._say(f"{self._path} (--metrics-file): not written: {why}; the job goes on")

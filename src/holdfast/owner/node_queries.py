@@ -1,4 +1,4 @@
-"""Sits between an owner and the link to its nodes: it asks all nodes, and merges their answers into one result.
+"""A link between the owner and its nodes that asks all nodes and merges their answers into one result.
 
 A question goes to several nodes, and one answer comes back (`decide/queries/answer_collection.py`). The nodes' checks
 also measure the links between them (`decide/queries/link_measurement.py`). All nodes sample a silent gang at once
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 
 class NodeQueries:
-    """The owner's link (`holdfast.wire.link_interface.NodesLink`).
+    """The owner's link to its nodes (`holdfast.wire.link_interface.NodesLink`).
 
-    `link` reaches the nodes. `answer` passes results to the owner. `address_of(node)`: the address at which peers
-    reach a node. `warn`: a function that prints the warning about a gang that is too still and has no hang
-    time-out, and the directory for its stacks.
+    `link` reaches the nodes. `answer` passes results to the owner. `address_of(node)`: the address at which peers reach
+    a node. `warn`: a function that prints the warning about a silent gang without a hang time-out, and the directory
+    for its stacks.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class NodeQueries:
         self._silence: HangDetection | None = None
         self._began_at = 0.0
         if spec.nodes.many:
-            from holdfast.decide.queries.answer_collection import AnswerCollection  # only for several nodes
+            from holdfast.decide.queries.answer_collection import AnswerCollection  # needed only for several nodes
 
             self._roundup = AnswerCollection()
             reactor.deadlines(self._roundup.next_wake, self._roundup.due)
             reactor.deadlines(self._links_wake, self._links_due)
         if spec.hang_timeout_s is not None:
-            from holdfast.decide.queries.hang_detection import HangDetection  # few jobs have this time-out
+            from holdfast.decide.queries.hang_detection import HangDetection  # few jobs have a hang time-out
 
             self._silence = HangDetection(spec.hang_timeout_s)
             reactor.deadlines(self._silence.next_wake, self._overdue)
@@ -111,9 +111,10 @@ class NodeQueries:
     # ------------------------------------------------------------------------------------------ from the nodes
 
     def report(self, word: Word, node: str = "") -> None:
-        """Pass a node's message to the owner; answers to a question are merged, and passed on after the last node's.
+        """Pass a node's message to the owner. Answers to a question are merged, and passed on after the last node's
+        answer.
 
-        `node`: the node from whose connection it came; empty if there is only one node.
+        `node`: the node that sent the message; empty if there is only one node.
         """
         if isinstance(word, RanksSeen):
             if self._silence is not None:
@@ -131,7 +132,9 @@ class NodeQueries:
     # ------------------------------------------------------------------------------------------ links
 
     def _whole(self, event: Event) -> None:
-        """Handle the merged answer of all nodes. If they passed their checks, measure the links between them next."""
+        """Handle the merged answer of all nodes. If all nodes passed their checks, measure the links between them
+        next.
+        """
         order = self._round
         passed = isinstance(event, ChecksFinished) and order is not None and worth_measuring(event, order, self._linked)
         if self._measures and passed:

@@ -1,7 +1,7 @@
-"""`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`: one helper process notifies others about the job.
+"""One helper process sends notices about the job (`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`).
 
-The owner writes a line to the helper's pipe if there is room, and goes on. Only at the job's end does it wait for
-the helper, for a bounded time. Processes that the helper starts do not count as part of the job.
+The owner writes a line to the helper's pipe if there is room, and goes on. Only at the job's end does the owner wait
+for the helper, for a limited time. Processes that the helper starts do not count as part of the job.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from holdfast.reactor import DescriptorWatch, News, Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: Limit on the lines that wait for the helper process; the oldest are dropped first.
+#: Limit on the number of lines that wait for the helper process. The oldest are dropped first.
 MOST_LINES = 256
-#: Seconds beyond a command's own limit for which the end of a run waits for the helper.
+#: Seconds after a command's own time limit for which the end of a run waits for the helper.
 MORE_S = 5.0
 _MOST_SAID = 50
 _WORD_BYTES = 4096
 
 
 class Notices:
-    """The notices of one run of a job.
+    """Sends the notices of one run of a job.
 
     `plan`: the receivers. `place`: the job's directory. `say` prints a message.
     """
@@ -68,11 +68,11 @@ class Notices:
         self._word = b""
 
     def begin(self, earlier: Sequence[AttemptRecord] | None) -> None:
-        """Start the helper and send the first notice. `earlier`: attempts under earlier owners; their restarts count
+        """Start the helper and send the first notice. `earlier`: attempts under earlier owners, whose restarts count
         too.
         """
-        # The earlier owner may have died before it recorded its last attempt. `attempt` may have received that
-        # record already.
+        # The earlier owner may have died before it recorded its last attempt. Then `attempt` may have received that
+        # record before this call.
         known = {record.attempt for record in self._attempts}
         self._attempts[:0] = [record for record in earlier or () if record.attempt not in known]
         if not self._start():
@@ -84,7 +84,7 @@ class Notices:
             self._tell(NoticeKind.JOB_CONTINUED, f"{self._job} continues under another owner after {over}")
 
     def attempt(self, record: AttemptRecord) -> None:
-        """Send the notice of an attempt that has its record."""
+        """Send the notice of an attempt, whose record is complete now."""
         self._attempts.append(record)
         report, decision = record.report, record.decision
         body = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
@@ -101,7 +101,7 @@ class Notices:
             self._tell(NoticeKind.BUDGET_NEARLY_SPENT, text, report, wakes=True, body=body, variables=more)
 
     def held(self, fault: FaultEvent) -> None:
-        """Send the notice of a device with a fault that a user has to look at."""
+        """Send the notice of a device with a fault that needs a user's attention."""
         where = f"{fault.device} of {fault.node}" if fault.node and fault.device != fault.node else fault.device
         key = f"{fault.node}|{fault.device}|{fault.code}"
         more = {"HOLDFAST_DEVICE": fault.device, "HOLDFAST_NODE": fault.node}
@@ -110,14 +110,16 @@ class Notices:
         self._tell(NoticeKind.DEVICE_HELD, text, key=key, wakes=True, body=body, variables=more)
 
     def hangs(self, attempt: int, hang: HangEvidence) -> None:
-        """Send the notice of a gang that has not moved for the hang time-out."""
+        """Send the notice of a gang that has made no progress for the hang time-out."""
         body = {"attempt": attempt, "why": hang.why, "ranks": list(hang.culprits), "silent_s": hang.silent_s}
         more = {"HOLDFAST_NOTICE_ATTEMPT": str(attempt)}
         text = f"{self._job} hangs in attempt {attempt}: {hang.why or f'nothing moved for {hang.silent_s:g} s'}"
         self._tell(NoticeKind.HANG_FOUND, text, key=hang.why, wakes=True, body=body, variables=more)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """Send the job's end, or (None) nothing if the job goes on in another run; give the helper a bounded time."""
+        """Send the notice of the job's end, and wait a limited time for the helper. None: send nothing, because the job
+        goes on in another run.
+        """
         if report is not None:
             last = report.report
             text = f"{self._job} {report.outcome.value.upper()}: {last.phrase}: {last.reason}"
@@ -137,7 +139,7 @@ class Notices:
         self.close()
 
     def close(self) -> None:
-        """Kill the helper and its processes."""
+        """Kill the helper and its child processes."""
         if self._child is not None:
             kill(descendants(self._child.pid))
             self._release().end()
@@ -194,7 +196,7 @@ class Notices:
         self._from, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        # The working directory is the user's. -P keeps its modules from replacing ours.
+        # The working directory is the user's. -P keeps the user's modules from replacing ours.
         command = module_command("holdfast.notices")
         try:
             self._child = children.start(command, output=writing, errors=writing, given=reading)

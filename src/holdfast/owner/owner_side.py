@@ -1,7 +1,7 @@
-"""The owner's side of a job: it journals each event, the gang judges it, and the owner carries out the result.
+"""The owner's side of a job: it journals each event, the gang decides, and the owner carries out the decisions.
 
-The node's side (`node/node_side.py`) watches a machine. A link (`wire/`) joins the two; on one machine it is a
-function call.
+The node's side (`node/node_side.py`) watches a machine. A link (`wire/`) joins the two sides; on one machine the link
+is a function call.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class OwnerPrinter(msgspec.Struct, frozen=True):
-    """How the owner writes to the terminal."""
+    """The functions by which the owner writes to the terminal."""
 
     #: Prints a message on stderr.
     say: Callable[[str], None]
-    #: Writes a line to stdout; takes the line and the time.
+    #: Writes a line to stdout, given the line and the time.
     out: Callable[[str, float], None]
 
 
@@ -48,8 +48,8 @@ class OwnerSide:
     """Runs one job from its submission to its report.
 
     `link` reaches the nodes. `records`: the journal and the reports. `spare_time(now)`: yields small steps of the
-    nodes' own work, which are done while all is well. `owner`: None if owner and node share a process; then no node
-    falls silent, and no report is acknowledged.
+    nodes' own work, which are done while the owner is idle. `owner`: None if owner and node share a process; then no
+    node falls silent, and no report is acknowledged.
     """
 
     def __init__(
@@ -64,14 +64,15 @@ class OwnerSide:
     ) -> None:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
-        #: Returns the gang now; each call costs time for every rank.
+        #: Returns the gang's present state. Each call costs time for every rank.
         self.view = self._gang.view
         self._reactor = reactor
         self._link = link
         self._say = say = printer.say
         self._records = records
         self._spare_time = spare_time
-        #: Imports the code that explains failures, while all is well; None until the workers are up for the first time.
+        #: Imports the code that explains failures while the job runs well. None until all workers are up for the first
+        #: time.
         self._warmup: ExplainWarmup | None = None
         #: Serves other commands, such as `holdfast stop`.
         self.control = ControlServer(
@@ -94,8 +95,8 @@ class OwnerSide:
     # ------------------------------------------------------------------------------------------ lifetime
 
     def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
-        """Begin the job, or continue it under a new owner. `undone`: actions that the earlier owner may not
-        have done.
+        """Begin the job, or continue it under a new owner. `undone`: actions that the earlier owner may not have
+        carried out.
         """
         earlier = self._gang.ended()
         for action in undone:
@@ -105,7 +106,7 @@ class OwnerSide:
         self.take(self.outside.begin(self.view, self._reactor.now(), earlier, self._owner.heard_at))
 
     def run(self) -> JobReport | None:
-        """Run until the job's report is final, and return it; None: the job goes on in another run."""
+        """Run until the job's report is final, and return the report. Return None if the job goes on in another run."""
         while self._finished is None and self.outside.asked is None and not self.outside.handed_over:
             self._reactor.wait(self.take)
         self.outside.finish(self._finished, self.take)
@@ -119,12 +120,12 @@ class OwnerSide:
     # ------------------------------------------------------------------------------------------ events in
 
     def report(self, word: Word) -> None:
-        """Queue a node's message; the owner handles it before the reactor waits again."""
+        """Queue a node's message. The owner handles it before the reactor waits again."""
         if isinstance(word, Report):
             if (heard := self._owner.hear(word, self._reactor.now())) is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
-        elif not isinstance(word, Seen):  # a `Seen` is an answer for `NodeQueries`
+        elif not isinstance(word, Seen):  # `NodeQueries` handles `Seen`, the answer to a hang sample
             self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
@@ -159,7 +160,7 @@ class OwnerSide:
             self._events.extend(self.outside.follows(event, self._gang.attempt, now))
 
     def _warm_up(self, now: float) -> None:
-        """Begin to import the code that explains failures: all workers are up."""
+        """Begin to import the code that explains failures, because all workers are up."""
         if self._warmup is None:
             self._warmup = ExplainWarmup(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
             self._reactor.deadlines(self._warmup.next_wake, self._warmup.tick)

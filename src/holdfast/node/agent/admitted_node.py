@@ -39,7 +39,8 @@ class AdmittedNode:
     """This node's part of the job, from the owner's first welcome until the node leaves or the job ends. Meanwhile the
     connection to the owner may break and be restored.
 
-    `welcome`: the owner's latest welcome message."""
+    `welcome`: the owner's latest welcome message.
+    """
 
     def __init__(
         self,
@@ -55,7 +56,8 @@ class AdmittedNode:
         """Set up this node's part of the job. Raises OSError.
 
         `part`: the owner's job, adapted to this node. `dialling`: the connection to the owner. `farewell` writes the
-        end report and the exit files."""
+        end report and the exit files.
+        """
         timers, now = part.launch.spec.timers, reactor.now()
         self._reactor = reactor
         self._dialling = dialling
@@ -110,7 +112,8 @@ class AdmittedNode:
     @property
     def acts_by(self) -> float | None:
         """Return the time at which the lease ends and this process kills its workers; None if no worker lives. If this
-        process hangs, the guard kills the workers."""
+        process hangs, the guard kills the workers.
+        """
         agent = self.agent
         return agent.lease.until if agent.crew.alive() and not agent.stopping.killed else None
 
@@ -134,7 +137,8 @@ class NodeAnswers:
     """Answers the owner's questions about this node.
 
     `place`: the directory of this node's part of the job. `node`: this node's name. `send` sends an answer. If the
-    connection breaks, the answer is lost."""
+    connection breaks, the answer is lost.
+    """
 
     def __init__(self, reactor: Reactor, place: JobPlace, node: str, send: Callable[[NodeAnswer], object]) -> None:
         self._send = send

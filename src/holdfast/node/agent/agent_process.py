@@ -2,7 +2,8 @@
 owner.
 
 After a broken connection the agent connects again and repeats its state. When its lease ends (`decide/agent.py`), the
-agent ends its workers. If the owner then stays unreachable for some time, the agent writes a report and exits."""
+agent ends its workers. If the owner then stays unreachable for some time, the agent writes a report and exits.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +230,8 @@ class _AgentProcess:
 
     def _cannot_take_part(self, welcome: Welcome, error: BadUsage) -> None:
         """Leave the job and send the owner the reason: a file that the owner's settings name is missing or wrong on
-        this node."""
+        this node.
+        """
         self._say(f"{error.message}\n  try: {error.hint}")
         reason = f"it cannot use the settings of the job: {error.message}"
         self._leave(
@@ -254,7 +256,8 @@ class _AgentProcess:
 
     def questioned(self, question: Question) -> None:
         """Answer a question about this node. A user on some node asks it, or the owner, which fetches the logs of
-        failed ranks."""
+        failed ranks.
+        """
         if self._part is not None:
             self._part.answers.answer(question)
 
@@ -319,12 +322,14 @@ class _AgentProcess:
 
     def _over(self, now: float) -> None:
         """Leave, because the owner on this node has exited. If the owner ended the job, its last message was handled
-        before."""
+        before.
+        """
         self._leave(1)
 
     def _gone(self, now: float) -> None:
         """Leave, because the guard is dead. An owner on this node notices the death too, stops the job and explains
-        it."""
+        it.
+        """
         if self._owners_place is not None and self._dialling.connected:
             self._reactor.at(now + STOPPED_S, self._leave_now)
         else:

@@ -24,7 +24,8 @@ class EndReporter:
     """Writes and prints the job's report on this node.
 
     `launch`: the job as this node runs it. `now()`: seconds since the epoch. `say` prints a message to the user.
-    `quiet`: write and print nothing, because an owner on this node does so."""
+    `quiet`: write and print nothing, because an owner on this node does so.
+    """
 
     def __init__(
         self,
@@ -47,7 +48,8 @@ class EndReporter:
 
     def at(self, launch: LaunchSpec, place: JobPlace, *, owner: str) -> None:
         """Store the job's directory and the host name of the owner's machine (`owner`), once the owner has admitted
-        this node."""
+        this node.
+        """
         self._launch, self._place, self._owner = launch, place, owner
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
@@ -56,7 +58,8 @@ class EndReporter:
 
     def tell(self, report: JobReport) -> int:
         """Write the report that the owner sent; print a summary, or the full report with `--json`. Return the job's
-        exit code."""
+        exit code.
+        """
         last = report.report
         status = status_of(last, self._launch.users_status)
         if self._quiet:
@@ -84,7 +87,7 @@ class EndReporter:
 
     def _write(self, report: JobReport) -> None:
         writer = self._writer()
-        # If this node can see the owner's lock, it shares the owner's state directory. Then the owner writes the report.
+        # If this node can see the owner's lock, it shares the owner's state directory, and the owner writes the report.
         if self._owner and not (job_dir(self._place.home, report.job_id) / LOCK_NAME).exists():
             writer.finished(report)
         else:

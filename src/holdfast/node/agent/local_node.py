@@ -1,5 +1,6 @@
 """Makes a node's launch of a multi-node job: the policy comes from the owner; the machine, command and directory are
-this node's."""
+this node's.
+"""
 
 from __future__ import annotations
 

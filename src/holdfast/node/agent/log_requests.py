@@ -1,7 +1,8 @@
 """Reads a node's worker logs for a remote reader: a user, or the owner, which fetches the logs of failed ranks.
 
 One answer has at most two pieces, which fit into one frame. Then the reader requests the next piece. So the connection
-never holds more data than the reader can accept."""
+never holds more data than the reader can accept.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class LogReader:
 
     def read(self, question: ReadLog) -> None:
         """Answer the question at once. If the log has nothing new and the question may wait, answer when the log has
-        grown."""
+        grown.
+        """
         self.forget(question.id)
         said = self._look(question)
         if said is None and len(self._waiting) >= MOST_WAITING:
@@ -74,7 +76,8 @@ class LogReader:
 
     def moved(self, view: GangView) -> None:
         """Look for new output, because the gang's phase has changed: an attempt may be over, or a new one may have
-        begun."""
+        begun.
+        """
         self._attempt, self._done = view.attempt, view.phase is Phase.DONE
         for waiting in tuple(self._waiting.values()):
             self._look_again(waiting)
@@ -131,7 +134,8 @@ class LogReader:
 
     def _directory(self, question: ReadLog) -> Path | None:
         """Return the log directory of the rank's worker, in the requested attempt or else in this node's latest
-        attempt."""
+        attempt.
+        """
         attempts = [question.attempt] if question.attempt else sorted(self._attempts(), reverse=True)
         for attempt in attempts:
             for found in (self._logs / f"attempt-{attempt}").glob(f"*-{question.rank}"):

@@ -5,7 +5,8 @@ writes the logs; it receives the output through a socket. While the socket is fu
 memory. Output beyond a limit is dropped, and a line in the file says how many bytes.
 
 The agent sends frames (`_HEAD`, then the bytes). The child sends `SYNC` frames and messages for the user. Both ends are
-the same holdfast release, and no other program reads or writes this socket."""
+the same holdfast release, and no other program reads or writes this socket.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class LogProcess:
     def __init__(self, reactor: Reactor, say: Callable[[str], None], rotation: Rotation | None = None) -> None:
         """Fork the writer process. Raises OSError if that fails.
 
-        `rotation`: when to rotate a log; None never rotates."""
+        `rotation`: when to rotate a log; None never rotates.
+        """
         self._reactor = reactor
         self._say = say
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -72,7 +74,8 @@ class LogProcess:
     @property
     def pid(self) -> int:
         """Return the pid of the writer process. The writer must live longer than every process whose output it
-        writes."""
+        writes.
+        """
         return self._child.pid
 
     def open(self, path: Path, source: str, *, shown: bool) -> FarLog:
@@ -83,7 +86,8 @@ class LogProcess:
 
     def write(self, number: int, block: bytes, read_at: float) -> bool:
         """Queue a block of output. Return False if the block is dropped, because the queue is full or the writer has
-        exited."""
+        exited.
+        """
         if self._over or self._waiting_bytes + len(block) > MOST_WAITING_BYTES:
             return False
         self._put(_Kind.WRITE, number, block, read_at)
@@ -178,7 +182,8 @@ class LogProcess:
 class FarLog:
     """A log file that the writer process writes. It has the interface of `holdfast.observe.log_file.LogFile`.
 
-    `number`: the log's number in the writer process. `source`: the name of the log's worker and stream."""
+    `number`: the log's number in the writer process. `source`: the name of the log's worker and stream.
+    """
 
     def __init__(self, process: LogProcess, number: int, path: Path, source: str) -> None:
         self.path = path

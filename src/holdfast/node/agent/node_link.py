@@ -2,7 +2,8 @@
 
 The agent repeats its report with every heartbeat. An event (the end of a round of checks, evidence, a fault) happens
 once. Messages of one connection arrive in order, and the owner acknowledges a report only after it has recorded
-everything before it. So the acknowledgement of a report also acknowledges each event that was sent before it."""
+everything before it. So the acknowledgement of a report also acknowledges each event that was sent before it.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class Outbox:
 
     def acknowledged(self, sent: float) -> None:
         """Drop the events that were sent before a report that the owner has acknowledged. `sent`: the report's send
-        time."""
+        time.
+        """
         while self._kept and (after := self._kept[0][1]) is not None and after <= sent:
             self._kept.popleft()
             self._after -= 1

@@ -76,7 +76,8 @@ class OwnerConnection:
     """The agent's connection to its owner. It is restored whenever it breaks.
 
     `order`: how this node takes part in the job. `hears` handles the owner's messages. `host`, `port`: the owner's
-    address."""
+    address.
+    """
 
     def __init__(
         self,

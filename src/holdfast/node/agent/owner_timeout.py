@@ -20,7 +20,8 @@ class OwnerTimeout:
     """Decides when a node without an owner leaves the job. Times are seconds on the node's clock.
 
     `dialling`: the connection to the owner. `say` prints a notice. `join_s`: time limit for the owner's first welcome.
-    `owner_wait_s`: time limit after a lease's end."""
+    `owner_wait_s`: time limit after a lease's end.
+    """
 
     def __init__(
         self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float

@@ -37,7 +37,8 @@ class _Running(msgspec.Struct):
 class VerbRunner:
     """Runs commands, at most `SIDE_BY_SIDE` at a time.
 
-    `home`: the state directory that the commands read. `environment`: the commands' environment variables."""
+    `home`: the state directory that the commands read. `environment`: the commands' environment variables.
+    """
 
     def __init__(self, reactor: Reactor, home: Path, environment: Mapping[str, str]) -> None:
         self._reactor = reactor
@@ -47,7 +48,8 @@ class VerbRunner:
 
     def run(self, verb: Verb, words: Sequence[str], done: Done) -> None:
         """Run the command when fewer than `SIDE_BY_SIDE` run. `done` is called once, even if the command cannot run;
-        `close` prevents the call."""
+        `close` prevents the call.
+        """
         if len(self._waiting) >= MOST_WAITING:
             done(False, f"{MOST_WAITING} commands wait already on {os.uname().nodename}: try again")
             return

@@ -2,7 +2,8 @@
 
 If another process holds the log, or the disk is full, the run goes on. It judges faults in memory and puts one message
 into `news`. Pending events are written when the log is writable again. Retries become rarer. A damaged log is not
-written again in this run."""
+written again in this run.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class BufferedFaultLog:
     `events` until the caller removes them; messages for people stay in `news`.
 
     `log`: the open log, or None if it could not be opened. `reopen` opens the log later; it raises `holdfastError` on
-    failure. `node`: this node's name, for the count of resets."""
+    failure. `node`: this node's name, for the count of resets.
+    """
 
     def __init__(
         self,
@@ -164,7 +166,8 @@ class BufferedFaultLog:
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
         """Judge in memory from now on, because the log cannot be written.
 
-        Return the level changes from entries that other processes had written."""
+        Return the level changes from entries that other processes had written.
+        """
         log = self.log
         assert log is not None
         missed, log.missed = log.missed, []
@@ -183,7 +186,8 @@ class BufferedFaultLog:
 
     def _try_again(self, at: float) -> list[LevelChange]:
         """If a retry is due, write the pending events. Return the changes from the levels judged in memory to those
-        judged from the log."""
+        judged from the log.
+        """
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):
             return []

@@ -2,7 +2,8 @@
 
 A run without faults costs almost nothing. Files are opened before the workers start, and read once the workers have run
 for a moment. If the job has devices, the rules, the catalogues and the fault log are loaded at that time too, otherwise
-at the first fault."""
+at the first fault.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ class DeviceUse(msgspec.Struct, frozen=True):
 class DeviceFaults:
     """Reads the sources of faults, decides the consequences for the job, and delays checks during a reset.
 
-    `use`: how the job uses the devices. `checker` runs the pre-checks. `say` prints a message to the user."""
+    `use`: how the job uses the devices. `checker` runs the pre-checks. `say` prints a message to the user.
+    """
 
     def __init__(
         self,
@@ -224,7 +226,8 @@ class DeviceFaults:
 
     def awaiting_reset(self, devices: Sequence[str], now: float) -> tuple[str, ...]:
         """Before the job is submitted: return the excluded devices that will be reset first, so that the job can use
-        them."""
+        them.
+        """
         if self._job.options.reset_command is None or not devices:
             return ()
         judge = self._load(now)
@@ -265,7 +268,8 @@ class DeviceFaults:
 
     def _reload(self, now: float) -> list[ev.Event]:
         """Apply an edit of the codes or rules. Notify the other runs of this state directory, which use the same
-        rules."""
+        rules.
+        """
         policy = self._rules.take(now)
         if policy is None or self._judge is None:
             return []
@@ -276,7 +280,8 @@ class DeviceFaults:
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
         """Store the count of rejected lines for `holdfast devices`, in a run that wrote nothing else to the fault
-        log."""
+        log.
+        """
 
         try:
             log = devices.Standings.for_writing(self._job.home, busy_ms=BUSY_MS)
@@ -288,7 +293,8 @@ class DeviceFaults:
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
         """Begin the waiting checks unless a reset blocks them. Return `events`, followed by the events of the
-        checks."""
+        checks.
+        """
         judge = self._judge
         if self._held is None or (judge is not None and judge.resetting) or not self._granted():
             return events
@@ -324,7 +330,8 @@ class DeviceFaults:
         """Load the rules and the fault log; return None if that fails.
 
         If the log cannot be opened (it may be locked for a moment), later calls retry, with growing pauses. `must`:
-        there is a fault to judge now, in memory if the log cannot be opened."""
+        there is a fault to judge now, in memory if the log cannot be opened.
+        """
         if self._judge is not None or self._broken:
             return self._judge
 

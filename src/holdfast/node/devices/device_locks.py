@@ -7,7 +7,8 @@ and other state directories count too. Lock files stay empty. A lock on another 
 A job holds its devices' locks shared while any process of it lives; a reset holds the locks of its whole group
 exclusively. The kernel releases the locks (flock) of a process that dies. Several locks are always acquired in one
 order, so that jobs never deadlock. If a lock is not free, a small child process waits for it. Parent and child have the
-same open files, so the parent then holds the lock too."""
+same open files, so the parent then holds the lock too.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ MACHINE_FOLDERS = (Path("/run/lock"), Path("/tmp"))
 
 class LockWaiter:
     """Waits, in a child process, for locks that another process holds. `pidfd` is readable when the child has acquired
-    the locks or was killed."""
+    the locks or was killed.
+    """
 
     def __init__(self, fds: Sequence[int], how: int) -> None:
         self._child = forked(lambda: _lock(fds, how), keep=fds)
@@ -49,7 +51,8 @@ class DeviceLocks:
         """Store where the lock files are.
 
         `home`: the state directory. `node`: this node's name. `machine`: a folder that all users share, for the second
-        lock file of every device. None: the usual folder, and only for this machine's devices."""
+        lock file of every device. None: the usual folder, and only for this machine's devices.
+        """
         self._home = home
         self._node = _plain(node)
         self._say = say

@@ -3,7 +3,8 @@
 A command waits until no other job uses a device of its group (locks) and no process has one open. /proc shows only this
 user's processes; the vendor's tool, if there is one, shows all. If some processes stay hidden, a message warns about
 them. Each command writes a log in the job's directory. After its time limit the command is killed with all its
-children."""
+children.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class _ResetTry(msgspec.Struct):
     """One try of a reset: it waits for other jobs and for `users` (pidfd → pid), then runs its command.
 
     `asking`: the running query of the vendor's tool, which knows users that /proc does not show. `asked`: True after
-    that query began. `lost`: pids that the tool named and this process cannot see."""
+    that query began. `lost`: pids that the tool named and this process cannot see.
+    """
 
     group: Tolerance
     order: Reset
@@ -76,7 +78,8 @@ class Resets:
     """Runs the resets of this machine's devices. Its descriptors call `heard(fd, now)`, which leads to `ready`.
 
     `command`: without words, no reset may be requested. `grace`: time limits. `users` finds the users of devices. `say`
-    prints a message. `history` stores the tries, so that they survive a crash."""
+    prints a message. `history` stores the tries, so that they survive a crash.
+    """
 
     def __init__(
         self,
@@ -130,7 +133,8 @@ class Resets:
 
     def settle(self) -> None:
         """Unlock the devices of finished resets. Call this after the results were stored, because others may then use
-        them."""
+        them.
+        """
         for devices, group in self._groups.items():
             if group.phase is not TolerancePhase.RESETTING:
                 self._locks.let_go(devices)
@@ -171,7 +175,8 @@ class Resets:
 
     def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
         """Handle a device's new level (its required remedy). Begin the resets, and return the other actions for the
-        caller."""
+        caller.
+        """
         group = self.group_of(device)
         return self._perform(group, group.handle(LevelChanged(device=device, remedy=remedy), now), now)
 
@@ -277,7 +282,8 @@ class Resets:
 
     def _start(self, one: _ResetTry, now: float) -> str:
         """Run the command, or wait for the processes that use the devices. Return the reason if neither is possible, or
-        ""."""
+        "".
+        """
         devices = ", ".join(one.order.devices)
         if not self._locks.claim(one.order.devices):
             pids = ", ".join(f"pid {pid}" for pid in self._locks.holders(one.order.devices))
@@ -333,7 +339,8 @@ class Resets:
 
     def _on_users(self, one: _ResetTry, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
         """Handle the answer of the vendor's tool: the users of the devices, or the reason why the tool failed
-        (`trouble`)."""
+        (`trouble`).
+        """
         if trouble and one.asking is not None:
             self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")
             self._tell_hidden(one)

@@ -1,5 +1,6 @@
 """Reads from the fault log which devices of this machine are excluded. The forked pre-check `standing` uses this
-too."""
+too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from holdfast.record.device_standings import RowKind, Standings
 def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     """Return this node's excluded devices, which may take no new work, judged by the latest rules.
 
-    Raises `StandingsUnusable` if the state directory cannot be read."""
+    Raises `StandingsUnusable` if the state directory cannot be read.
+    """
     if not home or not (Path(home) / FILE_NAME).exists():
         return ()
     store = Standings.for_reading(Path(home))

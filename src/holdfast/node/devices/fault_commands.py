@@ -76,7 +76,8 @@ def list_codes(policy: Policy) -> list[dict[str, Any]]:
 
 def list_devices(log: FaultLog) -> list[dict[str, Any]]:
     """List every device of the fault log and of this machine, each with its standing, active codes, counts, start time
-    and reason."""
+    and reason.
+    """
     log.engine.register(local_devices())
     rows = []
     for stands in log.standings():

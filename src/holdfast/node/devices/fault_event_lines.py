@@ -99,7 +99,8 @@ def read_events(line: str) -> list[FaultEvent]:
     """Parse one line in any format that a run accepts. Events of any age are allowed.
 
     The formats: the format of `read_event`, the same for several devices at once, a message of the cluster, an event of
-    Ascend's driver. Raises ValueError, whose message says what was expected."""
+    Ascend's driver. Raises ValueError, whose message says what was expected.
+    """
     try:
         item = json_value(line)
     except Malformed:

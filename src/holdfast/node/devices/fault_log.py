@@ -5,7 +5,8 @@ all processes compute the same standings.
 
 A snapshot holds the whole state, so old entries can be removed. But another version of holdfast may write snapshots
 that this version cannot read. So the log alone must still contain every hold and every lasting fault: a
-`PrunedRemainder`."""
+`PrunedRemainder`.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class FaultLog:
     only if there are none; so a reported fault does not change the rules of a run. `since`: `missed` has the changes
     from entries written at this time or later. `busy_ms`: the longest wait for another writer, in milliseconds.
 
-    `heard`: the latest events from the log, until the caller removes them. `missed`: level changes found on opening."""
+    `heard`: the latest events from the log, until the caller removes them. `missed`: level changes found on opening.
+    """
 
     def __init__(
         self,
@@ -114,7 +116,8 @@ class FaultLog:
 
     def report(self, event: FaultEvent, now: float) -> list[LevelChange]:
         """Write and judge one event. Raises `BadUsage` if the event is refused; then only the count of refusals
-        changes."""
+        changes.
+        """
         return self.report_all([event], now)
 
     def report_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
@@ -133,7 +136,8 @@ class FaultLog:
         """Write the sources' events. Return (level changes, accepted events, reasons for refusals), and count the
         refusals.
 
-        If the write fails, `missed` has the changes that other processes caused before."""
+        If the write fails, `missed` has the changes that other processes caused before.
+        """
         changes = self.sync(now)
         taken: list[FaultEvent] = []
         said: list[str] = []
@@ -212,7 +216,8 @@ class FaultLog:
 
     def _catch_up(self, row: StandingRow) -> list[LevelChange]:
         """Load the newest snapshot, or else the stored remainder: other processes removed entries that this one never
-        read."""
+        read.
+        """
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
         if not self._start():
@@ -323,7 +328,8 @@ class Escalated(Noun, frozen=True, kw_only=True):
 
 class PrunedRemainder(Noun, frozen=True, kw_only=True):
     """The facts in pruned log entries that must not be lost: the faults that still last, and the effective escalations.
-    (Escalations by a fault's duration are left out.)"""
+    (Escalations by a fault's duration are left out.)
+    """
 
     lasting: tuple[FaultEvent, ...] = ()
     escalated: tuple[Escalated, ...] = ()

@@ -2,7 +2,8 @@
 consequences.
 
 A stop for a fault gives the workers time to save a checkpoint, if they handle the signal. The `Tolerance` of a device's
-reset group handles a fault that a restart or a reset can fix. A graver fault takes effect at once."""
+reset group handles a fault that a restart or a reset can fix. A graver fault takes effect at once.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class JobFaults:
 
         `faults`: the fault log of the run. `resets`: runs device resets. `say` prints a message to the user.
         `spare(device)`: whether the job has enough devices without `device`. `stand` receives all standings when a
-        device's level has changed."""
+        device's level has changed.
+        """
         self._faults = faults
         self._resets = resets
         self._spec = spec
@@ -77,7 +79,8 @@ class JobFaults:
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
         """Write and judge these events, and return the consequences for this job. Refused events are printed and
-        counted."""
+        counted.
+        """
         return self._digest(self._faults.note(events, now), now)
 
     def refresh(self, now: float) -> list[ev.Event]:
@@ -122,7 +125,8 @@ class JobFaults:
 
     def overlapping(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
         """Return the faults between `start` and `end` of the devices in `ranks`, each with the ranks that use its
-        device."""
+        device.
+        """
         found = self._faults.within(start, end, ranks)
         return tuple(fault for fault in found if fault.ranks)
 
@@ -139,7 +143,8 @@ class JobFaults:
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
         """Handle a readable descriptor of a reset. Another job may have reset the device meanwhile, so read the log
-        first."""
+        first.
+        """
         found = self.refresh(now)
         return found + self._act(self._resets.ready(fd, now), now)
 
@@ -251,7 +256,8 @@ class JobFaults:
 
     def _may_pass(self, fault: FaultEvent) -> bool:
         """Return whether to wait: the fault may disappear, or the program caused it and will report the cause
-        itself."""
+        itself.
+        """
         own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
         return fault.assertion is Assertion.OCCUR or own
 
@@ -273,7 +279,8 @@ class JobFaults:
 
     def _act(self, actions: Sequence[ToleranceAction], now: float) -> list[ev.Event]:
         """Carry out the actions of a reset group's tolerance, except the reset command. Return the events for the
-        gang."""
+        gang.
+        """
         found: list[ev.Event] = []
         for action in actions:
             match action:
@@ -312,7 +319,8 @@ class JobFaults:
 
     def _given_up(self, action: Isolate, now: float) -> Iterable[FaultEvent]:
         """Exclude the devices that needed the failed reset, until a reset succeeds. The rest of the group stays
-        usable."""
+        usable.
+        """
         for device in self._needed(action.devices):
             yield FaultEvent(
                 device=device,
@@ -334,7 +342,8 @@ class JobFaults:
 
     def _leave(self, action: Isolate, now: float) -> list[ev.Event]:
         """Exclude the devices while their faults last, because no reset command is set. The job goes on without
-        them."""
+        them.
+        """
         found: list[ev.Event] = []
         for device in self._needed(action.devices):
             why = f"{self._words((device,), action.reason)}; there is no reset-command, so the job goes on without it"
@@ -386,5 +395,6 @@ class JobFaults:
 
     def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
         """Replace this machine's name by the gang's name of it: in a pod, the owner does not know the machine's own
-        name."""
+        name.
+        """
         return replace(fault, node=self._node) if fault.node != self._node else fault

@@ -2,7 +2,8 @@
 
 A call to the NVML library blocks, and the supervisor must have no threads, because it forks. So the library runs in a
 child process. NVML keeps every GPU open, so a reset asks the child to exit (SIGTERM). The run restarts the child after
-the reset."""
+the reset.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Reads fault codes and rules from files. It detects the format, and prints a warning for every part that it does not
-use."""
+use.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class LintedFile(Noun, frozen=True, kw_only=True):
 def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool = False) -> LoadedPolicy:
     """Build the policy from the two files and the built-in catalogues. Raises `BadUsage` for an unreadable file.
 
-    A file in a wrong format is not used. Then the default configuration applies, and the first warning says so."""
+    A file in a wrong format is not used. Then the default configuration applies, and the first warning says so.
+    """
     warnings: list[str] = []
     levels, rules = with_catalogue(Levels(), of_seed=False), default_rules()
     one = codes_file if rules_file is None else rules_file if codes_file is None else None
@@ -82,7 +84,8 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
 
 def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
     """Return, for every file, each entry that would not be used, and why. Rules are compared with the levels in all
-    files."""
+    files.
+    """
     read = [_lint_one(name) for name in files]
     levels = with_catalogue(Levels(), of_seed=False).levels
     for _, listed, _ in read:
@@ -95,7 +98,8 @@ def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
 
 def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[PolicyProblem]:
     """Yield duration rules that have no effect while the fault lasts, because their code's level is at least as
-    harsh."""
+    harsh.
+    """
     for code, rule in rules.duration.items():
         own = levels.get(code)
         if own is not None and Remedy.NONE < rule.remedy <= own:

@@ -2,7 +2,8 @@
 
 An edit in a wrong format has the same effect as at the start: the file is not used, the default configuration applies,
 and a warning says so. If a file is missing or unreadable, the rules in force stay, because an editor may write in two
-steps."""
+steps.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _STAYS = "what was in force before stays"
 class RuleFiles:
     """Watches the rule files; `take` returns edits. Without files it does nothing.
 
-    `codes`, `rules`: the files of fault codes and of rules, or None. `say` prints a message to the user."""
+    `codes`, `rules`: the files of fault codes and of rules, or None. `say` prints a message to the user.
+    """
 
     def __init__(
         self,

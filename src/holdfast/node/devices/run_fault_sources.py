@@ -1,7 +1,8 @@
 """The fault sources of a run: the kernel's log or NVML, a watched file, Ascend's events, and the run's own socket.
 
 Files are opened before the workers start, so that no line is lost, and read later. If several runs see the same fault,
-only one of them reports it."""
+only one of them reports it.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class FaultSources:
     """Reads the fault sources.
 
     `reported(events, now)` receives the events that this run reports. `device_of(pid)`: the device of a worker's
-    process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the user."""
+    process. `known(code)`: whether the rules or a catalogue name the code. `say` prints a message to the user.
+    """
 
     def __init__(
         self,
@@ -178,7 +180,8 @@ class FaultSources:
 
     def _named(self, event: FaultEvent) -> FaultEvent:
         """Replace a bus address by the device's name. The driver's message names a worker's process, whose device is
-        known."""
+        known.
+        """
         if "@" not in event.device:
             return event
         known = event.device in self._addresses or event.pid is None
@@ -188,7 +191,8 @@ class FaultSources:
 
     def _is_first(self, path: str) -> bool:
         """Return whether this run reports the source's faults. Of several runs that read it, the one with the lock
-        does."""
+        does.
+        """
         if path not in self._locks:
             name = self._job.home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
             try:

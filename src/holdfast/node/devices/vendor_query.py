@@ -35,7 +35,8 @@ class VendorQuery:
     """A running query of the vendor's tool. Raises OSError if there is no tool.
 
     `command`: the tool; empty if there is none. `file`: receives the tool's output. `pidfd` is readable when the tool
-    has exited. `until`: the time limit."""
+    has exited. `until`: the time limit.
+    """
 
     def __init__(self, command: Sequence[str], file: Path, now: float) -> None:
         if not command:
@@ -50,7 +51,8 @@ class VendorQuery:
     def answer(self) -> tuple[dict[int, str], str]:
         """Return (pid → command of the processes that use the devices, ""), or ({}, why they are unknown).
 
-        Call this after the tool has exited."""
+        Call this after the tool has exited.
+        """
         status = self.child.reap()
         try:
             text = read_file(self._file, MOST_BYTES, cut=True).decode(errors="replace")

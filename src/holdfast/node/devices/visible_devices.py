@@ -19,7 +19,8 @@ from holdfast.observe.devices.device_discovery import local_devices
 
 def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
     """Return the devices (`gpu0`, `gpu2` …) that a `*_VISIBLE_DEVICES` variable lists, or else those that the drivers
-    list."""
+    list.
+    """
     for variable, prefix in VISIBLE.items():
         if variable in env:
             numbers = [part.strip() for part in env[variable].split(",")]
@@ -30,7 +31,8 @@ def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, .
 
 def node_info(name: str, spec: JobSpec, names: tuple[str, ...]) -> NodeInfo:
     """Describe this machine and its devices `names` for the gang. Each device is one slot; if there are more workers
-    than devices, workers share them."""
+    than devices, workers share them.
+    """
     return with_cpus(NodeInfo(name=name, slots=max(len(names), spec.world_size), devices=names), spec)
 
 
@@ -63,6 +65,7 @@ def must_fit(spec: JobSpec, job_file: str) -> None:
 
 def kept_out_here(home: Path, node: NodeInfo, now: float) -> tuple[DeviceStanding, ...]:
     """Return which of this node and its devices may take no new work. Raises `holdfastError` if the fault log cannot
-    tell."""
+    tell.
+    """
     mine = {node.name, *node.devices}
     return tuple(stands for stands in devices.kept_out(str(home), node.name, now) if stands.device in mine)

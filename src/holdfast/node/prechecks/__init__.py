@@ -1,7 +1,8 @@
 """Runs pre-checks in processes, and fetches a job's prerequisites.
 
 A run without checks needs none of this code, and few jobs have prerequisites. So a module is imported when one of the
-names below is first used."""
+names below is first used.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ class AttemptChecks:
         """Set up the checks of a job.
 
         `plan`: the checks, or None. `site`: facts about the node. `say` prints a message. `reserve(attempt, count)`
-        reserves that many ports for an attempt; it raises NoPort. `environment`: the job's variables."""
+        reserves that many ports for an attempt; it raises NoPort. `environment`: the job's variables.
+        """
         self._say = say
         self._reserve = reserve
         self._plan = plan
@@ -66,7 +67,8 @@ class AttemptChecks:
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
         """Start a round. The result is a `ChecksFinished` event, which is returned at once if there is nothing to
-        run."""
+        run.
+        """
         self.close()
         self._order, self._told, self._tell_at = order, None, now
         if self._plan is None or self._plan.disabled:
@@ -94,7 +96,8 @@ class AttemptChecks:
 
     def distrust(self) -> None:
         """Run the next attempt's checks even if the last round has just passed, because a failure was blamed on the
-        machine."""
+        machine.
+        """
         self._passed_at = None
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -154,7 +157,8 @@ class AttemptChecks:
 
     def _with_ports(self, order: RunChecks, answer: ev.ChecksFinished) -> ev.ChecksFinished:
         """Add the requested ports to the answer. Reserve them only after the checks, which run in forks and would
-        inherit them."""
+        inherit them.
+        """
         if not order.ports or answer.state is CheckState.FAIL:
             return answer
         return with_ports(order, answer, self._site.node, self._reserve)

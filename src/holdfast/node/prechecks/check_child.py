@@ -1,7 +1,8 @@
 """The process of one check. It is a fork of the loaded supervisor, keeps only its own descriptors, and never returns.
 
 It answers with one JSON `Finding` on a pipe. If the check raises, exits, prints or hangs, only this process is
-affected. Processes that the check leaves behind are killed before the answer is sent."""
+affected. Processes that the check leaves behind are killed before the answer is sent.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ def plan_checks(
     without a clear result. `where`: prefix of error messages.
 
     Raises BadUsage on an unknown name or parameter (the message suggests the nearest known one), and on a plugin that
-    does not load."""
+    does not load.
+    """
     shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
     if choices is None:
         choices = (*DEFAULT, *(CheckChoice(name=name) for name in shelf.from_plugins))
@@ -63,7 +64,8 @@ def catalogue(plugins: Iterable[str | PathLike[str]] = (), names: Sequence[str] 
     """List every check that can be chosen (or only `names`), for `holdfast check --list`. A broken check is listed with
     its error.
 
-    Raises BadUsage on a name that does not exist."""
+    Raises BadUsage on a name that does not exist.
+    """
     shelf = CheckRegistry(plugins, describe_in_child=describe_in_child)
     if names:
         return [shelf.profile(name, in_full=True).info for name in names]

@@ -145,7 +145,8 @@ class CheckProcess:
 
     def close(self) -> None:
         """Kill the process with all its children and release it. If the process cannot die (state D), wait at most 50
-        ms."""
+        ms.
+        """
         if not self.over:
             self.over = True
             check_child.kill_tree(self.pid)
@@ -174,7 +175,8 @@ def check_body(
 def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
     """Load a reference's profiles in a child process, and return them. This blocks, because it runs before a start.
 
-    Raises BadUsage if the load fails or takes longer than `limit_s`."""
+    Raises BadUsage if the load fails or takes longer than `limit_s`.
+    """
     poll = select.poll()
     process = CheckProcess(lambda fd: check_child.describe_in_child(ref, fd), poll)
     try:

@@ -2,7 +2,8 @@
 
 Quick built-in checks share a process (a lane) and run one after another, because a fork costs more than such a check.
 If one of them is slow, hangs or crashes, the checks behind it move to another process. Every foreign check has its own
-process from the start."""
+process from the start.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ class CheckRound:
 
     def next_wake(self) -> float | None:
         """Return when `handle_ready` is due although no descriptor is readable; None if never, or if the round is
-        over."""
+        over.
+        """
         times = [lane.since + STALL_S for lane in self._lanes if len(lane.queue) > 1]
         if (wake := self._gate.next_wake()) is not None:
             times.append(wake)
@@ -212,7 +214,8 @@ def run_round(
 ) -> ChecksFinished:
     """Run a round to its end, for callers that wait for nothing else. An exception ends the round's checks.
 
-    `say` receives a line for each check that is retried."""
+    `say` receives a line for each check that is retried.
+    """
     poll = select.poll()
     poll.register(round_.fileno(), select.POLLIN)
     try:

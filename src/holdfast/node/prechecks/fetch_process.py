@@ -1,5 +1,6 @@
 """Runs the process that fetches a job's prerequisites. Its caller is a node, or `holdfast prepare`, which waits for
-it."""
+it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class FetchRun:
     """One fetching process. Raises OSError if the process cannot be started.
 
     `order`: the prerequisites to fetch. `environment`: the process's variables. `heard` is called with each message of
-    the process, `ended` once at its end; each returns the events that follow."""
+    the process, `ended` once at its end; each returns the events that follow.
+    """
 
     def __init__(
         self,

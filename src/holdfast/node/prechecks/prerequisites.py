@@ -51,7 +51,8 @@ class Prerequisites:
 
     def begin(self, passed: ChecksFinished, limit_s: float, now: float) -> list[Event]:
         """Start the fetch, because the checks have passed. When it ends, an event carries the checks' answer with the
-        result."""
+        result.
+        """
         self._passed, self._said_at, self._moved_at = passed, now, now
         try:
             order = order_of(

@@ -1,6 +1,7 @@
 """Processes beside an attempt's workers: hooks, daemons, sshd.
 
-Few jobs have any of them. So a module is imported when one of the names below is first used."""
+Few jobs have any of them. So a module is imported when one of the names below is first used.
+"""
 
 from __future__ import annotations
 

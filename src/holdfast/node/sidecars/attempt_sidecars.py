@@ -283,7 +283,8 @@ class AttemptSidecars:
 
     def _environment(self, roles: tuple[str, ...]) -> dict[str, str]:
         """Return the environment of one of this node's workers in these roles, without the variables that concern only
-        that worker."""
+        that worker.
+        """
         order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
         env = self._around.host.environment(order)
         for name in NOT_OF_A_NODE:

@@ -44,7 +44,8 @@ class DaemonRun:
     """Runs one daemon of an attempt.
 
     `start` starts its process. `owner`: the attempt. `node`: this node's name in messages. `kind`: the kind of sidecar
-    in a failure's report."""
+    in a failure's report.
+    """
 
     def __init__(
         self,

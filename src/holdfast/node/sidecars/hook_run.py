@@ -26,7 +26,8 @@ class StartSidecar(Protocol):
 
 class HookRun:
     """Runs hooks in order. `done(failures, now)` is called when the last has ended. Failures of hooks that may fail are
-    only printed."""
+    only printed.
+    """
 
     def __init__(
         self,
@@ -42,7 +43,8 @@ class HookRun:
         """Store the hooks.
 
         `hooks`: names and hooks, in order. `start` starts a hook. `say` prints a message. `go_on`: continue after a
-        failure. `node`: this node's name in messages about a failure."""
+        failure. `node`: this node's name in messages about a failure.
+        """
         self._left = deque(hooks)
         self._start = start
         self._done = done

@@ -2,7 +2,8 @@
 
 It passes the agent's instructions to the host, and the host's facts to the agent. It delays two kinds of facts. "A
 worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is reaped"
-waits until the attempt's daemons have exited. It changes nothing else."""
+waits until the attempt's daemons have exited. It changes nothing else.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class NodeSidecars:
 
     `around`: the settings that all sidecars share. `host`: the host of the workers. `learn` passes facts to the agent.
     `tell` sends an event to the owner. `flush(then, now)` calls `then` when all of the workers' output is in their
-    files; None: the files are always complete."""
+    files; None: the files are always complete.
+    """
 
     def __init__(
         self,
@@ -147,7 +149,8 @@ class NodeSidecars:
 
     def _ended(self, now: float) -> News:
         """Kill the orphans of hooks and daemons, because the last daemon has exited. They have become children of this
-        process."""
+        process.
+        """
         one = self._one
         assert one is not None, "it has ended"
         if not one.over and not self._host.workers.alive:

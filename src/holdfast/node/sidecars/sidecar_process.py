@@ -2,7 +2,8 @@
 
 It is a helper (`holdfast.children`): the stop of the job's processes spares it, and it ends when its caller stops it.
 It runs in the workers' directory, and both of its streams go to one log. Processes that it leaves behind become
-children of this process and are stopped with the job."""
+children of this process and are stopped with the job.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ class SidecarProcess:
         """Start the process. Raises OSError if that fails.
 
         `command`, `env`, `cwd`: the program, its variables and its directory. `log` receives its output. `up(now)`:
-        called once when the program runs."""
+        called once when the program runs.
+        """
         self._reactor = reactor
         self._ended = ended
         self._up = up
@@ -130,7 +132,8 @@ class SidecarProcess:
 
     def _on_readable(self, fd: int, now: float) -> News:
         """Read the status pipe. `+` means that the process is prepared. The end of the pipe means that the program
-        runs. Other text says why the program did not start."""
+        runs. Other text says why the program did not start.
+        """
         if data := os.read(fd, 4096):
             self._said += data
             return None

@@ -7,7 +7,8 @@ are off, and every host key is checked.
 
 The job has two key pairs: one for the users who log in, one for the servers. Both derive from the job's key and its id,
 as the identities of the link do (`wire/peer_identity.py`). So every node of a job computes the same keys and receives
-none, and a restarted owner can compute them again."""
+none, and a restarted owner can compute them again.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class SshServer:
     """The ssh server of one job on one node.
 
     `ssh`: the job's options. `directory`: holds its files. `secret`: the job's keys derive from it. `environment`:
-    variables, which may name the sshd. `many`: the job has several nodes."""
+    variables, which may name the sshd. `many`: the job has several nodes.
+    """
 
     def __init__(
         self, ssh: Ssh, directory: Path, job_id: str, secret: bytes, environment: Mapping[str, str], *, many: bool
@@ -56,7 +58,8 @@ class SshServer:
 
     def prepare(self, peers: Peers, port: int) -> tuple[str, ...]:
         """Write the files. Return the command of an sshd on `port` for an attempt with these tasks. Raises
-        NoSshServer."""
+        NoSshServer.
+        """
         sshd, user = self._sshd(), _user()
         self._pids = {}
         try:

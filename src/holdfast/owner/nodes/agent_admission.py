@@ -1,4 +1,4 @@
-"""Decides which agents the owner admits and under which name, or says why not."""
+"""Decides which agents the owner admits, and under which names. If it refuses an agent, it returns the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AdmissionAnswer(msgspec.Struct, frozen=True):
-    """The answer to a hello: a welcome and the event for the gang, or a refusal."""
+    """The answer to a hello message: a welcome and the event for the gang, or a refusal."""
 
     welcome: Welcome | None = None
     joined: ev.NodeJoined | None = None
@@ -28,7 +28,9 @@ class AdmissionAnswer(msgspec.Struct, frozen=True):
 
 
 def own_name(job_id: str) -> str:
-    """Return the name under which an owner dials its endpoint, to find out whether another owner answers."""
+    """Return the agent name that an owner uses when it dials its own endpoint to find out whether another owner
+    answers.
+    """
     return f"owner of {job_id}"
 
 
@@ -36,8 +38,10 @@ class AgentAdmission:
     """Admits the agents of one job."""
 
     def __init__(self, launch: LaunchSpec, order: NodesOrder, place: JobPlace, host: str) -> None:
-        """`launch`: the owner's job. `order`: the owner's endpoint, among others. `place`: the job's directory.
-        `host`: the name of the owner's machine.
+        """Set up the admission.
+
+        `launch`: the owner's job. `order`: the multi-node options, with the owner's endpoint. `place`: the job's
+        directory. `host`: the name of the owner's machine.
         """
         self._order = order
         self._house = AdmissionContext(
@@ -46,13 +50,13 @@ class AgentAdmission:
             user=user_here(),
             host=host,
             job_id=place.job_id,
-            # Each node's copy must not grow with the gang.
+            # Leave out the list of names, so that the welcome message does not grow with the gang.
             spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
             term=0,
             settings=launch.settings.of_job(),
         )
         self._lodgers = KnownAgents()
-        #: The neighbourhood of each admitted node; it never changes.
+        #: Node → topology labels, which never change after the admission.
         self._labels: dict[str, tuple[str, ...]] = {}
 
     def remember(self, history: Iterable[ev.Event]) -> None:
@@ -89,11 +93,11 @@ class AgentAdmission:
         is_lost: Callable[[str], bool] | None = None,
         labels: Callable[[str], tuple[str, ...]] = lambda name: (),
     ) -> AdmissionAnswer:
-        """Answer a hello. An answer without welcome and refusal means that the sender is this owner itself.
+        """Answer a hello message. An answer without welcome and refusal means that the sender is this owner itself.
 
         `address`: the source of the agent's connection. `term`: this owner's term. `is_connected(name)`,
-        `is_lost(name)`: the state of a node of this name. `labels(name)`: the platform's report of a node's
-        neighbourhood.
+        `is_lost(name)`: whether the node of this name is connected, or lost. `labels(name)`: the topology labels that
+        the platform reports for a node.
         """
         if isinstance(hello, Hello) and hello.agent == own_name(self._house.job_id):
             return AdmissionAnswer()
@@ -111,13 +115,13 @@ class AgentAdmission:
         return AdmissionAnswer(welcome=said, joined=joined)
 
     def _address(self, address: str) -> str:
-        """Return the address at which peers reach a node: its source address, or the owner's host for a node beside
-        the owner.
+        """Return the address at which peers reach a node: its source address, or the owner's host name if the node is
+        on the owner's machine.
         """
         return self._order.host if self._is_here(address) else address
 
     def _is_here(self, address: str) -> bool:
-        """Return whether a connection comes from the owner's own machine. An agent there may use the owner's host
-        address.
+        """Return whether a connection comes from the owner's own machine. An agent there may use the owner's host name
+        as its address.
         """
         return address.startswith("127.") or address in ("::1", self._order.host)

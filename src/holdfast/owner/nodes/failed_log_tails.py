@@ -16,16 +16,16 @@ from holdfast.wire.node_messages import LogFrom, LogRead, LogStream, ReadLog
 if TYPE_CHECKING:
     from holdfast.model.events import EvidenceCollected
 
-#: Limit on the bytes that are fetched of each of a rank's two logs.
+#: Limit on the bytes fetched from each of a rank's two logs.
 TAIL_BYTES = 1 << 20
-#: The most ranks of one attempt: the culprits first, then those that died first. The logs of a thousand ranks would
-#: fill the owner's disk.
+#: Limit on the ranks of one attempt: the culprits come first, then those that died first. The logs of a thousand ranks
+#: would fill the owner's disk.
 MOST_RANKS = 64
 
-#: Limit on the pieces that are read of one rank: a process that the rank left behind may write without end.
+#: Limit on the pieces fetched for one rank: a process that the rank left running may write without end.
 MOST_PIECES = 16
 
-#: Sends a node a question with a new number; returns the number, or None if the node is not connected.
+#: Sends a question with a new number to a node. Returns the number, or None if the node is not connected.
 Ask = Callable[[str, Callable[[int], ReadLog]], "int | None"]
 
 
@@ -44,16 +44,16 @@ class _Tail(msgspec.Struct):
     rank: int
     #: The directory of the rank's logs in the job's directory.
     directory: Path
-    #: The next position of each stream that is not read to its end.
+    #: Stream → next position to read, for each stream that is not read to its end.
     at: dict[LogStream, LogFrom]
     number: int = 0
-    #: The number of pieces read so far.
+    #: The number of pieces fetched so far.
     pieces: int = 0
 
 
 class FailedLogTails:
-    """Fetches log tails. `logs`: the parent of the attempts' directories on the owner. A rank with a directory is
-    skipped.
+    """Fetches the ends of logs. `logs`: the parent of the attempts' directories on the owner. A rank that has a
+    directory there is skipped.
     """
 
     def __init__(self, logs: Path, ask: Ask) -> None:
@@ -61,7 +61,7 @@ class FailedLogTails:
         self._ask = ask
         self._queues: dict[str, deque[_Tail]] = {}
         self._attempt = 0
-        #: The failed ranks of that attempt.
+        #: The failed ranks of the attempt that is being fetched.
         self._failed: list[_Failed] = []
 
     @property
@@ -69,7 +69,7 @@ class FailedLogTails:
         return any(self._queues.values())
 
     def note(self, node: str, event: EvidenceCollected) -> None:
-        """Note the failed ranks of an attempt that has ended on this node."""
+        """Store the failed ranks of an attempt that has ended on this node."""
         if event.attempt != self._attempt:
             self._attempt, self._failed = event.attempt, []
         for worker in event.evidence.workers:
@@ -78,12 +78,12 @@ class FailedLogTails:
                 self._failed.append(_Failed(node, worker.role, worker.rank, ended.ended_at or 0.0))
 
     def fetch(self, attempt: int, culprits: Collection[int]) -> None:
-        """Fetch the logs of the failed ranks, the culprits' first: the attempt is explained."""
+        """Fetch the logs of the failed ranks, the culprits' logs first. The attempt is explained now."""
         failed = sorted(self._failed, key=lambda one: (one.rank not in culprits, one.ended_at, one.rank))
         idle = [node for node in {one.node for one in failed} if not self._queues.get(node)]
         for one in failed[:MOST_RANKS] if attempt == self._attempt else ():
             directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
-            # Nodes that share a home directory have written the logs there themselves.
+            # Nodes that share a home directory with the owner have written the logs into this directory themselves.
             if not directory.exists():
                 start = {stream: LogFrom(stream=stream, at=-TAIL_BYTES, timed=True) for stream in LogStream}
                 tail = _Tail(one.node, attempt, one.rank, directory, start)
@@ -93,7 +93,7 @@ class FailedLogTails:
             self._next(node)
 
     def read(self, node: str, said: LogRead) -> bool:
-        """Handle a node's answer; return whether it answers a question of this object."""
+        """Handle a node's answer. Return whether it answers a question of this object."""
         queue = self._queues.get(node)
         if not queue or queue[0].number != said.id:
             return False
@@ -142,7 +142,7 @@ class FailedLogTails:
                 number = os.fstat(file.fileno()).st_ino
             times = log.with_name(times_name(log.name))
             with times.open("wb" if first else "ab") as file:
-                # The line that holdfast puts in front gets the time of the first line.
+                # Holdfast puts a line in front of the piece. That line gets the time of the piece's first line.
                 begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
                 # Add half a millisecond, so that rounding down later gives the same number again.
                 kept = [record(at, moment + 0.0005) for at, moment in begun if moment]

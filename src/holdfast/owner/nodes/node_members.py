@@ -1,8 +1,8 @@
-"""The owner's end of the link to its nodes: which node is connected, and which requests to resend to each.
+"""The owner's end of the link to its nodes: it knows which node is connected, and which requests to resend to each.
 
-A connection may break at any moment, and loses the requests on their way. The gang itself repeats commands. Other
-requests (a round of checks, evidence, hooks) are kept here until the node has answered, and sent again when the
-node is back.
+A connection may break at any moment; then requests on it are lost. The gang itself repeats commands. This module keeps
+other requests (a round of checks, evidence, hooks) until the node has answered, and resends them when the node
+reconnects.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class AgentConnection(Protocol):
 
 class _Member(msgspec.Struct):
     peer: AgentConnection | None = None
-    #: Checks that the node has not answered.
+    #: The round of checks that the node has not answered, or None.
     checks: RunChecks | None = None
-    #: An evidence request that the node has not answered.
+    #: The request for evidence that the node has not answered, or None.
     evidence: CollectEvidence | None = None
-    #: Hooks that the node has not answered.
+    #: The request to run hooks that the node has not answered, or None.
     hooks: RunHooks | None = None
 
 
@@ -54,7 +54,7 @@ class NodeMembers:
     # ------------------------------------------------------------------------------------------ connections
 
     def joined(self, node: str, peer: AgentConnection) -> None:
-        """Note a node's first or new connection, and resend the requests that it has not answered."""
+        """Store a node's new connection, and resend the requests that the node has not answered."""
         member = self._members.setdefault(node, _Member())
         member.peer = peer
         if self._view is not None:
@@ -64,7 +64,7 @@ class NodeMembers:
                 peer.send(request)
 
     def left(self, node: str, peer: AgentConnection) -> None:
-        """Note that a connection is gone; the node may have another one already."""
+        """Note that a connection has ended. The node may have another one already."""
         member = self._members.get(node)
         if member is not None and member.peer is peer:
             member.peer = None
@@ -74,7 +74,7 @@ class NodeMembers:
         return member is not None and member.peer is not None
 
     def answered(self, node: str, event: ev.Event) -> None:
-        """Note a node's event: the request that it answers is not sent again."""
+        """Handle a node's event: do not resend the request that it answers."""
         member = self._members.get(node)
         if member is None:
             return
@@ -104,7 +104,7 @@ class NodeMembers:
         return sorted(self._members)
 
     def ask(self, node: str, question: Question) -> bool:
-        """Send a node a question once; return False if the node is not connected."""
+        """Send a question to a node once. Return False if the node is not connected."""
         member = self._members.get(node)
         return member is not None and member.peer is not None and member.peer.send(question)
 
@@ -116,7 +116,7 @@ class NodeMembers:
             case RunChecks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    # Each node gets only its own part, so that the message does not grow with the gang.
+                    # Each node gets only its own ports, so that the message does not grow with the gang.
                     own = {node: request.ports[node]} if node in request.ports else {}
                     member.checks = replace(request, nodes=(node,), ports=own)
                     self.send(node, member.checks)
@@ -139,7 +139,7 @@ class NodeMembers:
             self.send(node, Moved(view=_of(view, by_node.get(node, ()))))
 
     def _collect(self, request: CollectEvidence) -> None:
-        """Ask each node about its own workers only, so that the message does not grow with the gang."""
+        """Ask each node only about its own workers, so that the message does not grow with the gang."""
         for node, own in parts(request):
             member = self._members.setdefault(node, _Member())
             member.evidence = own
@@ -148,7 +148,7 @@ class NodeMembers:
     # ------------------------------------------------------------------------------------------ the end
 
     def finish(self, finished: Finished | Requeued) -> None:
-        """Send the job's end to each connected node, and to each that connects from now on."""
+        """Send the job's end to each connected node, and to each node that connects later."""
         self._finished = finished
         self._unfinished = {node for node, member in self._members.items() if member.peer is not None}
         for node in self._members:
@@ -157,7 +157,7 @@ class NodeMembers:
                 member.peer.send(finished)
 
     def has_finished(self, node: str) -> None:
-        """Note that the node has the job's report and leaves, or is gone."""
+        """Note that the node has received the job's report and leaves, or is lost."""
         self._unfinished.discard(node)
 
     @property
@@ -174,5 +174,5 @@ def _by_node(view: GangView) -> dict[str, list[MemberView]]:
 
 
 def _of(view: GangView, members: Iterable[MemberView]) -> GangView:
-    """Return the view of the gang for one node, with these members, which are its workers."""
+    """Return the view of the gang for one node, reduced to its own workers (`members`)."""
     return replace(view, members=tuple(members))

@@ -1,4 +1,4 @@
-"""A user's connection to the owner of a multi-node job, from any node that has the job's key."""
+"""A user's connection to the owner of a multi-node job. It works on any node that has the job's key."""
 
 from __future__ import annotations
 
@@ -41,21 +41,22 @@ __all__ = [
     "VerbLine",
 ]
 
-#: Time limit of an answer that waits for nothing, in seconds; a node's own limit for a command is shorter.
+#: Time limit for an answer, in seconds, unless the question may wait. A node's own limit for a command is shorter.
 ANSWER_S = 30.0
 
-#: Seconds that a killed owner has to come back.
+#: Seconds within which a killed owner is restarted.
 AGAIN_S = 5.0
 
 
 class OperatorClient:
-    """One connection to an owner. `ask` waits for the answer. `put` leaves a question open, and `hear` returns
-    answers.
+    """One connection to an owner. `ask` waits for the answer. `put` sends a question without waiting, and `hear`
+    returns answers.
     """
 
     def __init__(self, note: OwnerAddress, environment: Mapping[str, str], home: Path) -> None:
-        """`note`: the owner's address. `home`: the state directory. Raises BadUsage if this machine has no key of the
-        job.
+        """Connect to the owner. Raises BadUsage if this machine has no key of the job.
+
+        `note`: the owner's address. `home`: the state directory.
         """
         self._note = note
         self._key = _key(note, environment, home)
@@ -63,16 +64,16 @@ class OperatorClient:
         self._question: Asked | None = None
         self._answers: deque[Answered] = deque()
         self._end: ChannelEnd | None = None
-        #: If the connection closes before this time, it is made anew.
+        #: If the connection closes before this time, connect again.
         self._patient_until = 0.0
         self._dialler: Dialler | None = None
 
     def ask(self, line: OperatorLine, *, waits: bool = False, again: bool = False) -> Answered:
         """Ask the owner and return its answer.
 
-        `waits`: wait without a time limit, until there is something to report. `again`: dial once more if the
-        connection breaks. A killed owner is back in a moment, because its guard has kept the socket; after the
-        job's end nobody answers.
+        `waits`: wait without a time limit, until there is something to report. `again`: connect once more if the
+        connection breaks. A killed owner is restarted within a moment and its guard keeps the socket; after the job's
+        end nobody answers.
 
         Raises HoldfastError if no owner answers. If the job ends meanwhile, the answer has `ended`.
         """
@@ -110,7 +111,9 @@ class OperatorClient:
         return self._answers.popleft() if self._answers else self._left()
 
     def put(self, line: LogLine, tag: int) -> None:
-        """Send a question that may stay open, on the connection of the last `ask`. `hear` shows whether it was lost."""
+        """Send a question that may stay open, on the connection of the last `ask`. `hear` shows whether the question
+        was lost.
+        """
         if self._dialler is not None:
             self._dialler.send(_asked(line, tag))
 
@@ -184,7 +187,8 @@ def _asked(line: OperatorLine, tag: int) -> Asked:
 
 
 def _key(note: OwnerAddress, environment: Mapping[str, str], home: Path) -> Key:
-    # In a shared home directory the owner's key is beside its journal as long as the job lives, for other machines too.
+    # While the job lives, the owner's key is a file beside its journal. Other machines with the same home directory can
+    # read it.
     kept = (note.key, str(job_dir(home, note.job_id) / NAME))
     noted = next((path for path in kept if path and Path(path).exists()), None)
     if noted is None and not environment.get(VARIABLE) and not (home / NAME).exists():
@@ -200,4 +204,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())  # the user has no name, as in many containers
+        return str(os.getuid())  # the user id has no name, as in many containers

@@ -1,4 +1,4 @@
-"""The requests that a user's command may send to a job's owner from another node: one line of JSON each."""
+"""The requests that a user's command may send from another node to a job's owner. Each is one line of JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_LINE_BYTES = 64 * 1024
 
 
 class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
-    """Read a rank's logs on its node. With `wait` the answer comes as soon as there is something to read."""
+    """Read a rank's logs on its node. With `wait`, the answer comes as soon as the log has new output."""
 
     rank: int
     streams: tuple[LogFrom, ...]
@@ -22,7 +22,7 @@ class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
 
 
 class RanksLine(msgspec.Struct, frozen=True, tag="ranks", tag_field="type"):
-    """List the ranks of an attempt and their nodes. With `wait` the answer comes as soon as the attempt has begun."""
+    """List the ranks of an attempt and their nodes. With `wait`, the answer comes as soon as the attempt has begun."""
 
     #: The attempt's number; 0 means the last one.
     attempt: int = 0
@@ -30,11 +30,11 @@ class RanksLine(msgspec.Struct, frozen=True, tag="ranks", tag_field="type"):
 
 
 class VerbLine(msgspec.Struct, frozen=True, tag="verb", tag_field="type"):
-    """Run a holdfast command: `show` beside the owner, the others on the named node."""
+    """Run a holdfast command: `show` on the owner's machine, the others on the named node."""
 
     verb: Verb
     words: tuple[str, ...] = ()
-    #: The node; empty, for `devices`: every node.
+    #: The node's name. For `devices`, an empty name means every node.
     node: str = ""
 
 

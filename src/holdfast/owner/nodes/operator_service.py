@@ -1,7 +1,7 @@
-"""Answers requests of users on any node: it stops the job, shows it, and fetches logs and other output of its nodes.
+"""Answers requests of users on any node: it stops the job, shows it, and fetches logs and other output from its nodes.
 
-At the end of an attempt it also fetches the end of each failed rank's log into the job's directory, because the
-node's files may be lost with the node.
+At the end of an attempt it also fetches the end of each failed rank's log into the job's directory, because the node's
+files may be lost with the node.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import Request
 
-#: Limit on the operator commands that are connected at the same time.
+#: Limit on the number of users' commands that are connected at the same time.
 MOST_WAITING = 64
-#: Limit on the open questions of one command: two logs for each listed rank.
+#: Limit on the number of open questions of one command: two logs for each listed rank.
 MOST_QUESTIONS = 1024
-#: Limit on the ranks that an answer lists of one attempt.
+#: Limit on the number of ranks in an answer that lists an attempt.
 MOST_RANKS = 512
-#: The number of latest attempts for which the ranks' nodes are remembered.
+#: The number of latest attempts for which this module remembers each rank's node.
 KEPT_ATTEMPTS = 8
 
 
 class OperatorService:
-    """Serves the users.
+    """Serves the users' commands.
 
     `place`: the job's directory. `ask` sends a question to a node; it returns False if the node is not connected.
     `nodes()`: the names of the job's nodes. `view()`: the gang now. `stop` handles a stop request and returns the
@@ -83,21 +83,21 @@ class OperatorService:
         self._view = view
         self._stop = stop
         self._verbs = VerbRunner(reactor, place.home, os.environ)
-        # Start from a random number: a node may still answer questions of an earlier owner.
+        # Start from a random number, because a node may still answer questions of an earlier owner.
         self._numbers = int.from_bytes(os.urandom(4))
         self._people: dict[int, OperatorSession] = {}
         self._open: dict[int, OpenQuestion] = {}
         self._held: list[HeldQuestion] = []
         self._followers = LogFollowers()
         self._attempt = 0
-        #: Attempt → rank → its role and node.
+        #: Attempt → rank → the rank's role and node.
         self._places: dict[int, dict[int, RankAt]] = {}
         self._tails = FailedLogTails(place.logs, self._ask_for_tail)
 
     def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
         """Write this owner's address to a file, for commands on this machine. `name`: the job's name.
 
-        A key that is in no file is stored beside it as long as the job lives.
+        If the job's key is in no file, store it beside the address for as long as the job lives.
         """
         here, key = os.uname().nodename, Path(order.key_from)
         try:
@@ -117,12 +117,12 @@ class OperatorService:
             )
             write_owner_address(self._place.directory, said)
         except OSError:
-            pass  # commands on this machine find the job by its socket, but not its nodes' logs
+            pass  # commands on this machine find the job by its socket, but cannot fetch logs from its nodes
 
     # ------------------------------------------------------------------------------------------ users
 
     def asked(self, person: OperatorSession, asked: Asked) -> None:
-        """Handle a request of a user's command; the answer follows."""
+        """Handle a request of a user's command. The answer follows later."""
         self._people[id(person)] = person
         if asked.protocol != PROTOCOL:
             theirs = f"{asked.version} (protocol {asked.protocol})"
@@ -154,7 +154,7 @@ class OperatorService:
                 assert_never(line)
 
     def person_left(self, person: OperatorSession) -> None:
-        """Drop the user's questions: the connection is over."""
+        """Drop the user's questions, because the connection has ended."""
         self._people.pop(id(person), None)
         self._followers.left(person)
         self._held = [held for held in self._held if held.person is not person]
@@ -167,7 +167,7 @@ class OperatorService:
     def _run(self, person: OperatorSession, line: VerbLine) -> None:
         words = line.words[:MOST_WORDS]
         if line.verb is Verb.SHOW:
-            # Another process reads the journal, because it may be long.
+            # Another process reads the journal, because the journal may be long.
             words = (*words, self._place.job_id)
             self._verbs.run(line.verb, words, lambda ok, text: person.dismiss(Answered(ok=ok, message=text)))
             return
@@ -214,7 +214,7 @@ class OperatorService:
         elif not line.wait:
             person.send(_no(f"rank {line.rank} is on {node}, which is not connected", tag))
         elif attempt < self._attempt:
-            # The node may be lost for good, and the rank's last output with it.
+            # The node may be lost for good, and with it the rank's last output.
             lost = LogRead(id=number, attempt=attempt, role=place.role, over=True, node=node)
             person.send(Answered(ok=True, message="", log=lost, tag=tag))
         else:
@@ -223,8 +223,8 @@ class OperatorService:
     def _ranks(
         self, person: OperatorSession, line: LogLine | RanksLine, tag: int
     ) -> tuple[int, dict[int, RankAt] | None]:
-        """Return the attempt and its ranks. The ranks are None if the user got another answer or waits for the
-        attempt.
+        """Return the attempt and its ranks. If the ranks are None, the user has received another answer or waits for
+        the attempt.
         """
         if line.attempt not in self._places:
             self._learn(self._view())
@@ -261,7 +261,7 @@ class OperatorService:
             )
 
     def told(self, request: Request) -> None:
-        """Handle a request that goes to all nodes."""
+        """Handle a request that the owner sent to all nodes."""
         match request:
             case Moved():
                 self.moved(request.view)
@@ -301,11 +301,12 @@ class OperatorService:
             return
         question = self._open.get(said.id)
         if question is None or node not in question.nodes:
-            return  # the user has left
+            return  # the user has disconnected
         match said:
             case LogRead():
                 del self._open[said.id]
-                # If the log is of an earlier attempt, the user asks for the next attempt now; wait for that.
+                # If the log is of an earlier attempt, the user will now ask for the next attempt, so keep the user as a
+                # follower.
                 if said.attempt >= self._attempt and said.over and not any(piece.data for piece in said.pieces):
                     self._followers.read(question.person, question.tag)
                 answer = Answered(ok=not said.trouble, message=said.trouble, log=said, tag=question.tag)
@@ -316,11 +317,11 @@ class OperatorService:
                 assert_never(said)
 
     def node_joined(self) -> None:
-        """Resend the held questions: a node is connected, for the first time or again."""
+        """Resend the held questions, because a node has connected or reconnected."""
         self._read_held()
 
     def node_left(self, node: str) -> None:
-        """Close the questions that the node has not answered: its connection is over."""
+        """Handle a node's lost connection: close or hold the questions that the node has not answered."""
         self._tails.node_left(node)
         for number, question in tuple(self._open.items()):
             if node not in question.nodes:
@@ -336,11 +337,11 @@ class OperatorService:
                 question.person.send(_no(why, question.tag))
 
     def collected(self, node: str, event: EvidenceCollected) -> None:
-        """Note the failed ranks of an attempt that has ended on this node."""
+        """Store the failed ranks of an attempt that has ended on this node."""
         self._tails.note(node, event)
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Fetch the ends of the failed ranks' logs: the attempt is explained."""
+        """Fetch the ends of the failed ranks' logs, because the attempt is explained now."""
         report = record.report
         self._tails.fetch(record.attempt, {who.rank for who in (report.first, *report.also) if who is not None})
 
@@ -352,16 +353,16 @@ class OperatorService:
 
     @property
     def fetching(self) -> bool:
-        """Return whether logs are still on their way to the job's directory."""
+        """Return whether some logs are not yet fetched into the job's directory."""
         return self._tails.busy
 
     @property
     def followed(self) -> bool:
-        """Return whether users still read the ends of logs that they follow."""
+        """Return whether users are still reading the ends of logs that they follow."""
         return self._followers.some
 
     def close(self) -> None:
-        """Tell the users who still wait that the job is over."""
+        """Send every connected user that the job is over."""
         for person in tuple(self._people.values()):
             person.dismiss(Answered(ok=True, message="the job is over", ended=True))
         self._verbs.close()
@@ -381,7 +382,7 @@ def _no(why: str, tag: int = 0) -> Answered:
 
 
 class OperatorSession(Protocol):
-    """A user's connection."""
+    """A user's connection to the owner."""
 
     def send(self, message: Answered) -> bool: ...
 
@@ -394,7 +395,7 @@ class OpenQuestion(msgspec.Struct):
     person: OperatorSession
     nodes: set[str]
     tag: int
-    #: The request, if the question is about a log.
+    #: The request, if the question is about a log, else None.
     line: LogLine | None = None
     as_json: bool = False
     said: dict[str, VerbDone] = {}
@@ -409,10 +410,10 @@ class HeldQuestion(msgspec.Struct):
 
 
 class LogFollowers:
-    """The logs that users follow and have not read to their ends."""
+    """Knows which users have not read to the end of the logs that they follow."""
 
     def __init__(self) -> None:
-        #: Pairs of user and tag; tag 0: the user is about to ask for the logs of an attempt.
+        #: Pairs of a user and a question's tag. Tag 0: the user is about to ask for the logs of an attempt.
         self._reading: set[tuple[int, int]] = set()
 
     @property
@@ -420,13 +421,13 @@ class LogFollowers:
         return bool(self._reading)
 
     def turn(self, person: OperatorSession, *, wait: bool) -> None:
-        """Note that the user has got the list of an attempt's ranks."""
+        """Note that the user has received the list of an attempt's ranks."""
         self.left(person)
         if wait:
             self._reading.add((id(person), 0))
 
     def read_on(self, person: OperatorSession, tag: int) -> None:
-        """Note that the node has the user's question, so the user still reads this log."""
+        """Note that the user's question was sent to the node, so the user still reads this log."""
         self._reading.add((id(person), tag))
 
     def read(self, person: OperatorSession, tag: int) -> None:

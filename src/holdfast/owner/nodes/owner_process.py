@@ -1,7 +1,7 @@
-"""The owner of a multi-node job, in its own process: it judges, and no worker is its child.
+"""The owner of a multi-node job, in its own process: it decides about the job, and no worker is its child.
 
-The guard restarts it when it is killed. The journal has the state that it then needs. The guard keeps what others
-need to find it: the listening socket, the job's number and directory, and the lock.
+If the owner is killed, the guard restarts it, and the new owner reads its state from the journal. The guard keeps open
+what the new owner needs: the listening socket, the job's number and directory, and the lock.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
     from holdfast.wire.tls_channel import ChannelEnd
 
-#: Seconds that the connected nodes have to confirm the job's report.
+#: Time limit for the connected nodes to confirm the job's report, in seconds.
 FAREWELL_S = 10.0
-#: Seconds that the end of the job waits for users who read the ends of logs from other nodes.
+#: Seconds by which the end of the job is delayed for users who read the ends of logs from other nodes.
 FOLLOWERS_S = 2.0
 
-#: Limit on the reported peers without the job's key: the owner's terminal is for its job.
+#: Limit on the printed reports about peers without the job's key, because the terminal is for the job's output.
 STRANGERS = 20
 
 
@@ -80,10 +80,10 @@ def run_owner(
     *,
     agent_id: str,
 ) -> int:
-    """Run the job to its report, or take it over from a killed owner; return the job's final code.
+    """Run the job to its report, or continue it after a killed owner. Return the job's exit code.
 
-    `listening`: the socket of the owner. `birth`: this child's link to its guard. `agent_id`: the id of the agent
-    on this node.
+    `listening`: the socket of the owner. `birth`: this child's link to its guard. `agent_id`: the id of the agent on
+    this node.
     """
     gc.enable()
     stdout, stderr = open_consoles()
@@ -96,11 +96,11 @@ def run_owner(
 
 
 class OwnerInheritance(msgspec.Struct, frozen=True):
-    """Things that the guard keeps, so that each restarted owner of the job gets the same ones."""
+    """The objects that the guard keeps and passes to each restarted owner of the job."""
 
     #: The job's directory, with its lock.
     place: JobPlace
-    #: The socket at which nodes reach the owner.
+    #: The socket at which nodes connect to the owner.
     listening: socket.socket
     #: The clock of the journal.
     clock: Clock
@@ -109,7 +109,7 @@ class OwnerInheritance(msgspec.Struct, frozen=True):
 
 
 class _OwnerProcess:
-    """One owner of one job."""
+    """One owner process of one job."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _OwnerProcess:
         self._place = place
         self._birth = birth
         self._agent_id = inherited.agent_id
-        #: Why the agent on this node was refused, if it was.
+        #: The reason for refusing the agent on this node, or None.
         self._refused_here: Refused | None = None
         self._stdout = stdout
         self._stderr = stderr
@@ -162,7 +162,7 @@ class _OwnerProcess:
         )
         self._letting_in = AgentAdmission(launch, order, place, os.uname().nodename)
         self._key = Key(order.key, Path(order.key_from))
-        #: The number of reported strangers.
+        #: The number of reported peers without the job's key.
         self._strangers = 0
         self._listener = OwnerListener(
             reactor,
@@ -198,12 +198,13 @@ class _OwnerProcess:
         )
 
     def carry(self) -> int:
-        """Run until the job's report is final and its nodes have it; return the exit status."""
+        """Run until the job's report is final and its nodes have received it. Return the exit status."""
         try:
             now = self._reactor.now()
             self._begin(now)
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
-            # Replaying the journal did not crash this owner, so the cause of a later crash is not the journal.
+            # This owner has replayed the journal without a crash. So the guard need not blame the journal for a later
+            # crash.
             self._birth.settled()
             report = self._side.run()
             if self._starter_words is not None:
@@ -229,7 +230,7 @@ class _OwnerProcess:
         before = self._birth.number > 1 or self._place.resumed
         history = list(self._records.history()) if before else []
         if history:
-            # The socket of the earlier owner still exists, but leads nowhere.
+            # The socket file of the earlier owner still exists, but nothing listens on it.
             (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
             mine = of_this_run(history, self._place.run)
             if mine or not self._place.resumed:
@@ -239,13 +240,15 @@ class _OwnerProcess:
         self._side.begin(first_events(self._launch, self._place, self._records, self._owner, now))
 
     def _take_over(self, history: list[tuple[float, ev.Event]]) -> None:
-        """Continue after a killed owner where its journal ends, with the attempt that its agents confirm."""
+        """Continue after a killed owner where its journal ends, with the attempt that the agents confirm."""
         *_, last = self._owner.recover(history, self._reactor.now())
-        # The earlier owner may have died between its last event and the event's actions.
+        # The earlier owner may have died after journaling its last event and before carrying out the event's actions.
         self._side.begin((ev.OwnerRecovered(),), [action for action in last if isinstance(action, RecordAttempt)])
 
     def _bid_farewell(self, finished: Finished | Requeued) -> None:
-        """Send the end to the connected nodes and wait for them: each node's run ends with it."""
+        """Send the job's end to the connected nodes and wait until each has confirmed it. Then each node's run ends
+        too.
+        """
         self._members.finish(finished)
         self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
 
@@ -267,7 +270,7 @@ class _OwnerProcess:
             case Report() if message.node == peer.name:
                 self._side.report(message)
             case Report():
-                pass  # a node may only report about itself
+                pass  # a node may report only about itself
             case Asked():
                 self._operators.asked(peer, message)
             case LogRead() | VerbDone():
@@ -307,7 +310,9 @@ class _OwnerProcess:
         return None
 
     def _placed(self, event: ev.Event | Seen, node: str) -> ev.Event | Seen:
-        """Add the address to a rendezvous: a node knows its port, and the owner knows how peers reach the node."""
+        """Complete a rendezvous with the node's address: a node knows its port, and the owner knows how peers reach the
+        node.
+        """
         if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
             address = self._letting_in.address_of(node)
             return replace(event, meeting=replace(event.meeting, address=address))
@@ -323,7 +328,7 @@ class _OwnerProcess:
         return None
 
     def _strange(self, address: str, end: ChannelEnd) -> None:
-        """Report a peer that was not let in, so that a user who waits for a node learns why."""
+        """Report a peer that was refused, so that a user who waits for a node learns why."""
         if self._strangers < STRANGERS and (said := stranger(address, end, os.uname().nodename, self._key)):
             self._strangers += 1
             self._say(said)
@@ -333,7 +338,7 @@ class _OwnerProcess:
         return control.take(line) if control.started else Reply(False, "the owner is just starting: try again")
 
     def _signalled(self, number: int, typed: bool, now: float) -> News:
-        """Handle a signal of this node's guard."""
+        """Handle a signal that this node's guard received."""
         return [from_node(event, os.uname().nodename) for event in self._desk.by_guard(number, typed, now)]
 
     def _agent_is_over(self, now: float) -> News:
@@ -367,13 +372,13 @@ class _OwnerProcess:
 
 
 class _Elsewhere:
-    """An empty set of workers for the signal handler: no worker is a child of this process."""
+    """An empty set of workers for the signal handler, because no worker is a child of this process."""
 
     def __init__(self) -> None:
         self.workers = Workers()
 
     def reap(self, now: float) -> None:
-        """Do nothing: the parts that start helpers reap them."""
+        """Do nothing: each part that starts a helper reaps it."""
 
     def resized(self) -> None:
-        """Do nothing: the terminal is the agent's task."""
+        """Do nothing: the agent handles the terminal."""

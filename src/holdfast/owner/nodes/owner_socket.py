@@ -9,7 +9,7 @@ from holdfast.act.rendezvous_ports import own_loopback
 from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import NodesOrder
 
-#: Limit on the agents that wait in the kernel to be accepted; net.core.somaxconn may lower it.
+#: Limit on the connections that wait in the kernel to be accepted; net.core.somaxconn may lower it.
 _WAITING = 4096
 
 
@@ -17,9 +17,9 @@ _ONLY_HERE = ("localhost", "127.0.0.1")
 
 
 def owner_socket(order: NodesOrder) -> socket.socket | None:
-    """Open the socket of an owner on this node; None: the owner is elsewhere and must be dialled.
+    """Open the socket of an owner on this node. Return None if the owner is on another node and must be dialled.
 
-    If the port is in use, return None too: its holder may be the owner of this job. Raises BadUsage.
+    Also return None if the port is in use, because its holder may be the owner of this job. Raises BadUsage.
     """
     if not order.hosts:
         return None
@@ -34,7 +34,9 @@ def owner_socket(order: NodesOrder) -> socket.socket | None:
 
 
 def _free_socket(order: NodesOrder) -> socket.socket:
-    """Open the owner's socket at the typed port, one of the range, or any port. The starter sends it to the agents."""
+    """Open the owner's socket at the typed port, a port of the range, or any port. The starter sends the chosen port to
+    the agents.
+    """
     first, last = (order.port, order.port) if order.port or order.port_range is None else order.port_range
     for port in range(first, last + 1):
         try:
@@ -60,7 +62,7 @@ def _cannot(port: int, error: OSError) -> BadUsage:
 def listen(port: int, *, only_here: bool = False) -> socket.socket:
     """Open a socket that listens on every address of this machine, IPv4 and IPv6. Raises OSError.
 
-    `only_here`: listen on 127.0.0.1, or ::1 without IPv4, which no other machine reaches.
+    `only_here`: listen only on 127.0.0.1, or on ::1 without IPv4. No other machine can connect to these addresses.
     """
     here = own_loopback() if only_here else ""
     try:

@@ -1,7 +1,7 @@
-"""Finds out whether another owner of the job answers at the endpoint, if that is no address of this machine.
+"""Finds out whether another owner of the job answers at the endpoint, if the endpoint is no address of this machine.
 
-Behind NAT, or if the endpoint is a Service's address, the owner reaches itself or nothing. If another owner
-answers, two nodes were configured to host the owner, and the job's nodes would split between them.
+Behind NAT, or if the endpoint is a Service's address, the owner reaches itself or nothing. If another owner answers,
+two nodes were configured to host the owner, and the job's nodes would split between them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.wire.tls_channel import ChannelEnd
 
-#: Failures after which it tries again, because an owner may answer later.
+#: Failures after which `RivalOwner` dials again, because an owner may answer later.
 _GO_ON = (ChannelEndKind.UNREACHED, ChannelEndKind.UNRESOLVED, ChannelEndKind.BROKEN, ChannelEndKind.LATE)
 
 
 class RivalOwner:
-    """Dials the endpoint until it gets an answer, or until the time for the nodes to join is over.
+    """Dials the endpoint until an owner answers, or until the time limit for the nodes to join has passed.
 
     `order`: the endpoint and the job's key. `job_id`: this owner's job.
     """

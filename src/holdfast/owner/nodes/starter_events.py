@@ -1,4 +1,4 @@
-"""Reads the starter's messages to the owner: which nodes get no agent, and why."""
+"""Reads the messages that the starter sends to the owner: which nodes get no agent, and why."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MOST = 1 << 20
 class StarterPipeReader:
     """The owner's end of the starter's pipe.
 
-    `plan`: how many nodes the job needs. `attempt()`: the gang's attempt, or 0 before it has its nodes. `say`
+    `plan`: how many nodes the job needs. `attempt()`: the gang's attempt, or 0 before the gang has its nodes. `say`
     prints a message.
 
-    A gang without its nodes does not wait for nodes that will not come: if too few are left, the job ends with the
-    starter's message as the reason.
+    A gang does not wait for nodes that will not come. If too few nodes are left, the job ends, with the starter's
+    message as the reason.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class StarterPipeReader:
         return [ev.StopRequested(request=request)]
 
     def close(self) -> None:
-        """Stop reading: the job is over, and the agents' fate no longer matters."""
+        """Stop reading, because the job is over."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
