@@ -1,1 +1,1 @@
-"""This package starts, signals and stops processes; repeating an action does no harm."""
+"""Starts, signals and stops processes. To repeat an action does no harm."""

@@ -1,11 +1,11 @@
-"""Control groups for workers: memory limits that the kernel enforces, memory kills that differ from any other SIGKILL,
-and one handle that kills a whole tree.
+"""Control groups for workers. They enforce memory limits, they tell memory kills from other SIGKILLs, and they allow
+killing a whole process tree at once.
 
 Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) still
 holds, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot pass its
-controllers on to child groups. Then holdfast uses the nearest group above it that does, if no limit is in between.
-Everything in this module also works as an ordinary user, who usually may create no group: `missing` and `unlimited`
-then explain it in one sentence each.
+controllers on to child groups. Then holdfast uses the nearest ancestor that can, unless a limit is in between.
+Everything in this module also works for an ordinary user, who usually may create no group: `missing` and `unlimited`
+then explain this in one sentence each.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from holdfast.safe_files import small_text
 
 _UNSAFE = Lazy(r"[^A-Za-z0-9_.@-]")
 _KILL_ROUNDS = 50
-#: A limit of at least this many bytes counts as none: version 1 shows a number near 2**63 for a group without a limit.
+#: A limit of at least this many bytes counts as no limit: cgroup version 1 shows a number near 2**63 for a group
+#: without a limit.
 _NO_LIMIT = 1 << 60
 _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
 
 class ControlGroups:
-    """The control groups of one job on this machine. `make` finds out what is possible; `join` creates groups."""
+    """The control groups of one job on this machine. `make` finds out which groups are possible; `join` creates
+    them."""
 
     def __init__(self, job_id: str, *, tracking: Path | None, memory: Path | None, version: int, missing: str) -> None:
-        """Use `make` instead.
+        """Use `make` instead of this constructor.
 
         `tracking`: the v2 group in which groups can be made; None if there is none. `memory`: the group below which
         memory can be limited, of cgroup `version` 1 or 2. `missing`: why groups are not possible, as a sentence.
@@ -44,14 +46,14 @@ class ControlGroups:
         self._tracking = tracking
         self._memory = memory
         self._version = version
-        #: The created attempt directories; each contains the directories of its workers.
+        #: The created directories of attempts. Each contains the directories of the attempt's workers.
         self._made: list[Path] = []
         self._watched: dict[tuple[int, int], MemoryGroup] = {}
         #: The memory groups in which holdfast itself runs: its own group first, then the visible ancestors.
         self.container: tuple[MemoryGroup, ...] = ()
-        #: One sentence that says why this machine allows no control groups; empty if it does.
+        #: One sentence that says why this machine allows no control groups, or "".
         self.missing = missing
-        #: One sentence about a requested memory limit that is not enforced, set by `join`; empty if there is none.
+        #: One sentence about a memory limit that is not enforced, or "". `join` sets it.
         self.unlimited = ""
 
     @classmethod
@@ -75,20 +77,20 @@ class ControlGroups:
 
     @property
     def can_limit(self) -> bool:
-        """Whether memory limits can probably be set; a failure shows only in `join`."""
+        """Return whether memory limits can probably be set. A failure shows only in `join`."""
         return self._memory is not None
 
     @property
     def can_track(self) -> bool:
-        """Whether a v2 group can be created. `kill` then ends a whole process tree at once, even one that keeps
-        forking."""
+        """Return whether a v2 group can be created. Then `kill` ends a whole process tree at once, even a tree that
+        keeps forking."""
         return self._tracking is not None
 
     # ------------------------------------------------------------------------------------------ a worker's groups
 
     def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1, *, track: bool = False) -> tuple[Path, ...]:
-        """Create the groups of one worker. Return the `cgroup.procs` files into which its process writes `0` before it
-        execs.
+        """Create the groups of one worker. Return the `cgroup.procs` files into which the worker's process writes `0`
+        before its exec.
 
         Without a limit, a group is created only if `track` is set: the first process that moves between groups after a
         quiet time waits for all CPUs (about 15 ms). Never raises: `unlimited` reports a limit that is not enforced.
@@ -145,31 +147,33 @@ class ControlGroups:
         return directory
 
     def memory_groups(self, attempt: int) -> tuple[MemoryGroup, ...]:
-        """Return the memory groups of this attempt's workers; memory kills can be read from them."""
+        """Return the memory groups of this attempt's workers. Their counters show memory kills."""
         return tuple(group for (number, _), group in self._watched.items() if number == attempt)
 
     # ------------------------------------------------------------------------------------------ ending
 
     def members(self) -> frozenset[int]:
-        """Return the pids in the job's groups now, including processes that are not descendants of holdfast."""
+        """Return the pids that are in the job's groups now, including processes that are not descendants of
+        holdfast."""
         return frozenset(pid for base in self._made for pid in _members(base))
 
     def kill(self) -> None:
-        """SIGKILL all processes in the job's groups. Does not wait for the deaths."""
+        """Send SIGKILL to all processes in the job's groups. Do not wait for their deaths."""
         for base in self._made:
             _kill(base)
 
     def remove(self) -> bool:
-        """Remove the job's groups. Return False if some still contain processes: call it again once they are reaped."""
+        """Remove the job's groups. Return False if some still contain processes: call this again once they are
+        reaped."""
         self._made = [base for base in self._made if not _remove(base)]
         return not self._made
 
 
 def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
-    """Kill the processes and remove the groups that a killed owner left of this job; return True when none are left.
+    """Kill the processes and remove the groups that a killed owner of this job left. Return True when none are left.
 
-    It searches every mounted hierarchy, because the groups are below the group in which that owner ran. Call it only
-    for a job whose owner is certainly dead. False means that processes are still dying: call it again later.
+    The search covers every mounted hierarchy, because the groups are below the group in which that owner ran. Call this
+    only for a job whose owner is certainly dead. False means that processes are still dying: call this again later.
     """
     gone = True
     for base in list(_left(job_id, _here(proc)[0])):
@@ -179,20 +183,20 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
 
 
 def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self")) -> frozenset[int]:
-    """Kill and remove as `sweep` does, then wait at most `wait_s` seconds for the processes to die. Return the pids
-    that died."""
+    """Kill and remove as `sweep` does, then wait at most `wait_s` seconds for the processes to die. Return the pids of
+    dead processes."""
     bases = list(_left(job_id, _here(proc)[0]))
     watched: dict[int, int] = {}
     for pid in {pid for base in bases for pid in _members(base)} - {os.getpid()}:
         try:
             watched[os.pidfd_open(pid)] = pid
         except OSError:
-            pass  # the process has ended since it was listed
+            pass  # the process has exited since it was listed
     for base in bases:
         try:
             _kill(base)
         except PermissionError:
-            pass  # another user owns the group: its processes stay, and the result does not contain them
+            pass  # another user owns the group: its processes live on, and the result does not contain them
     dead = frozenset(watched[fd] for fd in _ended(watched, wait_s))
     for fd in watched:
         os.close(fd)
@@ -202,7 +206,7 @@ def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self"
 
 
 def _ended(pidfds: Iterable[int], wait_s: float) -> list[int]:
-    """Return the pidfds whose processes end within `wait_s` seconds."""
+    """Return the pidfds whose processes exit within `wait_s` seconds."""
     left, ended = set(pidfds), list[int]()
     until = time.monotonic() + wait_s
     while left and (rest := until - time.monotonic()) > 0:
@@ -236,12 +240,12 @@ def _here(proc: Path) -> tuple[tuple[Mount, ...], dict[str, str]]:
 
 
 def _usable(directory: Path) -> bool:
-    """Whether groups can be created in this directory, and children of this process can be moved into them."""
+    """Return whether groups can be created in this directory, and children of this process can be moved into them."""
     return os.access(directory, os.W_OK | os.X_OK) and os.access(directory / "cgroup.procs", os.W_OK)
 
 
 def _handing_down(own: Path, top: Path) -> Path | None:
-    """Return the v2 group whose child groups get the memory controller, `own` or an ancestor; None if there is none."""
+    """Return the v2 group whose child groups get the memory controller: `own` or an ancestor; None if there is none."""
     directory = own
     while True:
         if "memory" in small_text(directory / "cgroup.subtree_control").split() and _usable(directory):
@@ -251,10 +255,10 @@ def _handing_down(own: Path, top: Path) -> Path | None:
                 (own / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
                 return own
             except OSError:
-                pass  # it contains processes (holdfast itself): only an empty group may delegate controllers
+                pass  # the group contains processes (holdfast itself); only an empty group may delegate controllers
         limited = any(small_text(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:
-            return None  # a group above this limit would let the workers escape the limit
+            return None  # in a group above this limit, the workers would escape the limit
         directory = directory.parent
 
 
@@ -291,7 +295,7 @@ def _around(place: tuple[Mount, str] | None, version: int) -> Iterator[MemoryGro
 
 
 def _limit_of(group: MemoryGroup) -> int | None:
-    """Return the group's memory limit in bytes; None if it has none."""
+    """Return the group's memory limit in bytes, or None if the group has no limit."""
     name = "memory.max" if group.version == 2 else "memory.limit_in_bytes"
     text = small_text(Path(group.directory) / name)
     return int(text) if text.isdecimal() and int(text) < _NO_LIMIT else None
@@ -299,15 +303,16 @@ def _limit_of(group: MemoryGroup) -> int | None:
 
 def _limit_v2(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.max").write_text(str(memory_bytes), encoding="utf-8")
-    # A worker that swaps stalls its whole gang: a memory kill with a clear cause is better.
+    # A worker that swaps delays its whole gang. A memory kill with a clear cause is better.
     _write_if_there(directory / "memory.swap.max", "0")
-    # If the kernel killed one process of a worker, the others would wait for it: kill the whole group.
+    # If the kernel killed only one process of a worker, the others would wait for it. So let it kill the whole group.
     _write_if_there(directory / "memory.oom.group", "1")
 
 
 def _limit_v1(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.limit_in_bytes").write_text(str(memory_bytes), encoding="utf-8")
-    # This limits memory and swap together: the same number means no swap. The file exists only with swap accounting.
+    # This file limits memory and swap together: with the same number no swap is allowed. It exists only with swap
+    # accounting.
     _write_if_there(directory / "memory.memsw.limit_in_bytes", str(memory_bytes))
 
 
@@ -315,7 +320,7 @@ def _write_if_there(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError:
-        pass  # an older kernel, or one without swap accounting: the memory limit itself is in force
+        pass  # the kernel is older or has no swap accounting; the memory limit itself is in force
 
 
 def _members(base: Path) -> Iterator[int]:
@@ -328,10 +333,11 @@ def _kill(base: Path) -> None:
         (base / "cgroup.kill").write_text("1", encoding="utf-8")
         return
     except OSError:
-        pass  # cgroup v1, or a kernel before 5.14: kill the processes one by one
+        pass  # this is cgroup v1, or a kernel before 5.14: kill the processes one by one
     me = os.getpid()
     for _ in range(_KILL_ROUNDS):
-        # Repeat while the group forks faster than it is read. A process with a pending SIGKILL does not count as new.
+        # Repeat while the group forks faster than this loop reads it. A process with a pending SIGKILL does not count
+        # as new.
         fresh = 0
         for pid in _members(base):
             try:
@@ -339,13 +345,13 @@ def _kill(base: Path) -> None:
                     os.kill(pid, signal.SIGKILL)
                     fresh += 1
             except ProcessLookupError:
-                pass  # the process has ended since it was listed
+                pass  # the process has exited since it was listed
         if not fresh:
             return
 
 
 def _dying(pid: int) -> bool:
-    """Whether the process has a pending SIGKILL, or is a zombie."""
+    """Return whether the process has a pending SIGKILL, or is a zombie."""
     pending = 0
     for line in small_text(f"/proc/{pid}/status").splitlines():
         if line.startswith("State:") and line.split()[1] in ("Z", "X"):
@@ -363,6 +369,6 @@ def _remove(base: Path) -> bool:
         except FileNotFoundError:
             continue
         except OSError as error:
-            # Retrying does not help with any other error, such as a file system that is now read-only.
+            # A retry does not help with any other error, such as a file system that is now read-only.
             return error.errno not in (errno.EBUSY, errno.ENOTEMPTY)
     return True

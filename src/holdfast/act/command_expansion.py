@@ -22,15 +22,15 @@ SCRIPT = "command"
 
 
 class RoleExpansion:
-    """Expands the names in a role's texts for one of its workers."""
+    """Expands the names (`<% … %>`) in a role's texts for one of its workers."""
 
     def __init__(self, role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> None:
-        """Create the expansion. `env`: the worker's environment. `parameters`: the job's parameters, name → value."""
+        """Store the values. `env`: the worker's environment. `parameters`: the job's parameters, name → value."""
         self._role = role
         self._known = NameValues.of(env, parameters)
 
     def variables(self) -> dict[str, str]:
-        """Return the role's variables that contain `<%`, expanded; they may contain a secret. Raises `BadUsage` for an
+        """Return the role's variables that contain `<%`, expanded. They may contain a secret. Raises `BadUsage` for an
         unknown name."""
         role = self._role
         return {

@@ -1,4 +1,4 @@
-"""The terminal that workers and holdfast share: its buffer is bounded, no write blocks, and lines of two writers never
+"""The terminal that workers and holdfast share. Its buffer is bounded, no write blocks, and lines of two writers never
 mix.
 
 Output that a console cannot write at once stays in a buffer. If the buffer is full but the reader still reads, however
@@ -19,7 +19,7 @@ from holdfast.act.nonblocking_writer import Buffer, Outlet, OutletKind
 from holdfast.safe_text import harmless, styled
 
 LIMIT_BYTES = 4 * 1024 * 1024
-#: Bytes beyond `LIMIT_BYTES` that are reserved for holdfast's own lines, in case workers' lines have filled the buffer.
+#: Bytes beyond `LIMIT_BYTES` that are reserved for holdfast's own lines, if workers' lines have filled the buffer.
 SAY_LIMIT_BYTES = 256 * 1024
 
 STALL_S = 5.0
@@ -30,7 +30,8 @@ CHUNK_BYTES = 64 * 1024
 
 
 class Console:
-    """One terminal, pipe, file or socket. Workers write to it through `lane`, holdfast itself through `say`.
+    """One terminal, pipe, file or socket. Workers write to it through the streams of `lane`, holdfast itself through
+    `say`.
 
     Every `now` is in seconds on one monotonic clock.
     """
@@ -46,13 +47,13 @@ class Console:
     ) -> None:
         """Create a console that writes to `outlet`.
 
-        `name`: its name in messages. `limit_bytes`: the buffer's size. `stall_s`: seconds without a read byte until
-        output is dropped. `hold_s`: seconds until an unfinished line is shown.
+        `name`: the console's name in messages. `limit_bytes`: the buffer's size. `stall_s`: seconds without a read byte
+        until output is dropped. `hold_s`: seconds until an unfinished line is shown.
         """
         self.name = name
         #: The stream whose unfinished line is on the screen.
         self.owner: ConsoleStream | None = None
-        #: Number of bytes dropped since the reader stopped reading, by the path of the log file that contains them.
+        #: Path of a log file → number of its bytes that were not shown since the reader stopped reading.
         self.left_out: dict[str, int] = {}
         #: Number of bytes dropped since the start.
         self.dropped_bytes = 0
@@ -74,43 +75,44 @@ class Console:
 
     @property
     def closed(self) -> bool:
-        """Whether the console's reader has closed it; then all further output is dropped."""
+        """Return whether the reader has closed the console. Then all further output is dropped."""
         return self._outlet.kind is OutletKind.CLOSED
 
     @property
     def full(self) -> bool:
-        """Whether the buffer is full and the reader still reads: writers should pause."""
+        """Return whether the buffer is full and the reader still reads. Then writers should pause."""
         return self._choked and not self._silent
 
     @property
     def stalled(self) -> bool:
-        """Whether the reader has stopped reading: output is dropped and counted."""
+        """Return whether the reader has stopped reading. Then output is dropped and counted."""
         return self._choked and self._silent
 
     @property
     def idle(self) -> bool:
-        """Whether no output waits, or nobody can read it."""
+        """Return whether no output waits, or nobody can read it."""
         return not self._size or self._silent or bool(self._refused) or self.closed
 
     @property
     def unshown_bytes(self) -> int:
-        """Number of bytes not shown so far: those that wait, and those dropped since the reader stopped."""
+        """Return the number of bytes not shown so far: those that wait, and those dropped since the reader stopped."""
         return self._size + sum(self.left_out.values())
 
     @property
     def wait_fd(self) -> int | None:
-        """The fd to poll for writability; None if there is nothing to write, or the fd cannot be polled."""
+        """Return the fd to poll for writability; None if there is nothing to write, or the fd cannot be polled."""
         return self._outlet.fd if self._size and self._outlet.waits and not self._refused else None
 
     def lane(self, prefix: bytes, path: str) -> ConsoleStream:
-        """Return a new stream that puts `prefix` before each line. `path`: the log file that contains all its output.
+        """Return a new stream that puts `prefix` before each line. `path`: the log file that contains all output of the
+        stream.
 
-        A stream without a prefix must be the only one; its output is shown without delay.
+        A stream without a prefix must be the only stream; its output is shown without delay.
         """
         return PrefixedStream(self, prefix, path) if prefix else RawStream(self, path)
 
     def say(self, text: str, now: float | None = None) -> None:
-        """Write whole lines of holdfast itself, safe for a terminal. They are kept even while workers' lines are
+        """Write whole lines of holdfast itself, made safe for a terminal. They are kept even while workers' lines are
         dropped."""
         if self.closed or not text:
             return
@@ -119,14 +121,14 @@ class Console:
         if not line.endswith(b"\n"):
             line += b"\n"
         if self._size + len(line) > self._limit_bytes + SAY_LIMIT_BYTES:
-            return  # four megabytes are unread; the journal has every event anyway
+            return  # the reader has not read four megabytes; the journal has every event anyway
         self._send([b"\n", line] if self.owner is not None else [line], now)
         self.owner = None
 
     def put(
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote for them, without prefixes."""
+        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote, without prefixes."""
         if self.closed:
             return
         self._now = now
@@ -140,7 +142,7 @@ class Console:
         self._send(pieces, now)
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Note that the stream has an unfinished line; `tick` shows it if it does not end within `HOLD_S`."""
+        """Note that the stream has an unfinished line. `tick` shows the line if it does not end within `HOLD_S`."""
         self._held.setdefault(voice, now)
 
     def unhold(self, voice: ConsoleStream) -> None:
@@ -148,7 +150,7 @@ class Console:
         self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due, in seconds on the caller's clock; None if it is not."""
+        """Return when `tick` is due, in seconds on the caller's clock, or None."""
         wakes = []
         if self._held and not self.full:
             wakes.append(next(iter(self._held.values())) + self._hold_s)
@@ -157,10 +159,11 @@ class Console:
         return min(wakes, default=None)
 
     def tick(self, now: float) -> None:
-        """Show unfinished lines that are due, and notice a reader that has stopped."""
+        """Show unfinished lines that are due, and notice a reader that has stopped reading."""
         self._now = now
-        # Use the same sum as `next_wake`: a difference could round to just under the time and wake for ever. While
-        # writers are paused, the end of a line may be unread in the worker's pipe, so no line is shown unfinished.
+        # Compute the same sum as `next_wake`: a difference could round to just under the time, and then the loop would
+        # wake for ever. While writers are paused, the end of a line may still be in the worker's pipe, so show no
+        # unfinished line then.
         while (
             not self.full
             and self._held
@@ -182,15 +185,15 @@ class Console:
         self._flush(now)
 
     def take_notes(self) -> list[str]:
-        """Return the sentences to print that have come up since the last call."""
+        """Return the messages that have come up since the last call, for printing."""
         if not self._notes:
             return self._notes
         notes, self._notes = self._notes, []
         return notes
 
     def drain(self, stall_s: float = STALL_S) -> None:
-        """Wait until everything is written, or the reader has read no byte for `stall_s` seconds. Call it only at the
-        very end."""
+        """Wait until everything is written, or until the reader has read no byte for `stall_s` seconds. Call this only
+        at the very end."""
         if not self._outlet.waits:
             return
         poll = select.poll()
@@ -204,14 +207,14 @@ class Console:
                 return
 
     def missing(self) -> str:
-        """Return a sentence about output that was never shown, after `drain`; empty if all was shown."""
+        """Return a sentence about output that was never shown, or "". Call this after `drain`."""
         if not self.unshown_bytes:
             return ""
         why = f"cannot be written ({self._refused})" if self._refused else "takes nothing"
         return f"{self.name} {why}: {self.unshown_bytes} bytes at the end never came out there"
 
     def close(self) -> None:
-        """Close the console's own fd; the fd from the caller stays open."""
+        """Close the console's own fd. The fd that the caller passed stays open."""
         self._held.clear()
         self._forget()
         self._outlet.close()
@@ -222,7 +225,7 @@ class Console:
             try:
                 done = self._outlet.write(pieces)
             except BlockingIOError:
-                pass  # the bytes that were not written are queued below
+                pass  # the code below queues the bytes that were not written
             except OSError as error:
                 self._fail(error, now)
                 if self.closed:
@@ -244,7 +247,7 @@ class Console:
             if self._size >= self._limit_bytes:
                 self._choked = True
             if not self._outlet.waits and not self._refused:
-                self._flush(now)  # a file was written in part: the next write raises the cause
+                self._flush(now)  # a file was written only in part; the next write raises the cause
 
     def _complaint(self) -> str:
         why = f"cannot be written ({self._refused})" if self._refused else f"has taken nothing for {self._stall_s:g} s"
@@ -254,8 +257,8 @@ class Console:
         )
 
     def _append(self, piece: Buffer) -> None:
-        """Queue a piece, merged with the last one if both are small: 100,000 small objects need more memory than their
-        bytes."""
+        """Queue a piece. Merge it with the last piece if both are small, because 100,000 small objects need more memory
+        than their bytes."""
         last = self._queue[-1] if self._queue else None
         if isinstance(last, bytearray) and len(last) + len(piece) <= CHUNK_BYTES:
             last += piece
@@ -336,7 +339,7 @@ class Console:
 def open_consoles(stdout_fd: int = 1, stderr_fd: int = 2) -> tuple[Console, Console]:
     """Return the consoles of holdfast's stdout and stderr: the same object twice if both are the same file.
 
-    Two consoles on one slow pipe would write into each other's lines.
+    Two consoles on one slow pipe would mix their lines.
     """
     out, err = Outlet(stdout_fd), Outlet(stderr_fd)
     if out.identity is not None and out.identity == err.identity and OutletKind.CLOSED not in (out.kind, err.kind):

@@ -1,4 +1,4 @@
-r"""The streams that write to a console: each belongs to one worker, and shows its bytes with or without a prefix.
+r"""The streams that write to a console. Each belongs to one worker, and shows its bytes with or without a prefix.
 
 A stream with a prefix holds an unfinished line back, so that lines of several workers never mix. The line is shown at
 its newline, at a `\r`, at the stream's end, when it exceeds `HOLD_BYTES`, or after the console's `HOLD_S`. If another
@@ -19,8 +19,8 @@ _RETURN = 0x0D
 
 
 class ConsoleStream(Protocol):
-    """One worker's stream on a console. `path`: the log file that contains all its output. `now`: seconds on the
-    console's clock."""
+    """One worker's stream on a console. `path`: the log file that contains all output of the stream. `now`: seconds on
+    the console's clock."""
 
     path: str
 
@@ -29,11 +29,11 @@ class ConsoleStream(Protocol):
         ...
 
     def release(self, now: float) -> None:
-        """Show the unfinished line so far."""
+        """Show the present part of the unfinished line."""
         ...
 
     def close(self, now: float) -> None:
-        """Show the rest after the stream has ended, and end its line."""
+        """The stream has ended: show the rest, and end the last line."""
         ...
 
 
@@ -45,17 +45,17 @@ class ConsoleScreen(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the console's reader has closed it; then all further output is dropped."""
+        """Return whether the reader has closed the console. Then all further output is dropped."""
         ...
 
     def put(
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote for them, without prefixes."""
+        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote, without prefixes."""
         ...
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Note that the stream has an unfinished line, which is shown if it does not end in time."""
+        """Note that the stream has an unfinished line. The console shows the line if it does not end in time."""
         ...
 
     def unhold(self, voice: ConsoleStream) -> None:
@@ -64,18 +64,18 @@ class ConsoleScreen(Protocol):
 
 
 class PrefixedStream:
-    """Shows a stream of arbitrary bytes on a console, each line after the prefix."""
+    """Shows a stream of arbitrary bytes on a console, with the prefix before each line."""
 
     __slots__ = ("_console", "_held", "_open", "_prefix", "_separator", "path")
 
     def __init__(self, console: ConsoleScreen, prefix: bytes, path: str) -> None:
-        """Create a stream on `console`. `prefix`: put before each line. `path`: the log file that contains all its
-        output."""
+        """Create a stream on `console`. `prefix`: the text before each line. `path`: the log file that contains all
+        output of the stream."""
         self._console = console
         self._prefix = prefix
         self._separator = b"\n" + prefix
         self._held = b""
-        #: Whether the last shown byte was not a newline. Another stream may have ended the line since: see `owner` of
+        #: True if the last shown byte was not a newline. Another stream may have ended the line since: see `owner` of
         #: the console.
         self._open = False
         self.path = path
@@ -88,10 +88,11 @@ class PrefixedStream:
         returns = b"\r" in block
         if held and (returns or held[0] == _RETURN):
             block, held, returns = held + block, b"", True
-        # Otherwise keep the held bytes apart: copying each block takes a quarter of the time that its prefixes take.
+        # In all other cases do not join the held bytes and the block: the copy would cost a quarter of the time that
+        # the prefixes cost.
         cut = block.rfind(b"\n") + 1
         if returns:
-            # A `\r` belongs to the text after it: shown alone it would only put an empty line on the screen.
+            # A `\r` belongs to the text after it. If it were shown alone, only an empty line would appear.
             cut = max(cut, block.rfind(b"\r"))
         if cut:
             text = self._prefixed(block, returns)
@@ -110,7 +111,7 @@ class PrefixedStream:
             console.hold(self, now)
 
     def release(self, now: float) -> None:
-        """Show the unfinished line so far, without an incomplete UTF-8 character at its end."""
+        """Show the present part of the unfinished line, without an incomplete UTF-8 character at its end."""
         held = self._held
         whole = len(held) - _cut_short(held)
         if held[:whole] not in (b"", b"\r"):
@@ -119,7 +120,7 @@ class PrefixedStream:
             self._show(b"", text, len(text), whole, now)
 
     def close(self, now: float) -> None:
-        """Show the rest after the stream has ended, and end its line."""
+        """The stream has ended: show the rest, and end the last line."""
         self._console.unhold(self)
         held, self._held = self._held, b""
         if held not in (b"", b"\r"):
@@ -138,7 +139,7 @@ class PrefixedStream:
         return text
 
     def _show(self, held: bytes, text: bytes, end: int, source_bytes: int, now: float) -> None:
-        """Show `held` (the line's beginning) and `text` up to `end`, so that they continue the text on the screen."""
+        """Show `held` (the line's beginning), then `text` up to `end`, as a continuation of the text on the screen."""
         console = self._console
         start = 0
         before = b""
@@ -150,7 +151,7 @@ class PrefixedStream:
                 start = 1
                 prefixed = text[1:2] != b"\n"
             if self._open and not held and text[start : start + 1] == b"\n":
-                # Another stream has ended this line already.
+                # Another stream has ended this line already, so leave out its newline.
                 start += 1
                 prefixed = True
             if prefixed:
@@ -196,9 +197,9 @@ class RawStream:
         console.put(self, pieces, len(block), now, unfinished=not block.endswith(b"\n"))
 
     def release(self, now: float) -> None:
-        """Do nothing: no byte is ever held."""
+        """Do nothing, because this stream holds nothing back."""
 
     def close(self, now: float) -> None:
-        """End the last line after the stream has ended."""
+        """The stream has ended: end its last line."""
         if self._console.owner is self:
             self._console.put(self, [b"\n"], 0, now, unfinished=False)

@@ -1,4 +1,4 @@
-"""The guard process: it makes sure that no process of a job outlives its supervisor, however the supervisor dies.
+"""The guard process makes sure that no process of a job outlives its supervisor, however the supervisor dies.
 
 `holdfast run` is two processes. The process that the user started is the *guard*: it forks the *supervisor* and waits.
 The supervisor forks the workers. Both are subreapers, so each can end everything if the other is killed:
@@ -8,9 +8,9 @@ The supervisor forks the workers. Both are subreapers, so each can end everythin
 - the guard dies: the supervisor reads the end of file of a pipe that only the guard held open, kills everything, and
   writes the report itself.
 
-The guard's death also continues a stopped supervisor (PDEATHSIG SIGCONT), which could not read the pipe otherwise.
+If the supervisor is stopped, it could not read the pipe. So the guard's death also continues it (PDEATHSIG SIGCONT).
 Workers have a PDEATHSIG as well, so that they end even if both processes are killed at the same instant. A signal from
-a user or a scheduler to `holdfast run` reaches the guard, which passes it to the supervisor through the pipe. The
+a user or a scheduler to `holdfast run` reaches the guard, which forwards it to the supervisor through the pipe. The
 supervisor has its own session, so a signal reaches it directly only if it was sent to its pid.
 """
 
@@ -24,13 +24,13 @@ from holdfast.act import standard_streams
 from holdfast.act.linux import become_subreaper, children, descendants, die_with_parent, in_background
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: Bytes per signal in the pipe: its number, and whether it came from a terminal's key.
+#: Bytes per signal in the pipe: the signal's number, and whether it came from a terminal's key.
 WORD = 2
 SI_KERNEL = 0x80
 
 
 class HandBack(BaseException):
-    """Raised by a supervisor that has started nothing: the guard then runs the job itself (a job on many nodes)."""
+    """A supervisor that has started nothing raises this. Then the guard runs the job itself (a job on many nodes)."""
 
 
 def guarded(
@@ -38,7 +38,7 @@ def guarded(
     on_loss: Callable[[int, int], int | None],
     go_on: Callable[[], int] | None = None,
 ) -> int:
-    """Fork, run `supervise(fd)` in the child, and guard it in this process. Return the job's exit status.
+    """Fork, run `supervise(fd)` in the child, and guard the child in this process. Return the job's exit status.
 
     `on_loss(pid, signal)` is called after the supervisor was killed and every process of the job has ended; it returns
     the exit status, or None for 128 + signal. The supervisor reads from `fd` the signals that the guard receives,
@@ -105,15 +105,15 @@ def _was_told(eventfd: int) -> bool:
 
 
 def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int) -> int:
-    """Wait for the supervisor; return its exit status, or minus the signal that ended it. Reap adopted orphans
-    meanwhile."""
+    """Wait for the supervisor. Return its exit status, or the negative signal number. Meanwhile reap adopted
+    orphans."""
     while True:
         received = signal.sigwaitinfo(waited_for)
         if received.si_signo != signal.SIGCHLD:
             try:
                 os.write(writer, bytes((received.si_signo, received.si_code == SI_KERNEL)))
             except OSError:
-                pass  # the supervisor has just ended
+                pass  # the supervisor has just exited
             continue
         while (reaped := _reap()) is not None:
             if reaped[0] == supervisor:
@@ -121,7 +121,7 @@ def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int) -> int:
 
 
 def _reap() -> tuple[int, int] | None:
-    """Reap one child that has ended; return its pid and wait status, or None if no child has ended."""
+    """Reap one child that has exited. Return its pid and wait status, or None if no child has exited."""
     try:
         done, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -130,8 +130,8 @@ def _reap() -> tuple[int, int] | None:
 
 
 def end_all(leave: frozenset[int] = frozenset()) -> int:
-    """SIGKILL and reap all descendants of this process until none are left, except the trees of `leave`. Return their
-    number.
+    """Kill (SIGKILL) and reap all descendants of this process until none are left, except the trees of `leave`. Return
+    their number.
 
     The loop ends: a killed process starts no other, and this subreaper inherits the children of each process it kills.
     """
@@ -143,11 +143,11 @@ def end_all(leave: frozenset[int] = frozenset()) -> int:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # the process has ended since it was listed
+                pass  # the process has exited since it was listed
         if not [pid for pid in children(me) if pid not in leave]:
             return len(seen)
         try:
-            # Wait for the next child to end, instead of polling.
+            # Wait for the next child to exit, instead of polling.
             done = os.waitid(os.P_ALL, 0, os.WEXITED)
         except ChildProcessError:
             return len(seen)

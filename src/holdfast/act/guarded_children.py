@@ -1,5 +1,5 @@
-"""A guard of several child processes: it starts them, passes signals on, restarts a child that was killed, and ends
-all.
+"""A guard of several child processes. It starts them, forwards signals, restarts a child that was killed, and ends all
+of them.
 
 A *ward* is one such child, with its own process name (`/proc/PID/comm`). The first ward is the main one: when it exits,
 the guard ends the other wards and exits with the same status. A ward that a signal killed is restarted once every
@@ -10,8 +10,8 @@ A ward may promise to act by a deadline (`ChildContext.promise`). If it misses t
 system or was stopped, the guard kills it and all its descendants. The guard itself touches no file, so it cannot hang.
 
 Each ward reads one pipe: `guard.WORD` bytes per signal, `OVER` when another ward has ended for good, and the end of
-file when the guard dies. The guard owns the descriptors that a restarted ward needs again (a listening socket, a lock).
-Each child inherits them, so the port or the lock is never released between two generations.
+file when the guard dies. The guard keeps the descriptors that a restarted ward needs again (a listening socket, a
+lock). Each child inherits them, so the port or the lock is never released between two generations.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from holdfast.act.termination import kill
 #: Message in a ward's pipe: another ward has ended and is not restarted.
 OVER = b"\0\0"
 MOST_STARTS = 5
-#: Seconds in which kills are counted. A ward that was killed more than `MOST_STARTS` times before it came up
-#: (`ChildContext.settled`) is abandoned.
+#: Kills within this many seconds are counted. A ward that was killed more than `MOST_STARTS` times before it had
+#: started (`ChildContext.settled`) is abandoned.
 WINDOW_S = 600.0
-#: The same limit for a ward that came up each time: the cause of its kills is probably outside, so many are allowed.
+#: The same limit for a ward that had started before each kill. The cause is then probably outside, so many kills are
+#: allowed.
 MOST_SETTLED_STARTS = 100
-#: Seconds to wait before each restart of a ward that did not come up.
+#: Seconds to wait before each restart of a ward that was killed before it had started.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
-#: Seconds to wait for the death of the processes that a killed ward left. Later, those still alive are in
-#: uninterruptible sleep and will run no more code.
+#: Time limit, in seconds, for the death of the processes that a killed ward left. Those still alive later are in
+#: uninterruptible sleep, and will run no more code.
 BURIED_S = 30.0
 #: Seconds that the other wards have to exit after the main ward has ended.
 LEAVE_S = 30.0
@@ -59,29 +60,29 @@ class SharedDeadline:
         struct.pack_into("d", self._shared, 0, until or 0.0)
 
     def due(self) -> float | None:
-        """Return the time from which the guard kills the child, in seconds on its clock; None if there is
-        no deadline."""
+        """Return the time from which the guard kills the child, in seconds on the guard's clock; None without a
+        deadline."""
         until: float = struct.unpack_from("d", self._shared)[0]
         return until + PATIENCE_S if until else None
 
 
 class ChildContext:
-    """The guard's data for one ward, which runs with it."""
+    """The guard's data for one ward. The ward receives it in its process."""
 
     def __init__(self, fd: int, number: int, settled_fd: int, promise: SharedDeadline) -> None:
-        """Create the data. `fd`: the read end of the ward's pipe. `number`: how often the ward was started.
-        `settled_fd`: the fd on which the ward reports that it has come up. `promise`: the deadline shared with the
+        """Store the data. `fd`: the read end of the ward's pipe. `number`: how often the ward was started.
+        `settled_fd`: the fd on which the ward reports that it has started. `promise`: the deadline shared with the
         guard."""
-        #: The read end of the ward's pipe: it has the guard's messages, and the end of file when the guard dies.
+        #: The read end of the ward's pipe. It carries the guard's messages, and the end of file when the guard dies.
         self.fd = fd
-        #: The number of this process: 1 for the ward's first one, and one more for each restart.
+        #: 1 for the ward's first process, and one more for each restart.
         self.number = number
         self._settled_fd = settled_fd
-        #: The deadline by which the ward must act or set a later deadline; otherwise the guard kills it.
+        #: The deadline by which the ward must act or set a later deadline. Otherwise the guard kills it.
         self.promise = promise
 
     def settled(self) -> None:
-        """Report that the ward has come up and works: a later kill does not count as a failed start."""
+        """Report that the ward has started and works. A later kill does not count as a failed start."""
         if self._settled_fd >= 0:
             os.write(self._settled_fd, b"+")
             os.close(self._settled_fd)
@@ -92,11 +93,11 @@ class RestartLimit:
     """Decides when a killed ward is restarted, and when it is abandoned. Times are seconds on the guard's clock."""
 
     def __init__(self) -> None:
-        #: The time of each recent kill, and whether the ward had come up before it.
+        #: The time of each recent kill, and whether the ward had started before it.
         self._killed: list[tuple[float, bool]] = []
 
     def next_start(self, now: float, *, settled: bool) -> float | None:
-        """Count a kill at `now`; `settled`: the ward had come up. Return the time of its restart; None if it is
+        """Count a kill at `now`. `settled`: the ward had started. Return the time of its restart; None: the ward is
         abandoned."""
         self._killed = [(at, well) for at, well in self._killed if now - at < WINDOW_S] + [(now, settled)]
         unfit = sum(not well for _, well in self._killed)
@@ -106,7 +107,7 @@ class RestartLimit:
 
 
 class ManagedChild:
-    """One child of the guard, which is called a ward."""
+    """One child of the guard, called a ward."""
 
     def __init__(
         self, name: str, carry: Callable[[ChildContext], int], *, hears: Iterable[int] = (), counts: bool = True
@@ -114,7 +115,7 @@ class ManagedChild:
         """Create a ward, not started yet.
 
         `name`: the process name, at most 15 letters. `carry`: runs in the child and returns its exit status. `hears`:
-        the signals that the guard passes to this ward instead of the main one. `counts`: the other wards are notified
+        the signals that the guard forwards to this ward instead of the main one. `counts`: the other wards are notified
         (`OVER`) when this ward has ended for good.
         """
         self.name = name
@@ -125,7 +126,7 @@ class ManagedChild:
         self.started = 0
         #: The time at which the guard restarts the ward, in seconds on the guard's clock; None if no restart is due.
         self.due: float | None = None
-        #: The ward's exit status, or minus the signal that ended it; None while it runs or is to be restarted.
+        #: The ward's exit status, or the negative signal number; None while it runs or will be restarted.
         self.status: int | None = None
         self._writer = -1
         self._settled = -1
@@ -135,7 +136,7 @@ class ManagedChild:
 
     @property
     def over(self) -> bool:
-        """Whether the ward has ended and is not restarted."""
+        """Return whether the ward has ended and is not restarted."""
         return self.status is not None
 
     def say(self, word: bytes) -> None:
@@ -148,7 +149,7 @@ class ManagedChild:
         try:
             os.write(self._writer, word)
         except OSError:
-            pass  # the ward has just ended, or its pipe is full of unread messages
+            pass  # the ward has just exited, or its pipe is full of unread messages
 
     def fork(self, guard: int, others: Sequence[ManagedChild], *, deaf: Iterable[int]) -> None:
         """Start the child. `deaf`: the signals that the guard has blocked and the child unblocks."""
@@ -181,23 +182,22 @@ class ManagedChild:
             self.say(self._unsaid.popleft())
 
     def promised(self) -> float | None:
-        """Return when the guard will kill the ward for a missed deadline; None if it has no deadline or
-        does not run."""
+        """Return when the guard will kill the ward for a missed deadline; None if the ward has no deadline or does not
+        run."""
         return self._promise.due() if self.pid else None
 
     def end(self) -> None:
-        """Kill the ward and clear its deadline, so that a process in uninterruptible sleep is not killed again and
-        again."""
+        """Kill the ward and clear its deadline, so that a process in uninterruptible sleep is killed only once."""
         self._promise.make(None)
         os.kill(self.pid, signal.SIGKILL)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The guard's ends of the ward's pipes; empty while the ward does not run."""
+        """Return the guard's ends of the ward's pipes; empty while the ward does not run."""
         return (self._writer, self._settled) if self.pid else ()
 
     def ended(self, status: int, now: float) -> None:
-        """Note that the child was reaped with an exit status, or minus a signal. Schedule a restart if the limit allows
+        """Store the exit status, or negative signal number, of the reaped child. Schedule a restart if the limit allows
         it."""
         settled = self._has_settled()
         for fd in self.ends:
@@ -219,7 +219,7 @@ class ManagedChild:
 
 
 class Guard:
-    """Keeps wards running until the main one has exited, or is abandoned."""
+    """Keeps wards running until the main one has exited or is abandoned."""
 
     def __init__(
         self,
@@ -245,7 +245,8 @@ class Guard:
         self._buried_by: float | None = None
 
     def keep(self, waited_for: Iterable[int]) -> int:
-        """Start all wards and wait. Return the main ward's exit status, or minus the signal that ended it for good.
+        """Start all wards and wait. Return the main ward's exit status, or the negative number of the signal that ended
+        it for good.
 
         `waited_for`: the blocked signals that the guard handles, SIGCHLD among them.
         """
@@ -342,6 +343,6 @@ class Guard:
         now = self._now()
         due = [ward for ward in self._wards if ward.due is not None and ward.due <= now]
         if not due or (self._strays() and self._buried_by is not None and now < self._buried_by):
-            return  # the next SIGCHLD causes the next check
+            return  # the next SIGCHLD repeats this check
         for ward in due:
             ward.fork(self._pid, self._wards, deaf={signal.SIGCHLD})

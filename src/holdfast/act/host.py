@@ -1,4 +1,4 @@
-"""A host runs processes on one machine: it performs an agent's instructions, and reports what happens to the processes.
+"""A host runs processes on one machine: it carries out an agent's instructions, and reports events of the processes.
 
 It finds all processes of the job in any session, because the supervisor is a subreaper: each process below it stays its
 descendant. The kernel reports exits on pidfds, in the order in which they happened.
@@ -51,8 +51,8 @@ class Host(Protocol):
     """The operations that an agent needs on its machine. `platforms/` has the kinds of machines."""
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Start, release, notify, signal or stop workers. Return the facts that are known at once. Repeating it does no
-        harm."""
+        """Start, release, notify, signal or stop workers. Return the facts that are known at once. To repeat an
+        instruction does no harm."""
         ...
 
     def processes(self) -> list[int]:
@@ -79,7 +79,7 @@ class LocalHost:
 
         `setting`: the configuration of the workers. `output`: stores the workers' output. `groups`: makes control
         groups, if the machine allows any. `warm`: starts workers warm; None for cold starts only. `store`: hosts the
-        rendezvous store; None if rank 0 does.
+        rendezvous store; None if rank 0 hosts it.
         """
         self._setting = setting
         self._reactor = reactor
@@ -101,7 +101,7 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ instructions
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Perform an instruction. Return the facts that are known at once. `SendReport` is ignored: another class
+        """Carry out an instruction. Return the facts that are known at once. `SendReport` is ignored: another class
         handles it."""
         match instruction:
             case StartWorker():
@@ -138,7 +138,7 @@ class LocalHost:
         return self._watch(self._starts.ask(ticket, now), now)
 
     def _watch(self, started: list[Started], now: float) -> list[Fact]:
-        """Watch the workers that now have a process. Return a `WorkerStartFailed` for each one that has none."""
+        """Watch the workers that now have a process. Return a `WorkerStartFailed` for each worker that has none."""
         facts: list[Fact] = []
         for one in started:
             ticket, process = one.ticket, one.process
@@ -163,7 +163,7 @@ class LocalHost:
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
     def heard_by(self, learn: Callable[[list[Fact], float], None]) -> None:
-        """Set `learn`, which receives the facts that are not the direct result of an instruction."""
+        """Set the function that receives the facts that are not the direct result of an instruction."""
         self._learn = learn
 
     def environment(self, order: StartWorker) -> dict[str, str]:
@@ -175,8 +175,8 @@ class LocalHost:
         return env if order.peers is None else self.ports.tell(env, order, order.peers)
 
     def meet(self, attempt: int) -> Meeting:
-        """Return the rendezvous address of an attempt whose rank 0 runs on this node. A repeated call
-        returns the same."""
+        """Return the rendezvous address of an attempt whose rank 0 runs on this node. A repeated call returns the same
+        address."""
         port = self._ports.of(attempt)
         return Meeting(address=self._setting.master_addr, port=port, served=self._ports.held(attempt))
 
@@ -199,7 +199,7 @@ class LocalHost:
         try:
             os.write(worker.process.go_fd, b"g")
         except BrokenPipeError:
-            pass  # the worker has died: its pidfd reports that
+            pass  # the worker has died; its pidfd reports that
 
     # ------------------------------------------------------------------------------------------ facts
 
@@ -213,8 +213,8 @@ class LocalHost:
         self._learn(self._ended(worker, now), now)
 
     def _said(self, worker: Worker, now: float) -> list[Fact]:
-        """Read the status pipe: `+` means prepared, the end of file means that the program runs, other text is a start
-        error."""
+        """Read the status pipe. `+` means that the process is prepared. The end of file means that the program runs.
+        Other text is a start error."""
         data = os.read(worker.process.status_fd, 4096)
         rank, attempt = worker.seat.rank, worker.attempt
         if data:
@@ -265,7 +265,8 @@ class LocalHost:
         return [*facts, WorkerExited(exit=ended), *self._emptied(now)]
 
     def reap(self, now: float) -> None:
-        """Handle SIGCHLD: a child exited or was stopped. Pidfds report workers, so this reaps only adopted orphans."""
+        """Handle SIGCHLD: a child exited or was stopped. Pidfds report the exits of workers, so reap only adopted
+        orphans."""
         self._starts.rouse()
         self.workers.reap_others(self._tops())
         self._learn(list(self._emptied(now)), now)
@@ -273,14 +274,15 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due, for a nursery's time limit, the end of rank 0's head start or a leftover; None if
-        it is not."""
+        """Return when `tick` is due: at a nursery's time limit, the end of rank 0's head start, or the time limit of a
+        leftover process. None if none of these waits."""
         left = self.leftovers.next_wake() if self._asks_leftovers else None
         wakes = (self._starts.next_wake(), self._head_start.next_wake(), left)
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Release the ranks that waited for rank 0, let nurseries check their time limits, and ask leftovers to end."""
+        """Release the ranks that waited for rank 0, let nurseries check their time limits, and ask leftover processes
+        to exit."""
         for rank in self._head_start.take(now):
             if rank in self.workers.alive:
                 self._let_go(self.workers.alive[rank])
@@ -308,19 +310,20 @@ class LocalHost:
         pids = {worker.process.pid: worker.process.pid in shielded for worker in mute}
         if order.signal in (ALREADY_TOLD, signal.SIGTERM) and shielded.difference(pids):
             self.workers.unshield(order.attempt)
-        # Leftovers get no signal yet, unless one from outside has reached every process of the job.
+        # Leftover processes get no signal yet, unless a signal from outside has reached every process of the job.
         ranks = self.workers.pids().values()
         tops = [pid for pid in self._tops() if order.signal == ALREADY_TOLD or pid in ranks]
         self._leaving.ask(order.signal, tops, pids)
 
     def _tops(self) -> list[int]:
-        """Return the children of this process that belong to the job: workers, and orphans that this
-        process adopted."""
+        """Return the children of this process that belong to the job: workers, and orphans that this process
+        adopted."""
         helpers = children.helpers()
         return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
     def _emptied(self, now: float) -> Iterator[Fact]:
-        """During a stop, yield `AllReaped` once no process is left; otherwise signal those whose time is over."""
+        """During a stop, yield `AllReaped` once no process is left. Until then, signal the processes whose time limit
+        has passed."""
         if self._stopping is None:
             return
         if tops := self._tops():
@@ -340,13 +343,13 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ for the other stations
 
     def resized(self) -> None:
-        """Pass a new size of the user's terminal on to the worker that writes to it."""
+        """Apply a new size of the user's terminal to the pseudo-terminal of the worker that writes to it."""
         if self._setting.streams.resized():
             self.workers.forward(signal.SIGWINCH)
 
     def want_last_words(self, attempt: int) -> None:
-        """Make this attempt's workers write their stacks when they are stopped: no other way to get the stacks is
-        available."""
+        """Make this attempt's workers write their stacks when they are stopped, because there is no other way to get
+        the stacks."""
         self._mute = attempt
 
     def processes(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Says what is wrong with a script that the kernel did not start: the `#!` line, or the lack of one."""
+"""Explains why the kernel did not start a script: its `#!` line is wrong or missing."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-#: The kernel reads so many bytes of a script's first line (BINPRM_BUF_SIZE).
+#: The kernel reads this many bytes of a script's first line (BINPRM_BUF_SIZE).
 KERNEL_BYTES = 256
-#: The most characters of the line in a message.
+#: Limit on the characters of the line in a message.
 MOST_SHOWN = 60
 _MARK = b"\xef\xbb\xbf"
 
 
 def script_fault(command: str, env: Mapping[str, str]) -> str:
-    """Return a clause on the script's first line and what to do, `its first line …; …`; empty if it is no script that
-    can be read, or the line is right."""
+    """Return a clause about the script's first line and the remedy, `its first line …; …`. Return "" if the file is no
+    readable script, or if the line is right."""
     path = command if "/" in command else shutil.which(command, path=env.get("PATH")) or command
     try:
         if not os.access(path, os.X_OK):
-            return ""  # its mode is wrong, not its text
+            return ""  # the file's mode is wrong, not its text
         with Path(path).open("rb") as file:
             head = file.read(2 * KERNEL_BYTES)
     except OSError:
@@ -32,7 +32,7 @@ def script_fault(command: str, env: Mapping[str, str]) -> str:
         return f"its first line begins with a byte order mark; remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' {path}"
     if not head.startswith(b"#!"):
         if not head or b"\0" in head:
-            return ""  # a program
+            return ""  # the file is a binary program
         return f"its first line is no `#!` line; begin it with `#!/bin/bash`, or start it as `bash {path}`"
     shown = _shown(line)
     words = line[2:].split(maxsplit=1)

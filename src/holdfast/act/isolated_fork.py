@@ -1,4 +1,4 @@
-"""Forks a helper process that keeps no descriptor, signal handler or session of its parent, unless stated."""
+"""Forks a helper process that inherits no descriptor, signal handler or session, except those that the caller names."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def forked(body: Callable[[], object], *, keep: Sequence[int], output: int | Non
 
 
 def isolate(parent: int, keep: Sequence[int], output: int) -> None:
-    """Isolate the child: own session, default signals, no descriptors but `keep` and the standard ones, dies with
-    `parent`.
+    """Isolate the child: it gets its own session, default signals, and no descriptors but `keep` and the standard ones.
+    It dies with `parent`.
 
-    It becomes a subreaper, so its orphaned descendants stay below it and can be found.
+    The child becomes a subreaper, so its orphaned descendants stay below it and can be found.
     """
     os.setsid()
     die_with_parent(parent, signal.SIGKILL)

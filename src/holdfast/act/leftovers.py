@@ -1,8 +1,8 @@
-"""Processes that a rank leaves running when it ends: an upload, a `tee`, a filter of `exec > >(…)`.
+"""Handles processes that a rank leaves running when it ends: an upload, a `tee`, a filter of `exec > >(…)`.
 
-They get time to end by themselves before they are signalled. A filter reads what another process writes: it ends once
-it has passed everything on, so it goes last. Helpers of a rank that failed (forks, the processes of multiprocessing)
-have nothing to finish and get no time.
+These processes get time to exit by themselves before they are signalled. A filter reads the output of another process
+and exits once it has passed everything on, so it is signalled last. Helpers of a rank that failed (forks, the processes
+of multiprocessing) have nothing to finish and get no time.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ import msgspec
 from holdfast.act.linux import dispositions, executable, is_dying, is_unchanged_fork, pipe_at
 from holdfast.model.evidence import Leftover
 
-#: Seconds that a filter has after the last of its writers has ended.
+#: Seconds that a filter has to exit after the last of its writers has exited.
 FILTER_S = 5.0
-#: The most characters of a command in a message.
+#: Limit on the characters of a command in a message.
 MOST_CHARACTERS = 120
-#: The variable of a worker's environment that names its own directory.
+#: The variable of a worker's environment that names the worker's log directory.
 _DIRECTORY = b"HOLDFAST_LOGS="
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox", "yash"})
 
 
 class _Found(msgspec.Struct):
-    """A process that outlived its rank."""
+    """A process that outlived its rank: a leftover."""
 
-    #: The time from which its wait counts.
+    #: The time from which the leftover's wait counts.
     since: float
     rank: int | None
     command: str
     is_filter: bool
-    #: A helper of a rank that failed.
+    #: True for a helper of a rank that failed.
     is_helper: bool
     signalled_at: float | None = None
     killed: bool = False
 
 
 class Leftovers:
-    """The processes that the ended ranks of one attempt left."""
+    """The processes that the ended ranks of one attempt left running."""
 
     def __init__(self) -> None:
         self._ranks: dict[bytes, int] = {}
-        #: Rank → when it ended, and whether with status 0.
+        #: Rank → the time of its end, and whether its status was 0.
         self._ended: dict[int, tuple[float, bool]] = {}
         self._found: dict[int, _Found] = {}
         self._wait_s: float | None = None
@@ -59,16 +59,18 @@ class Leftovers:
         self._wait_s = None
 
     def rank_ended(self, rank: int, directory: Path, now: float, *, ok: bool) -> None:
-        """Note the end of a rank. `directory`: its own, which its processes have in their environment."""
+        """Note the end of a rank. `directory`: the rank's log directory, which its processes have in their
+        environment."""
         self._ranks[os.fsencode(directory)] = rank
         self._ended[rank] = now, ok
 
     def allow(self, wait_s: float | None) -> None:
-        """Set the seconds that leftovers may take; None: they are asked at once, and this needs no message."""
+        """Set the seconds that leftovers may take to exit. None: they are signalled at once, and no message mentions
+        them."""
         self._wait_s = wait_s
 
     def take_due(self, pids: Iterable[int], alive: Callable[[], Collection[int]], now: float) -> list[int]:
-        """Return those of these leftovers whose time is over.
+        """Return those of the processes `pids` whose time is over and that must be signalled now.
 
         `alive()` returns the pids of all processes of the job: a filter is spared while one of them writes to it.
         """
@@ -77,7 +79,7 @@ class Leftovers:
             found = self._found.get(pid)
             if is_dying(pid):
                 if found is not None and found.signalled_at is None:
-                    del self._found[pid]  # it needs no signal, so nothing wakes for it
+                    del self._found[pid]  # this process is exiting; keep no time limit for it
                 continue
             if found is None:
                 found = self._found[pid] = self._look(pid, now)
@@ -99,21 +101,22 @@ class Leftovers:
                 found.signalled_at = found.signalled_at or now
 
     def next_wake(self) -> float | None:
-        """Return when the time of the next leftover is over; None if none waits."""
+        """Return when the next leftover's time is over, or None if no leftover waits."""
         return min((self._due(found) for found in self._found.values() if found.signalled_at is None), default=None)
 
     @property
     def wait_s(self) -> float:
-        """The seconds that leftovers may take."""
+        """Return the seconds that leftovers may take to exit."""
         return self._wait_s or 0.0
 
     def waits_since(self) -> float | None:
-        """Return since when the attempt's end waits for a leftover that is no filter; None if it waits for none."""
+        """Return since when the attempt's end waits for a leftover, or None if it waits for none. Helpers do not
+        count."""
         waits = [one.since for one in self._found.values() if one.signalled_at is None and self._counts(one)]
         return min(waits, default=None)
 
     def waiting(self, now: float) -> tuple[Leftover, ...]:
-        """Return the leftovers for which the attempt's end waits."""
+        """Return the leftovers that delay the attempt's end."""
         return tuple(
             Leftover(rank=one.rank, pid=pid, command=one.command, after_s=self._after_s(one, now))
             for pid, one in self._found.items()
@@ -121,12 +124,12 @@ class Leftovers:
         )
 
     def forget(self, pids: Collection[int]) -> None:
-        """Forget the leftovers that have ended by themselves. `pids`: those that have not ended."""
+        """Forget the leftovers that have exited by themselves. `pids`: the processes that still run."""
         for pid in [pid for pid, found in self._found.items() if pid not in pids and found.signalled_at is None]:
             del self._found[pid]
 
     def ended_by_force(self) -> tuple[Leftover, ...]:
-        """Return the leftovers that did not end in time, and were signalled."""
+        """Return the leftovers that did not exit in time and were signalled."""
         return tuple(
             Leftover(
                 rank=found.rank,
@@ -159,10 +162,10 @@ class Leftovers:
 
 
 def filters(pids: Sequence[int], others: Collection[int], number: int = signal.SIGTERM) -> frozenset[int]:
-    """Return the processes that only read what another of these processes writes to a pipe, and do not handle the
-    signal.
+    """Return the processes in `pids` that are filters: they read the pipe to which another process writes, and have no
+    handler for the signal.
 
-    `others`: the processes that may write. A trainer that reads a pipe and saves on the signal is none.
+    `others`: the processes that may write. A trainer that reads a pipe and saves on the signal is no filter.
     """
     read = {pid: pipe for pid in pids if (pipe := pipe_at(pid, 0))}
     if not read:
@@ -172,7 +175,7 @@ def filters(pids: Sequence[int], others: Collection[int], number: int = signal.S
         for fd in (1, 2):
             if pipe := pipe_at(pid, fd):
                 written.setdefault(pipe, set()).add(pid)
-    # Every Python catches SIGINT, also one that only passes lines on.
+    # Every Python catches SIGINT, even a program that only passes lines on. So a SIGINT handler does not count.
     asks = {signal.SIGTERM, number} - {signal.SIGINT}
     return frozenset(
         pid
@@ -188,7 +191,7 @@ def _is_helper(pid: int) -> bool:
 
 
 def _directory(pid: int) -> bytes:
-    """Return the directory of the rank that started this process; empty if it is not known."""
+    """Return the log directory of the rank that started this process, or b"" if it is unknown."""
     environment = _read(pid, "environ").split(b"\0")
     return next((item.removeprefix(_DIRECTORY) for item in environment if item.startswith(_DIRECTORY)), b"")
 
@@ -202,4 +205,4 @@ def _read(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
-        return b""  # it has ended, or may not be read
+        return b""  # the process has exited, or may not be read

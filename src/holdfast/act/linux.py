@@ -6,7 +6,7 @@ import _ctypes  # `_ctypes` loads faster: `ctypes` creates three dozen types
 import os
 import sys
 
-TYPE_CHECKING = False  # importing `typing` takes longer than everything else in this module
+TYPE_CHECKING = False  # to import `typing` takes longer than everything else in this module
 if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
@@ -16,7 +16,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
 _PF_EXITING = 0x4
 _PF_FORKNOEXEC = 0x40
-#: The argument of dlopen that means this process itself, which includes the C library.
+#: The argument by which dlopen opens this process itself, which includes the C library.
 _ITSELF: Any = None
 _PRCTL = _ctypes.dlsym(_ctypes.dlopen(_ITSELF, 0), "prctl") if sys.platform == "linux" else 0
 
@@ -26,12 +26,13 @@ def _prctl(option: int, argument: int) -> int:
 
 
 def become_subreaper() -> bool:
-    """Make orphans below this process its children instead of init's. Return False if the system cannot do that."""
+    """Make this process the parent of its orphaned descendants, in place of init. Return False if the system cannot do
+    that."""
     return sys.platform == "linux" and _prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
 
 
 def die_with_parent(parent: int, signal_number: int) -> None:
-    """Have the kernel send this process the signal when its parent thread dies. Exit at once if the parent is dead
+    """Make the kernel send this process the signal when its parent thread dies. Exit at once if the parent is dead
     already."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal_number)
@@ -49,19 +50,19 @@ def name_process(name: str) -> None:
 
 
 def let_trace(pid: int) -> None:
-    """Let process `pid` and its descendants trace this process, if Yama allows only ancestors to: py-spy reads the
-    stacks in a hang."""
+    """Let process `pid` and its descendants trace this process, even if Yama allows that only to ancestors: py-spy
+    reads the stacks in a hang."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PTRACER, pid)
 
 
 class Dispositions:
-    """A process's signal handling, from proc(5). All fields are empty if the process has ended or may not be read."""
+    """A process's signal handling, from proc(5). All fields are empty if the process has exited or may not be read."""
 
     __slots__ = ("caught", "ignored", "state")
 
     def __init__(self, caught: int = 0, ignored: int = 0, state: str = "") -> None:
-        """Create it from /proc/PID/status. `caught`, `ignored`: signal masks. `state`: the state letter."""
+        """Parse the fields of /proc/PID/status. `caught`, `ignored`: signal masks. `state`: the state letter."""
         #: The signals for which the process has a handler.
         self.caught = _numbers(caught)
         self.ignored = _numbers(ignored)
@@ -85,18 +86,18 @@ def dispositions(pid: int) -> Dispositions:
                 elif name in masks:
                     masks[name] = int(words[0], 16)
     except OSError:
-        pass  # the process has ended
+        pass  # the process has exited
     return Dispositions(masks["SigCgt:"], masks["SigIgn:"], state)
 
 
 def handlers(pid: int) -> tuple[frozenset[int], str]:
-    """Return the signals for which a process has a handler, and its state letter; both empty if it has ended."""
+    """Return the signals for which a process has a handler, and its state letter; both empty if it has exited."""
     found = dispositions(pid)
     return found.caught, found.state
 
 
 def children(pid: int) -> list[int]:
-    """Return the direct children of a process, zombies included; empty if the process has ended."""
+    """Return the direct children of a process, zombies included; empty if the process has exited."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -106,19 +107,19 @@ def children(pid: int) -> list[int]:
         if os.path.isdir(f"/proc/{pid}"):
             return _children_by_scan(pid)  # the kernel was built without CONFIG_PROC_CHILDREN
     except OSError:
-        pass  # the process ended during the reading
+        pass  # the process exited during the reading
     return found
 
 
 def is_fork(pid: int, child: int) -> bool:
-    """Whether the child has not called exec since the fork: an exec moves the stack to another address."""
+    """Return whether the child has not called exec since its fork: an exec moves the stack to another address."""
     first, second = _stack(pid), _stack(child)
     return first is not None and first == second
 
 
 def _stack(pid: int) -> bytes | None:
     """Return the start address of a process's stack as digits; `0` if it may not be read, None if the process has
-    ended."""
+    exited."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rsplit(b")", 1)[1].split()[25]
@@ -127,10 +128,10 @@ def _stack(pid: int) -> bytes | None:
 
 
 def is_dying(pid: int) -> bool:
-    """Whether the process is exiting inside the kernel, or is a zombie.
+    """Return whether the process is exiting inside the kernel, or is a zombie.
 
-    A dying process closes its sockets well before its exit is reported, so a peer that fails because of that may exit
-    first.
+    A dying process closes its sockets well before its exit is reported. So a peer that fails because of a closed socket
+    may be reported first.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
@@ -141,7 +142,8 @@ def is_dying(pid: int) -> bool:
 
 
 def is_unchanged_fork(pid: int) -> bool:
-    """Whether the process has not called exec since its fork; False if it has ended, or the kernel does not say."""
+    """Return whether the process has not called exec since its fork. False if it has exited, or the kernel does not
+    say."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rsplit(b")", 1)[1].split()
@@ -151,7 +153,7 @@ def is_unchanged_fork(pid: int) -> bool:
 
 
 def executable(pid: int) -> str:
-    """Return the file name of a process's executable; empty if it has ended, or may not be read."""
+    """Return the file name of a process's executable; empty if the process has exited or may not be read."""
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
@@ -181,7 +183,7 @@ def _children_by_scan(pid: int) -> list[int]:
 
 
 def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
-    """Return all descendants of `pid`, parents before children, without the children in `leave` and their
+    """Return all descendants of `pid`, parents before children. Leave out the children in `leave` and their
     descendants."""
     found: list[int] = []
     queue = [child for child in children(pid) if child not in leave]
@@ -192,7 +194,7 @@ def descendants(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
 
 
 def in_background(pid: int) -> bool:
-    """Whether the process is in the background of its terminal: usually a shell started it with `&`."""
+    """Return whether the process is in the background of its terminal: usually a shell started it with `&`."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rsplit(b")", 1)[1].split()
@@ -210,11 +212,11 @@ def close_others(keep: Collection[int]) -> None:
             try:
                 os.close(fd)
             except OSError:
-                pass  # the listing itself used this fd, which is closed by now
+                pass  # this fd listed the directory, and is closed by now
 
 
 def how_ended(pidfd: int) -> str:
-    """Return ` (signal 9)` or ` (status 70)` for a process that has ended, empty if unknown. It does not reap the
+    """Return ` (signal 9)` or ` (status 70)` for a process that has exited, or "" if unknown. Do not reap the
     process."""
     try:
         info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)

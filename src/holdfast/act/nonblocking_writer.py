@@ -5,11 +5,11 @@ holdfast, and other commands in the pipeline, may share. So:
 
 - terminal, pipe, character device: it is opened again through /proc/self/fd/N, which gives it its own description;
 - socket, which cannot be opened again: every send has MSG_DONTWAIT;
-- regular file: the fd is used as it is. Opened again it would begin at offset 0, and a write to it never waits for a
-  reader;
-- if it cannot be opened again (a pipe of another user after `sudo`, no /proc): poll before each write, and write so
-  little that a writable pipe has room for it. If another writer fills the pipe between the two calls, that write
-  blocks; this cannot be avoided.
+- regular file: the fd is used as it is. If it were opened again, it would begin at offset 0. A write to a file never
+  waits for a reader;
+- any other fd that cannot be opened again (a pipe of another user after `sudo`, no /proc): poll before each write, and
+  write so little that a writable pipe has room for it. If another writer fills the pipe between the two calls, that
+  write blocks; this cannot be avoided.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
-#: Bytes of one write to an fd that may block: POSIX guarantees a pipe this much room (PIPE_BUF) once poll says
+#: Bytes of one write to an fd that may block. POSIX guarantees a pipe this much room (PIPE_BUF) once poll reports it
 #: writable.
 PATIENT_BYTES = 512
 
-#: The errno values that mean no reader, now or later: the reader closed it, the terminal hung up, the fd was never
-#: open.
+#: The errno values after which there will never be a reader: the reader closed the fd, the terminal hung up, or the fd
+#: was never open.
 GONE = frozenset(
     {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.ENODEV}
 )
 
 
 class OutletKind(enum.Enum):
-    #: The outlet has an open file description of its own, or the fd was non-blocking already.
+    #: The outlet has its own open file description, or the fd was non-blocking already.
     OWN = "own"
     FILE = "file"
     SOCKET = "socket"
@@ -56,7 +56,7 @@ class Outlet:
     def __init__(self, fd: int) -> None:
         self.fd = -1
         self.kind = OutletKind.CLOSED
-        #: Equal for two fds of the same file, such as stdout and stderr of one terminal.
+        #: Identifies the file: equal for two fds of the same file, such as stdout and stderr of one terminal.
         self.identity: tuple[int, int, int] | None = None
         self.is_terminal = False
         self._socket: socket.socket | None = None
@@ -72,7 +72,7 @@ class Outlet:
             self.kind = OutletKind.FILE
             self.fd = _duplicate(fd)
         elif stat.S_ISSOCK(status.st_mode):
-            import socket  # imported late: stdout is rarely a socket
+            import socket  # imported late, because stdout is rarely a socket
 
             self._socket = socket.socket(fileno=_duplicate(fd))
             self.kind = OutletKind.SOCKET
@@ -97,7 +97,7 @@ class Outlet:
 
     @property
     def waits(self) -> bool:
-        """Whether a selector can report that the fd is writable again."""
+        """Return whether a selector can report that the fd is writable again."""
         return self.kind in (OutletKind.OWN, OutletKind.SOCKET, OutletKind.PATIENT)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
@@ -125,7 +125,7 @@ class Outlet:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     def is_gone(self, error: OSError) -> bool:
-        """Whether the error means that the reader is gone, and not only that this write failed."""
+        """Return whether the error means that the reader is gone. Otherwise only this write failed."""
         return error.errno in GONE and self.kind is not OutletKind.FILE
 
     def give_up(self) -> None:

@@ -1,10 +1,10 @@
-"""Raises this process's soft limit of open files as far as a job needs, and gives workers the user's limit back."""
+"""Raises this process's soft limit of open files as far as a job needs, and restores the user's limit for workers."""
 
 from __future__ import annotations
 
 import resource
 
-#: The limits (soft, hard) before the soft one was raised; None: it was not.
+#: The limits (soft, hard) before the soft limit was raised; None if it was not raised.
 _of_the_user: tuple[int, int] | None = None
 
 
@@ -22,6 +22,6 @@ def make_room(needed: int) -> int:
 
 
 def restore() -> None:
-    """Give a forked child the limit that holdfast was started with."""
+    """Restore the limit that holdfast was started with. A forked child calls this."""
     if _of_the_user is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, _of_the_user)

@@ -1,4 +1,4 @@
-"""Tells workers the addresses and ports of their peers: in OpenPAI's variables, and in a file that has all of them.
+"""Passes the addresses and ports of their peers to workers: in OpenPAI's variables, and in a file with all of them.
 
 It is used only by jobs that need their peers' addresses.
 """
@@ -22,9 +22,9 @@ CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
 #: Variables for the output directory. Workers get the first and the last; a site may set the last two.
 OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
 TMP = "HOLDFAST_TMP"
-#: A variable that the site sets: it overrides the job's value.
+#: A variable that the site sets. It overrides the job's value.
 FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
-#: The variable that has the path of the peers file.
+#: The variable with the path of the peers file.
 VARIABLE = "HOLDFAST_PEERS"
 
 
@@ -32,8 +32,8 @@ class PeerEnvironment:
     """The peer variables of one attempt for the workers of this machine."""
 
     def __init__(self, attempt: int, peers: Peers, setting: WorkerConfig) -> None:
-        """Write the files for the workers. `attempt`: its number. `peers`: the addresses and ports of all workers.
-        `setting`: the configuration of this machine's workers."""
+        """Write the files for the workers. `attempt`: the attempt's number. `peers`: the addresses and ports of all
+        workers. `setting`: the configuration of this machine's workers."""
         self.attempt = attempt
         self._spec = setting.spec
         self._names = openpai_variables.peer_names(peers)
@@ -52,7 +52,7 @@ class PeerEnvironment:
         self._directory = setting.directory
 
     def _config(self, setting: WorkerConfig, path: Path) -> dict[str, str]:
-        """Write the job as JSON for its workers; return the variable with the file's path."""
+        """Write the job as JSON for its workers. Return the variable with the file's path."""
         try:
             replace_file(path, setting.config())
         except OSError:
@@ -60,8 +60,8 @@ class PeerEnvironment:
         return {CONFIG: str(path)}
 
     def _output(self, setting: WorkerConfig) -> dict[str, str]:
-        """Return the variables with the directory for the job's results: the site's, else one that is kept after the
-        job's record is deleted."""
+        """Return the variables with the directory for the job's results: the site's directory, else one that stays
+        after the job's record is deleted."""
         given = next(
             (setting.environment[name] for name in (OUTPUT_DIR, PAI_OUTPUT_DIR) if setting.environment.get(name)), ""
         )
@@ -83,7 +83,7 @@ class PeerEnvironment:
         return {TMP: str(path)}
 
     def added(self, env: Mapping[str, str], seat: Seat) -> dict[str, str]:
-        """Return the worker's environment with its peers' addresses; variables that its role sets are not changed."""
+        """Return the worker's environment with its peers' addresses. Variables that its role sets are not changed."""
         role = next(role for role in self._spec.roles if role.name == seat.role)
         said = openpai_variables.variables(
             self._spec,
@@ -116,4 +116,4 @@ def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return str(os.getuid())  # the user has no name, as in many containers
+        return str(os.getuid())  # the user id has no name, as in many containers

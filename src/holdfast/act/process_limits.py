@@ -1,4 +1,4 @@
-"""Reads the resource limits of a worker that has ended, before it is reaped."""
+"""Reads the resource limits of a worker that has exited, before the worker is reaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.model.exit_report import LimitKind, ProcessLimit
 
-#: The names of /proc/PID/limits.
+#: Name in /proc/PID/limits → kind of limit in the report, and number of the resource.
 _KINDS = {
     "Max cpu time": (LimitKind.CPU, resource.RLIMIT_CPU),
     "Max file size": (LimitKind.FILE, resource.RLIMIT_FSIZE),
@@ -18,7 +18,7 @@ _KINDS = {
 
 
 def limits_of(pid: int) -> tuple[ProcessLimit, ...]:
-    """Return the limits that this process has; empty if it has none of these kinds, or may not be read."""
+    """Return the limits of this process; empty if it has no limit of these kinds, or may not be read."""
     try:
         text = Path(f"/proc/{pid}/limits").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Finds out, before a worker gets its go, whether the operating system could run its program."""
+"""Finds out, before a worker may run, whether the operating system can run its program."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Number of bytes of a program that are read: Linux reads as many to find the interpreter line.
+#: Number of bytes of a program that are read. Linux reads as many to find the interpreter line.
 HEAD_BYTES = 256
 BINFMT_MISC = Path("/proc/sys/fs/binfmt_misc")
 
 
 class InterpreterError(OSError):
-    """A script's interpreter cannot run. `filename` is its path, as the script's first line names it."""
+    """A script's interpreter cannot run. `filename` is the interpreter's path, as the script's first line names it."""
 
 
 def check_program(program: str, env: Mapping[str, str]) -> None:
     """Raise the OSError that `os.execvpe` would raise for this program in the present working directory.
 
-    It finds a missing file, a file without the right to execute it, a directory, a script whose interpreter is missing,
-    and a text file without an interpreter line. It does not judge a program for another processor: the kernel may have
-    an emulator.
+    The function finds a missing file, a file that may not be executed, a directory, a script whose interpreter is
+    missing, and a text file without an interpreter line. It does not judge a program for another processor, because the
+    kernel may have an emulator.
     """
     if "/" in program:
         _check_file(Path(program))
@@ -63,7 +63,7 @@ def _check_mode(path: Path) -> None:
 
 
 def _has_handlers() -> bool:
-    """Return whether the kernel has programs registered that run files of other formats (binfmt_misc)."""
+    """Return whether the kernel has registered programs that run files of other formats (binfmt_misc)."""
     try:
         return not {entry.name for entry in BINFMT_MISC.iterdir()} <= {"register", "status"}
     except OSError:

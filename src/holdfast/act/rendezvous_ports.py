@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _socket  # `_socket` loads faster: `socket` creates enums of a hundred numbers
+import _socket  # `_socket` loads faster: `socket` creates enums of a hundred constants
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import StartWorker
 
-#: Limit on the requests to the kernel for a free port, until it returns one that no attempt of this job has used.
+#: Limit on the requests to the kernel for a free port that no attempt of this job has used.
 _TRIES = 20
 
 
 class Holder(Protocol):
-    """Hosts the workers' rendezvous store. A run whose rank 0 hosts the store imports no implementation."""
+    """Hosts the workers' rendezvous store. If rank 0 hosts the store, no implementation is imported."""
 
     def hold(self, attempt: int, port: int) -> int | None: ...
 
 
 def own_loopback() -> str:
-    """Return 127.0.0.1, or ::1 on a machine that has IPv6 alone."""
+    """Return 127.0.0.1, or ::1 on a machine that has only IPv6."""
     try:
         return _free_port()[0]
     except OSError:
@@ -34,7 +34,7 @@ def own_loopback() -> str:
 
 
 def _free_port() -> tuple[str, int]:
-    """Return this machine's loopback address and a port that is free on it. Raises OSError if it has neither."""
+    """Return this machine's loopback address and a port that is free on it. Raises OSError if there is neither."""
     for family, address in ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1")):
         try:
             with closing(_socket.socket(family)) as probe:
@@ -47,13 +47,13 @@ def _free_port() -> tuple[str, int]:
 
 
 class RendezvousPorts:
-    """Chooses a new port for each attempt: an old port may still be in use, or an old process may still
-    connect to it."""
+    """Chooses a new port for each attempt. An old port may still be in use, and an old process may still connect to
+    it."""
 
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
-        """Create it. `first`: the port that the user has chosen for attempt 1. `holder`: hosts the store; None if
-        rank 0 does."""
-        #: The port that the user has chosen for attempt 1; None if the user has chosen none.
+        """Choose no port yet. `first`: the user's port for attempt 1. `holder`: hosts the store; None if rank 0 hosts
+        it."""
+        #: The user's port for attempt 1, or None if the user has chosen none.
         self._first = first
         self._holder = holder
         self._taken: dict[int, int] = {}
@@ -66,11 +66,11 @@ class RendezvousPorts:
         return self._taken[attempt]
 
     def taken(self) -> tuple[int, ...]:
-        """Return all ports chosen so far, and the one that the user has chosen."""
+        """Return all ports chosen so far, including the user's port."""
         return (*self._taken.values(), *((self._first,) if self._first else ()))
 
     def held(self, attempt: int) -> bool:
-        """Whether holdfast's store process serves this attempt's port, and not a worker."""
+        """Return whether holdfast's store process serves this attempt's port, and not a worker."""
         return attempt in self._held
 
     def let_go(self) -> None:
@@ -97,14 +97,12 @@ class RendezvousPorts:
 
 
 class FarPorts(RendezvousPorts):
-    """Rendezvous ports for workers on several nodes. Every node gets the port early, so this object keeps it bound
-    until rank 0 opens it.
-
-    """
+    """Rendezvous ports for workers on several nodes. Every node learns the port early, so this object keeps the port
+    bound until rank 0 opens it."""
 
     def __init__(self, first: int | None, holder: Holder | None, among: tuple[int, int] | None) -> None:
-        """Create it. `first`, `holder`: as in `RendezvousPorts`. `among`: the first and the last allowed port, for
-        firewalls; None allows any."""
+        """Choose no port yet. `first`, `holder`: as in `RendezvousPorts`. `among`: the first and the last allowed port,
+        for firewalls; None allows any port."""
         super().__init__(first, holder)
         self._among = among
         self._kept: _socket.socket | None = None
@@ -123,7 +121,8 @@ class FarPorts(RendezvousPorts):
         return super()._choose(attempt)  # the whole range is in use: rank 0 fails to open its port, and its log says so
 
     def _hold_at(self, attempt: int, wanted: int) -> int | None:
-        """Bind this port (0: any), through the store process if there is one. Return the port; None if it is in use."""
+        """Bind this port (0: any), through the store process if there is one. Return the port, or None if it is in
+        use."""
         if self._holder is not None and (port := self._holder.hold(attempt, wanted)) is not None:
             self._held.add(attempt)
             return port
@@ -139,25 +138,25 @@ class FarPorts(RendezvousPorts):
         return int(kept.getsockname()[1])
 
     def _wanted(self, attempt: int) -> Iterator[int]:
-        """Yield the ports to try, in order, those of earlier attempts last; 0 means any port."""
+        """Yield the ports to try, in order. Ports of earlier attempts come last. 0 means any port."""
         if attempt == 1 and self._first:
             yield self._first
         if self._among is None:
             yield from [0] * _TRIES
             return
         first, last = self._among
-        # Start at a place that depends on the pid, so that two jobs with the same range rarely collide.
+        # Start at a port that depends on the pid, so that two jobs with the same range rarely collide.
         begin = first + (os.getpid() + attempt) % (last - first + 1)
         rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._taken.values())
         yield from sorted(rest, key=lambda port: port in used)
 
 
 class NoPort(OSError):
-    """Raised if fewer ports are free than needed; the argument is the number of free ports."""
+    """Fewer ports are free than needed. The argument is the number of free ports."""
 
 
 class ReservedPorts:
-    """Reserves the ports that this node's workers request by label. Each port is kept bound until its worker runs.
+    """Reserves the ports that this node's workers request by label. Each port stays bound until its worker runs.
 
     An attempt gets a port of an earlier attempt only if no other port is free. `among`: as for `FarPorts`.
     """
@@ -189,8 +188,8 @@ class ReservedPorts:
         return tuple(self._held)[:count]
 
     def let_go(self, ports: Iterable[int] | None = None) -> None:
-        """Release these ports, because their worker may open them now. None releases all, for an attempt
-        that is over."""
+        """Release these ports, because their worker may open them now. None releases all ports of an attempt that is
+        over."""
         for port in tuple(self._held) if ports is None else ports:
             held = self._held.pop(port, None)
             if held is not None:
@@ -214,12 +213,12 @@ class ReservedPorts:
         self._used.add(port)
 
     def _wanted(self, attempt: int, count: int) -> Iterator[int]:
-        """Yield the ports to try, in order, those of earlier attempts last; 0 means any port."""
+        """Yield the ports to try, in order. Ports of earlier attempts come last. 0 means any port."""
         if self._among is None:
             yield from [0] * (count + _TRIES)
             return
         first, last = self._among
-        # Start at a place that depends on the pid, so that two jobs with the same range rarely collide.
+        # Start at a port that depends on the pid, so that two jobs with the same range rarely collide.
         begin = first + (os.getpid() + attempt) % (last - first + 1)
         rest, used = [*range(begin, last + 1), *range(first, begin)], set(self._used)
         yield from (port for port in sorted(rest, key=lambda port: port in used) if port not in self._held)
@@ -235,7 +234,7 @@ class RolePorts:
         self._setting = setting
         self._ports = ports
         self._reserved: ReservedPorts | None = None
-        #: The peer variables of the present attempt; None if the job does not need them.
+        #: The peer variables of the present attempt, or None if the job does not need them.
         self._told: PeerEnvironment | None = None
 
     def hold(self, attempt: int, count: int) -> tuple[int, ...]:
@@ -248,7 +247,7 @@ class RolePorts:
     def tell(self, env: Mapping[str, str], order: StartWorker, peers: Peers) -> dict[str, str]:
         """Return the environment of a worker, with its peers' addresses added."""
         if self._told is None or self._told.attempt != order.attempt:
-            from holdfast.act.peer_environment import PeerEnvironment  # imported late: few jobs need it
+            from holdfast.act.peer_environment import PeerEnvironment  # imported late, because few jobs need it
 
             self._told = PeerEnvironment(order.attempt, peers, self._setting)
         return self._told.added(env, order.seat)
@@ -259,13 +258,13 @@ class RolePorts:
             self._reserved.let_go(self._told.ports(seat))
 
     def give_up(self, ports: Iterable[int]) -> None:
-        """Release these reserved ports, because another process than a worker (sshd) opens them now."""
+        """Release these reserved ports, because a process that is no worker (sshd) opens them now."""
         if self._reserved is not None:
             self._reserved.let_go(ports)
 
 
 def ports_of(setting: WorkerConfig, holder: Holder | None) -> RendezvousPorts:
-    """Return the rendezvous ports of one job."""
+    """Return the chooser of rendezvous ports for one job."""
     if setting.far:
         return FarPorts(setting.master_port, holder, setting.port_range)
     return RendezvousPorts(setting.master_port, holder)

@@ -1,9 +1,8 @@
-"""Starts one worker's process: it is prepared, waits for permission to run, and then becomes the user's
-program.
+"""Starts one worker's process: it is prepared, waits for permission to run, and then becomes the user's program.
 
 The supervisor calls fork itself (it has only one thread, on purpose). The child creates its own session, joins its
-groups, connects its streams, reports `READY`, and waits for a byte from the supervisor before it execs the program. If
-the exec fails, the child writes the error to a status pipe, which closes on success.
+control groups, connects its streams, reports `READY`, and waits for a byte from the supervisor before it execs the
+program. If the exec fails, the child writes the error to a status pipe, which closes on success.
 """
 
 from __future__ import annotations
@@ -36,13 +35,14 @@ _DEFAULTED = (
 
 
 class Spawned(msgspec.Struct, frozen=True):
-    """A prepared process. The caller owns the four fds."""
+    """A prepared process, which waits for permission to run. The caller owns the four fds."""
 
     pid: int
     pidfd: int
-    #: Write one byte here to let the process exec its program. If the fd is closed without a byte, the process exits.
+    #: Write one byte to this fd to let the process exec its program. If the fd is closed without a byte, the process
+    #: exits.
     go_fd: int
-    #: Read `READY` here, then the end of file once the program runs, or the text of the error that prevented it.
+    #: Yields `READY`; then the end of file once the program runs, or the text of the error that prevented it.
     status_fd: int
 
 
@@ -66,7 +66,7 @@ def spawn(
     `groups`: cgroup.procs files to join. `keep`: fds that stay open in it besides its streams; all others are closed.
     `deaf`: block the signals that a scheduler sends to every process of a job; used for holdfast's own helpers. `cpus`:
     the CPUs to which it is bound; empty means holdfast's own. `check`: report a missing working directory or program in
-    place of `READY`, and not only after the go.
+    place of `READY`, and not only after the permission to run.
     """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -101,7 +101,7 @@ def _become(
     cpus: Collection[int],
     check: bool,
 ) -> NoReturn:
-    """Prepare, wait for permission to run and exec, in the child. It must not return, and must not run the
+    """In the child: prepare, wait for permission to run, and exec. This must not return, and must not run the
     supervisor's handlers."""
     code = 127
     what = "prepare"
@@ -123,10 +123,10 @@ def _become(
             what = "prepare"
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
-            # dup2 of an fd onto itself leaves it close-on-exec, and the exec would close it.
+            # If dup2 copies an fd onto itself, the fd keeps its close-on-exec flag, and the exec would close it.
             os.set_inheritable(target, True)
-        # Close these now, since this process may wait for long: a port that the supervisor releases for rank 0 is then
-        # free.
+        # Close all other fds now, because this process may wait for long. Otherwise a port that the supervisor releases
+        # for rank 0 would stay in use.
         close_others((go_fd, status_fd, *keep))
         open_files.restore()
         if check:

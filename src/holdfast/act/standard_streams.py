@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """Makes standard streams. `stdin_fd`: holdfast's own stdin. `reader`: the rank that reads it, if any. `screens`:
-    for stdout and stderr of a single worker, the terminal's fd whose size to copy; None for a pipe. `guard`: the pid
-    that the user's shell started."""
+    """Makes standard streams.
+
+    `stdin_fd`: holdfast's own stdin. `reader`: the rank that reads it, if any. `screens`: for stdout and stderr of a
+    single worker, the terminal's fd whose size to copy; None for a pipe. `guard`: the pid of the process that the
+    user's shell started.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class Streams:
         self._reader = reader
         self._screens = tuple(screens)
         self._null = -1
-        #: Stream number → duplicated fd of the latest pseudo-terminal, kept to set its size.
+        #: Stream number → duplicated fd of the latest pseudo-terminal. The fd is kept to set the terminal's size.
         self._ours: dict[int, int] = {}
         self._modes = modes(self._stdin) if self._stdin is not None else None
 
@@ -60,7 +63,7 @@ class Streams:
         return os.pipe() if real is None else self._terminal(number, real)
 
     def _terminal(self, number: int, real: int) -> tuple[int, int]:
-        import termios  # imported late: most runs have pipes
+        import termios  # imported late, because most runs have pipes
 
         try:
             ours, theirs = os.openpty()
@@ -77,7 +80,7 @@ class Streams:
         return ours, theirs
 
     def resized(self) -> bool:
-        """Copy the real terminal's new size to the worker's terminals. Return False if the worker has none."""
+        """Copy the real terminal's new size to the worker's pseudo-terminals. Return False if the worker has none."""
         for number, ours in self._ours.items():
             real = self._screens[number]
             assert real is not None
@@ -90,7 +93,7 @@ class Streams:
         try:
             fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(real, termios.TIOCGWINSZ, bytes(8)))
         except OSError:
-            pass  # the real terminal was closed: the size stays the same
+            pass  # the real terminal was closed: keep the size
 
     def close(self) -> None:
         """Close the fds of this object."""

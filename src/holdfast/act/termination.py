@@ -3,21 +3,21 @@
 A trainer that catches the signal may have to save something, and may need its helpers for that: torch's DataLoader
 raises in the rank as soon as one of its workers is killed. So a process that has a handler for the signal is signalled
 alone, and its descendants are not. Once it has ended, the descendants that it left behind are signalled as well. A
-process without a handler (a shell around a trainer) ends at once or never passes the signal on: it is signalled
-together with its descendants.
+process without a handler (a shell around a trainer) ends at once or never forwards the signal: it is signalled together
+with its descendants.
 
 A shell is special: while it waits for a command in the foreground it does not run its traps, for any signal. SIGINT is
 special as well: every Python catches it, even a launcher that only waits for a trainer. If a process catches SIGINT but
 not SIGTERM, only its own forks and multiprocessing's helpers are spared.
 
-After a hang, a Python process gets SIGABRT in place of the SIGTERM that would end it anyway, so that it writes its
-stacks first. This works with an unmodified script and needs no tool. PYTHONFAULTHANDLER=1, which holdfast sets for
-workers, enables faulthandler for SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL: it writes all threads' stacks to stderr,
-and then the signal kills the process. SIGABRT is the only one of the five that means a requested abort.
-(`faulthandler.register`, for a signal that a process survives, needs a line in the script.)
+After a hang, a Python process that SIGTERM would end anyway gets SIGABRT instead, so that it writes its stacks first.
+This works with an unmodified script and needs no tool. PYTHONFAULTHANDLER=1, which holdfast sets for workers, enables
+faulthandler for SIGSEGV, SIGFPE, SIGABRT, SIGBUS and SIGILL: it writes all threads' stacks to stderr, and then the
+signal kills the process. Of these five, only SIGABRT means a requested abort. (`faulthandler.register`, for a signal
+that a process survives, needs a line in the script.)
 
-A filter (`train | tee log`, `exec > >(…)`) is spared too: it ends once its writers have, and a trainer that saves still
-prints to it. `leftovers.py` asks it if it does not end.
+A filter (`train | tee log`, `exec > >(…)`) is spared too: it exits once its writers have exited, and a trainer that
+saves still prints to it. If it does not exit, `leftovers.py` signals it later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from holdfast.act.leftovers import SHELLS, filters
 from holdfast.act.linux import children, dispositions, executable, handlers, is_fork
 
-#: The signal number for which no signal is sent, because every process of the job got one from outside.
+#: A signal number in a request that sends no signal, because every process of the job got one from outside.
 ALREADY_TOLD = 0
 
 
@@ -39,25 +39,25 @@ class Termination:
 
     def __init__(self) -> None:
         self._asked: set[int] = set()
-        #: The pids that were sent SIGTERM: no process gets it twice.
+        #: The pids that were sent SIGTERM. No process gets it twice.
         self._terminated: set[int] = set()
 
     def begin_anew(self) -> None:
-        """Forget the signalled pids, because the next attempt's processes begin."""
+        """Forget the signalled pids, because the next attempt begins."""
         self._asked.clear()
         self._terminated.clear()
 
     def ask(self, number: int, tops: Iterable[int], mute: Mapping[int, bool] | None = None) -> None:
         """Send the signal to the processes `tops` and their descendants, except for descendants of a process that
-        handles it.
+        handles the signal.
 
-        `mute`: the pids that get SIGABRT instead of SIGTERM, so that they write their stacks, if they do not catch
-        SIGTERM. The value True means: even if they catch it, because only `on_drain` does.
+        `mute`: pids that get SIGABRT instead of SIGTERM, so that they write their stacks, unless they catch SIGTERM.
+        With the value True they get SIGABRT even if they catch SIGTERM, because only `on_drain` handles it.
         """
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))
             return
-        # Find all before the first is signalled: when a process dies, its children get another parent.
+        # Find all processes before the first is signalled: when a process dies, its children get another parent.
         reached = [pid for top in tops for pid in _reached(top, number)]
         spared = filters(reached, reached, number)
         for pid in reached:
@@ -65,12 +65,13 @@ class Termination:
                 self._tell(pid, number, mute or {})
 
     def ask_left_behind(self, tops: Iterable[int]) -> None:
-        """Signal processes that an ended process left behind, filters too."""
+        """Signal the processes `tops`, which an exited process left behind, and their descendants. Filters are
+        signalled too."""
         for pid in [pid for top in tops for pid in _reached(top, signal.SIGTERM)]:
             self._tell(pid, signal.SIGTERM, {})
 
     def unasked(self, tops: Iterable[int]) -> list[int]:
-        """Return those of these processes that have got no signal."""
+        """Return those of these processes that have received no signal."""
         return [pid for pid in tops if pid not in self._asked]
 
     def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:
@@ -83,17 +84,17 @@ class Termination:
                 return
         try:
             os.kill(pid, number)
-            # A stopped process handles the signal only when it continues.
+            # A stopped process handles the signal only after it continues.
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
-            pass  # the process has ended since it was listed
+            pass  # the process has exited since it was listed
 
 
 def request_stacks(pid: int, *, shielded: bool = False) -> bool:
     """Send SIGABRT in place of SIGTERM. Return False, without a signal, if SIGABRT would do harm.
 
     The process must catch SIGABRT. It must not catch SIGTERM, since it may then have work to save. It must not be
-    stopped, since a stopped process handles the signal only when it continues. `shielded`: its SIGTERM handler is
+    stopped, since a stopped process handles the signal only after it continues. `shielded`: its SIGTERM handler is
     holdfast's `on_drain`, which saves nothing.
     """
     caught, state = handlers(pid)
@@ -103,14 +104,14 @@ def request_stacks(pid: int, *, shielded: bool = False) -> bool:
         _without_core(pid)
         os.kill(pid, signal.SIGABRT)
     except (OSError, ValueError):
-        return False  # the process has ended, or is another user's: the caller's SIGTERM meets the same error
+        return False  # the process has exited, or is another user's; the caller's SIGTERM fails with the same error
     return True
 
 
 def _without_core(pid: int) -> None:
-    """Forbid a core file, which could be 100 GB. A limit of 1 byte also keeps the kernel from piping a core to a
+    """Forbid a core file, which could be 100 GB large. A limit of 1 byte also keeps the kernel from piping a core to a
     program."""
-    import resource  # imported late: only a hang needs it
+    import resource  # imported late, because only a hang needs it
 
     hard = resource.prlimit(pid, resource.RLIMIT_CORE)[1]
     resource.prlimit(pid, resource.RLIMIT_CORE, (0 if hard == 0 else 1, hard))
@@ -122,7 +123,7 @@ def kill(pids: Iterable[int]) -> None:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # the process has ended since it was listed
+            pass  # the process has exited since it was listed
 
 
 def _reached(pid: int, number: int) -> Iterator[int]:
@@ -147,16 +148,16 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _is_helper(pid: int, child: int) -> bool:
-    """Whether the child works for this process: it is a fork of it, or a process of multiprocessing."""
+    """Return whether the child works for this process: it is a fork of it, or a process of multiprocessing."""
     if is_fork(pid, child):
         return True
     try:
         return b"multiprocessing" in Path(f"/proc/{child}/cmdline").read_bytes()
     except OSError:
-        return True  # the child has ended
+        return True  # the child has exited
 
 
 def _in_foreground(pid: int) -> bool:
-    """Whether a script's shell probably waits for this child: a child that a script starts with `&` ignores SIGINT
-    (POSIX 2.9.3.1)."""
+    """Return whether a script's shell probably waits for this child. A child that a script starts with `&` ignores
+    SIGINT (POSIX 2.9.3.1)."""
     return signal.SIGINT not in dispositions(pid).ignored

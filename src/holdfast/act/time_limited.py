@@ -1,4 +1,5 @@
-"""Runs file operations that may block for ever, with a time limit: on a pipe without a reader, or a dead network mount.
+"""Runs file operations with a time limit. They may block for ever on a pipe without a reader, or on a dead network
+mount.
 
 A process cannot interrupt its own system call on a dead mount. So a child makes the call, and this process waits for
 the child for a limited time.
@@ -20,8 +21,8 @@ _given_up: set[int] = set()
 
 
 def given_up() -> frozenset[int]:
-    """Return the pids of children that missed the time limit and are not waited for: a dead mount may block them even
-    after SIGKILL."""
+    """Return the pids of children that missed the time limit and are not waited for. On a dead mount they may block
+    even after SIGKILL."""
     return frozenset(_given_up)
 
 
@@ -53,7 +54,7 @@ def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHI
 
 
 def descriptor_of(path: str | os.PathLike[str]) -> int:
-    """Return the descriptor that `/dev/fd/63`, `/proc/self/fd/63` or `/dev/stdout` names; -1 for any other path."""
+    """Return the descriptor that `/dev/fd/63`, `/proc/self/fd/63` or `/dev/stdout` names, or -1 for any other path."""
     if (standard := _STANDARD.get(os.fspath(path), -1)) >= 0:
         return standard
     head, _, number = os.fspath(path).rpartition("/")
@@ -62,8 +63,8 @@ def descriptor_of(path: str | os.PathLike[str]) -> int:
 
 
 def _child(work: Callable[[], object], writer: int, keep: int) -> None:
-    """Run `work`, write the result to `writer`, and exit. Close all else first: a child that cannot be killed must not
-    keep the owner's lock and sockets open."""
+    """Run `work`, write the result to `writer`, and exit. First close all other descriptors: a child that cannot be
+    killed must not keep the owner's lock and sockets open."""
     said = f"{errno.EIO} a bug of holdfast"
     try:
         last = 0

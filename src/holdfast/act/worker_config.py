@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: The name of a task's own directory, inside the directory of its worker.
 WORK = "work"
-#: At most this many names of the job's directory are linked into a task's.
+#: Limit on the number of entries of the job's directory that are linked into a task's directory.
 MOST_LINKS = 10_000
 
 
 def lay_out(work: Path, job: Path) -> None:
-    """Make a task's directory, with links to what lies in the job's. Raises OSError."""
+    """Make a task's directory, with links to the entries of the job's directory. Raises OSError."""
     work.mkdir(mode=0o755, parents=True, exist_ok=True)
     for path in itertools.islice(job.iterdir(), MOST_LINKS):
         with contextlib.suppress(FileExistsError):
@@ -49,12 +49,12 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     master_port: int | None = None
     #: The first and the last port that may be chosen; None allows any.
     port_range: tuple[int, int] | None = None
-    #: Whether other nodes have workers: the port is then kept bound until rank 0 may open it.
+    #: True if other nodes have workers. Then the port is kept bound until rank 0 may open it.
     far: bool = False
     virtual_local_rank: bool = False
     #: The names of this machine's devices, in their order.
     devices: tuple[str, ...] = ()
-    #: The words in front of an image's address that run a worker in it; () if no image runs.
+    #: The words that precede an image's address in the command that runs a worker in the image; () if no image runs.
     image_words: tuple[str, ...] = ()
     #: Role → the address of its image.
     images: Mapping[str, str] = {}
@@ -72,7 +72,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
-            pass  # the disk is full or read-only: the output pump reports it, and the worker runs without its files
+            pass  # the disk is full or read-only: the output pump reports that, and the worker runs without its files
         return directory
 
     def cwd_of(self, attempt: int, seat: Seat, env: Mapping[str, str]) -> Path:
@@ -117,6 +117,6 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         return next(role for role in self.spec.roles if role.name == seat.role)
 
     def _expansion(self, role: Role, env: Mapping[str, str]) -> RoleExpansion:
-        from holdfast.act.command_expansion import RoleExpansion  # imported late: few roles contain names
+        from holdfast.act.command_expansion import RoleExpansion  # imported late, because few roles contain names
 
         return RoleExpansion(role, env, self.spec.parameters)

@@ -1,4 +1,4 @@
-"""Makes a worker's environment: torchrun's variables and a few of holdfast's own. It also reads the worker's error
+"""Makes a worker's environment: torchrun's variables and some of holdfast's own. It also reads the worker's error
 file."""
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from holdfast.model.environment_diff import kept
 from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat, asked_cpus
 from holdfast.safe_files import read_file, write_file
 
-#: The file in a worker's directory that tells it to save and exit (`holdfast.act.workers`).
+#: The name of a file in a worker's directory. The file makes the worker save and exit (`holdfast.act.workers`).
 DRAIN = "drain"
 
 #: Limit on the bytes of a worker's error file that are read.
 MOST_BYTES = 64 * 1024
 
-#: If holdfast's environment lists devices in these variables, a worker that sees one device gets its entry of the list.
+#: If holdfast's environment lists devices in one of these variables, a worker that sees one device gets its entry of
+#: the list.
 _ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
@@ -41,7 +42,8 @@ def worker_environment(
     virtual: bool = False,
     devices: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """Return the environment of `seat`'s process. The names are those of torch.distributed.run's documentation.
+    """Return the environment of `seat`'s process. The variables' names are those in torch.distributed.run's
+    documentation.
 
     `base`: holdfast's own environment. The role's `env` overrides it and torchrun's variables, but not device binding.
     `virtual`: the worker sees only its own device, and LOCAL_RANK is 0. `devices`: the node's devices. `agent_store`:
@@ -52,7 +54,7 @@ def worker_environment(
     if "OMP_NUM_THREADS" not in env and (cpus := asked_cpus(spec, role)):
         env["OMP_NUM_THREADS"] = str(cpus)
     elif shape.local > 1 and "OMP_NUM_THREADS" not in env:
-        # torchrun does the same: N workers with one thread per core each would compete for the cores.
+        # torchrun sets this too: N workers with one thread per core each would compete for the cores.
         env["OMP_NUM_THREADS"] = "1"
     env |= {
         "RANK": str(seat.rank),
@@ -112,18 +114,18 @@ def _numbers(names: Sequence[str], prefix: str, devices: Sequence[str]) -> list[
 
 
 def keep_environment(env: Mapping[str, str], directory: Path) -> None:
-    """Write a worker's environment, without secrets, into its directory: a report page compares it with the previous
+    """Write a worker's environment, without secrets, into its directory. A report page compares it with the previous
     attempt."""
     try:
         data = msgspec.json.encode(kept(env))
         if len(data) <= MOST_KEPT:
             write_file(directory / KEPT, data)
     except (OSError, UnicodeError):
-        pass  # the disk is full, or a value is not text: only the page's comparison is missing
+        pass  # the disk is full, or a value is not text; only the page's comparison is missing
 
 
 def read_error_file(path: Path) -> str:
-    """Return the beginning of the error file (TORCHELASTIC_ERROR_FILE) that a worker wrote; empty if it wrote none."""
+    """Return the beginning of the error file (TORCHELASTIC_ERROR_FILE) that a worker wrote, or "" if it wrote none."""
     try:
         return read_file(path, MOST_BYTES, cut=True).decode(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Starts worker processes: forked from a nursery if there is one, and cold otherwise."""
+"""Starts worker processes: warm, as a fork of a nursery, if there is one, and cold otherwise."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ class Ticket(msgspec.Struct, frozen=True):
     #: The worker's stdin. `close` does not close it, unlike the four fds of `out` and `err`.
     stdin_fd: int
     out: tuple[int, int]
-    #: The read and write end of stderr; `out` has those of stdout.
+    #: The read and write end of the stderr pipe. `out` has those of stdout.
     err: tuple[int, int]
     directory: Path
     groups: tuple[Path, ...]
-    #: Report a missing program before the go. Hooks run until then, and may make the program.
+    #: Report a missing program before the worker may run. False if hooks run first, because they may create the
+    #: program.
     check: bool
 
     @property
     def streams(self) -> tuple[int, int, int]:
-        """The worker's stdin, stdout and stderr."""
+        """Return the worker's stdin, stdout and stderr."""
         return self.stdin_fd, self.out[1], self.err[1]
 
     def close(self) -> None:
@@ -107,14 +108,13 @@ class Started(msgspec.Struct, frozen=True):
     ticket: Ticket
     process: Spawned | None
     error: str = ""
-    #: Whether a nursery forked the process.
+    #: True if a nursery forked the process.
     warm: bool = False
 
 
 class Nurseries(Protocol):
     """Provides warm workers. The only implementation is `holdfast.act.warm.nurseries.Warm`; the methods are documented
-    there. It is behind a protocol so that a run without warm starts does not import it.
-    """
+    there. This protocol exists so that a run without warm starts does not import that module."""
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
 
@@ -135,11 +135,11 @@ class Nurseries(Protocol):
     def tick(self, now: float) -> list[WarmStart]: ...
 
 
-#: Seconds of rank 0's head start if each worker still has to do its imports.
+#: Seconds of rank 0's head start if each worker must still do its imports.
 COLD_HEAD_START_S = 0.03
 #: Seconds of rank 0's head start if the imports are done.
 WARM_HEAD_START_S = 0.015
-#: Seconds after which the other ranks run even if rank 0 is not up, so that only rank 0 is reported as late.
+#: Seconds after which the other ranks run even if rank 0 does not run yet, so that only rank 0 is reported as late.
 LONGEST_HEAD_START_S = 1.0
 
 
@@ -152,7 +152,8 @@ class HeadStart:
     """Lets rank 0 open its port before the others connect.
 
     Workers connect within milliseconds of each other. A rank that finds the port closed retries half a second later
-    (torch's TCPStore, as of 2.13). That is several times as long as a whole warm restart, and a quarter of a cold one.
+    (torch's TCPStore, as of 2.13). That is several times as long as a whole warm restart, and a quarter of a cold
+    restart.
     """
 
     def __init__(self, length_s: float) -> None:
@@ -161,7 +162,7 @@ class HeadStart:
         self._due: float | None = None
 
     def holds(self, rank: int, now: float) -> bool:
-        """Hold this rank back until rank 0 is up. Return False for rank 0, which must not wait."""
+        """Hold this rank back until rank 0 runs. Return False for rank 0, which must not wait."""
         if rank == 0:
             return False
         if not self._held:
@@ -170,7 +171,7 @@ class HeadStart:
         return True
 
     def first_is_up(self, now: float) -> None:
-        """Note that rank 0 runs its program: the other ranks are due after the head start."""
+        """Note that rank 0 runs its program. The other ranks may run after the head start."""
         if self._held:
             self._due = now + self._length_s
 
@@ -190,7 +191,7 @@ class HeadStart:
 
 
 class Starts:
-    """Turns every ticket into one `Started`, unless it is cancelled.
+    """Turns every ticket into one `Started`, unless the ticket is cancelled.
 
     `ask` and `tick` return the results known at once; `started` receives the others.
     """
@@ -236,7 +237,7 @@ class Starts:
         self._waiting.clear()
 
     def rouse(self) -> None:
-        """Continue nurseries that are stopped and needed, after a SIGCHLD."""
+        """Continue nurseries that are stopped and needed. Called after a SIGCHLD."""
         if self._warm is not None:
             self._warm.rouse()
 

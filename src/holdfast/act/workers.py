@@ -1,9 +1,9 @@
 """Keeps the live and ended workers of one machine, and signals or notifies them.
 
 A worker that must end soon is notified, so that it can save and exit by itself. There are two ways, and neither harms a
-program that uses none of them. First, a file at the path in HOLDFAST_DRAIN: a worker that wants the notice creates the
-file, and holdfast writes one line of JSON into it when the worker must end. Second, SIGUSR2, whose default action would
-end a process: holdfast sends it only to a process that has a handler for it.
+program that ignores them. First, a file at the path in HOLDFAST_DRAIN: a worker that wants the notice creates the file,
+and holdfast writes one line of JSON into it when the worker must end. Second, SIGUSR2, whose default action would end a
+process: holdfast sends it only to a process that has a handler for it.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ class Output(Protocol):
         ...
 
     def drain(self, rank: int, now: float) -> None:
-        """Read what the pipes of an ended worker hold, and close those that no other process has open."""
+        """Read the remaining bytes in the pipes of an ended worker, and close the pipes that no other process has
+        open."""
         ...
 
     def finish(self, rank: int, now: float) -> None:
-        """Read the rest of a worker's output, and close its files: no process of the attempt lives."""
+        """Read the rest of a worker's output, and close its files. No process of the attempt lives any more."""
         ...
 
     def tail(self, rank: int, limit_bytes: int) -> str:
-        """Return the end of the worker's output, of the stream that `tail_stream` names."""
+        """Return the end of the worker's output, from the stream that `tail_stream` names."""
         ...
 
     def tail_stream(self, rank: int) -> str:
-        """Return `stderr` or `stdout`; empty if the worker wrote nothing."""
+        """Return `stderr` or `stdout`, or "" if the worker wrote nothing."""
         ...
 
     def hush(self, rank: int) -> None:
@@ -56,7 +57,7 @@ class Output(Protocol):
         ...
 
 
-#: Python's exit status after an exception that nothing caught.
+#: Python's exit status after an uncaught exception.
 PYTHON_EXCEPTION = 1
 
 
@@ -73,18 +74,21 @@ class Worker(msgspec.Struct):
     #: The bytes read from the worker's status pipe.
     said: bytes = b""
     status_open: bool = True
-    #: The time at which the host saw the worker dying, before the kernel reported its exit; None if it did not.
+    #: The time at which the host saw the worker dying, before the kernel reported its exit; None if it did not see
+    #: that.
     dying_at: float | None = None
-    #: Seconds that it lived on after its program had ended with an exception, until holdfast ended it; else None.
+    #: Seconds from the program's end with an exception to the worker's end by holdfast; None if the worker exited
+    #: itself.
     unended_s: float | None = None
 
     @property
     def start_error(self) -> str:
-        """The error that prevented the worker's start; empty if there was none."""
+        """Return the error that prevented the worker's start, or "" if there was none."""
         return self.said.removeprefix(READY).decode(errors="replace")
 
     def keep_environment(self) -> None:
-        """Write the worker's environment to disk. Called only after its start, so that no start waits for the disk."""
+        """Write the worker's environment to disk. Call this only after the worker's start, so that no start waits for
+        the disk."""
         keep_environment(self.env, self.directory)
 
     def exit(self, info: os.waitid_result | None, order: int, output: Output, now: float) -> WorkerExit:
@@ -93,7 +97,7 @@ class Worker(msgspec.Struct):
         exited = info is not None and info.si_code == os.CLD_EXITED
         status = info.si_status if info is not None else None
         if self.unended_s is not None and not exited:
-            # The signal was holdfast's: the program had ended before, with Python's status for an exception.
+            # Holdfast sent the signal. The program had ended before, with Python's status for an exception.
             exited, status = True, PYTHON_EXCEPTION
         rank = self.seat.rank
         return WorkerExit(
@@ -122,11 +126,11 @@ class Workers:
     def __init__(self) -> None:
         self.alive: dict[int, Worker] = {}
         self.attempt = 0
-        #: Pid → rank of this attempt's workers that have ended.
+        #: Pid → rank of this attempt's ended workers.
         self._gone: dict[int, int] = {}
 
     def begin(self, attempt: int) -> None:
-        """Begin this attempt: forget the ended workers of an earlier one."""
+        """Begin this attempt: forget the ended workers of an earlier attempt."""
         if attempt != self.attempt:
             self.attempt, self._gone = attempt, {}
 
@@ -142,16 +146,15 @@ class Workers:
         self._gone[worker.process.pid] = worker.seat.rank
 
     def note_dying(self, now: float) -> None:
-        """Mark the workers that are dying at the moment of another worker's exit: the stop that may follow did not kill
-        them."""
-        # A dying worker may even be the cause: the kernel reports its exit late, because its memory is freed
+        """Mark the workers that are dying when another worker exits. The stop that may follow did not kill them."""
+        # A dying worker may even be the cause: the kernel reports its exit late, because it frees the worker's memory
         # first.
         for other in self.alive.values():
             if other.dying_at is None and is_dying(other.process.pid):
                 other.dying_at = now
 
     def reap_others(self, pids: Iterable[int]) -> None:
-        """Reap the children among `pids` that have ended and are not workers."""
+        """Reap the exited children among `pids` that are not workers."""
         known = {worker.process.pid for worker in self.alive.values()}
         for pid in pids:
             if pid not in known:
@@ -161,26 +164,26 @@ class Workers:
                     pass  # the child has been reaped already
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
-        """Notify every worker of the attempt to save and exit; return the ranks that listen."""
+        """Notify every worker of the attempt to save and exit. Return the ranks that can receive the notice."""
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
         return tuple(w.seat.rank for w in workers if _notify_draining(w.directory / DRAIN, w.process.pid, notice))
 
     def shielded(self, attempt: int) -> frozenset[int]:
-        """Return the pids of workers that catch SIGTERM only to wait for their drain notice."""
+        """Return the pids of the shielded workers: they catch SIGTERM only to wait for their drain notice."""
         workers = [worker for worker in self.alive.values() if worker.attempt == attempt]
         return frozenset(w.process.pid for w in workers if _shielded(w.directory / DRAIN))
 
     def unshield(self, attempt: int) -> None:
-        """Make the shielded workers (those that catch SIGTERM only to wait for their drain notice) end on the next
-        SIGTERM: the attempt is being stopped.
-        """
+        """Make the shielded workers (those that catch SIGTERM only to wait for their drain notice) exit on the next
+        SIGTERM, because the attempt is being stopped."""
         for worker in self.alive.values():
             if worker.attempt == attempt and _shielded(worker.directory / DRAIN):
                 _announce_drain_end(worker.directory / DRAIN)
 
     def forward(self, number: int, *, who_handles: bool = False) -> int:
-        """Send a signal to every worker; return how many got it. `who_handles`: only to workers that handle it."""
+        """Send a signal to every worker; return how many received it. `who_handles`: send it only to workers that
+        handle it."""
         got = 0
         for worker in self.alive.values():
             if who_handles and number not in handlers(worker.process.pid)[0]:
@@ -189,7 +192,7 @@ class Workers:
                 signal.pidfd_send_signal(worker.process.pidfd, number)
                 got += 1
             except ProcessLookupError:
-                pass  # the worker has ended: its pidfd reports that
+                pass  # the worker has exited; its pidfd reports that
         return got
 
     def pids(self) -> dict[int, int]:
@@ -201,22 +204,22 @@ class Workers:
         return list(self._gone.values())
 
     def rank_of(self, pid: int) -> int | None:
-        """Return the rank of the worker whose process, or whose descendant, this pid is; ended workers of this attempt
-        count too."""
+        """Return the rank of the worker to which this process belongs, as its process or as a descendant. Ended workers
+        of this attempt count too."""
         if pid in self._gone:
             return self._gone[pid]
         return next((rank for rank, top in self.pids().items() if pid == top or pid in descendants(top)), None)
 
 
 def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
-    """Notify a worker. Return whether it listens: the file existed, or SIGUSR2 has a handler."""
+    """Notify a worker. Return whether it can receive the notice: the file existed, or SIGUSR2 has a handler."""
     asked = file.exists()
     fresh = file.with_name(f".{file.name}.new")
     try:
         write_file(fresh, msgspec.json.encode(notice) + b"\n")
         fresh.replace(file)  # rename the file into place, so that a reader sees the whole line
     except OSError:
-        asked = False  # the disk is full: no worker can get the notice from the file
+        asked = False  # the disk is full: no worker can receive the notice by the file
     if _NOTICE not in handlers(pid)[0]:
         return asked
     try:
@@ -227,13 +230,13 @@ def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool
 
 
 def _shielded(file: Path) -> bool:
-    """Whether the worker catches SIGTERM only to wait for its notice (`holdfast.on_drain`), and saves nothing on
+    """Return whether the worker catches SIGTERM only to wait for its notice (`holdfast.on_drain`), and saves nothing on
     SIGTERM itself."""
     return file.with_name(f"{file.name}.shielded").exists()
 
 
 def _announce_drain_end(file: Path) -> None:
-    """Write the file that makes a shielded worker end on the next SIGTERM. `file`: the worker's drain file."""
+    """Write the file that makes a shielded worker exit on the next SIGTERM. `file`: the worker's drain file."""
     fresh = file.with_name(f".{file.name}.leave")
     try:
         write_file(fresh, b"")

@@ -1,1 +1,2 @@
-"""The workers' rendezvous store: torch's TCPStore in a child of the agent, so that it outlives rank 0."""
+"""The workers' rendezvous store: torch's TCPStore in a child process of the agent, so that the store outlives rank
+0."""

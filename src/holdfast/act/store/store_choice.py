@@ -1,6 +1,6 @@
 """Decides whether holdfast hosts the workers' rendezvous store, and finds the torch for it.
 
-It does not import torch and starts no process, because it runs before the first worker: it takes a millisecond.
+It runs before the first worker and takes a millisecond, because it neither imports torch nor starts a process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 #: store.
 CHOICE = "TORCHELASTIC_USE_AGENT_STORE"
 _MOST_TEXT = 1 << 20
-#: Words that show that a script which uses MASTER_PORT may open that port itself.
+#: If a script that uses MASTER_PORT contains one of these words, it may open that port itself.
 _OWN_PORT = (b"socket", b"create_server", b"start_server", b"TCPStore", b"jax", b"MPI", b"zmq", b"grpc")
 _TRAINS = (b"torch", b"lightning", b"transformers", b"accelerate", b"deepspeed")
 _PYTHONS = ("python3", "python")
@@ -31,7 +31,8 @@ class Torch(msgspec.Struct, frozen=True):
 
 
 def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch | None:
-    """Return the torch of the workers' interpreter, searched in the usual directories; None if it has no torch."""
+    """Return the torch of the workers' interpreter, searched in the usual directories; None if the interpreter has no
+    torch."""
     names = [command[0]] if _is_python(command[0]) else _PYTHONS
     for name in names:
         python = _which(name, env, cwd)
@@ -42,7 +43,7 @@ def torch_of(command: Sequence[str], env: Mapping[str, str], cwd: Path) -> Torch
 
 
 def opens_itself(command: Sequence[str], cwd: Path) -> bool:
-    """Whether the script's text shows that it may open MASTER_PORT or set it."""
+    """Return whether the script's text suggests that the script opens MASTER_PORT or sets it."""
     text = _text(command, cwd)
     if b"MASTER_PORT" not in text:
         return False
@@ -52,14 +53,15 @@ def opens_itself(command: Sequence[str], cwd: Path) -> bool:
 
 
 def speaks_of_torch(command: Sequence[str], cwd: Path) -> bool:
-    """Whether the script's text names torch or a library that uses it: then it probably needs a store."""
+    """Return whether the script's text names torch or a library that uses it. Then the script probably needs a
+    store."""
     text = _text(command, cwd)
     return any(word in text for word in _TRAINS)
 
 
 def _assigns(rest: bytes) -> bool:
-    """Whether the text after a name assigns it: `"] = …`, `=…` (a keyword of `environ.update`) or `: …` (in a dict),
-    but not `==`."""
+    """Return whether the text after a name assigns it: `"] = …`, `=…` (a keyword of `environ.update`) or `: …` (in a
+    dict), but not `==`."""
     rest = rest[:8].lstrip(b"'\"]) ")
     return rest[:1] in (b"=", b":") and rest[:2] != b"=="
 
@@ -85,7 +87,7 @@ def _text(command: Sequence[str], cwd: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        return b""  # opening a named pipe would block
+        return b""  # to open a named pipe would block
     try:
         with path.open("rb") as file:
             return file.read(_MOST_TEXT)
@@ -137,7 +139,7 @@ def _torch(place: str) -> str | None:
 
 
 def core_of(package: str) -> str | None:
-    """Return the file name of the C extension in a torch package; None if there is none."""
+    """Return the file name of the C extension in a torch package, or None if the package has none."""
     try:
         names = os.listdir(package)
     except OSError:
@@ -146,8 +148,8 @@ def core_of(package: str) -> str | None:
 
 
 def torch_in(pid: int) -> Torch | None:
-    """Return the torch that a process has loaded, with its interpreter; None if it has loaded none, or may
-    not be read."""
+    """Return the torch that a process has loaded, with its interpreter. Return None if it has loaded none, or may not
+    be read."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -155,5 +157,5 @@ def torch_in(pid: int) -> Torch | None:
                     library = line.split(maxsplit=5)[5].strip()
                     return Torch(os.readlink(f"/proc/{pid}/exe"), os.path.dirname(library))
     except OSError:
-        pass  # the process has ended, or another user owns it
+        pass  # the process has exited, or another user owns it
     return None

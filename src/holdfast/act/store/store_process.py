@@ -1,14 +1,14 @@
-"""The supervisor's side of the store process: it is started when it is needed, and kept from attempt to attempt.
+"""The supervisor's side of the store process, which is started when it is needed and kept from attempt to attempt.
 
 The supervisor listens on an attempt's port before any worker exists, so no other process can take the port and no
-worker finds it closed. It then passes the listening socket to the store process, which imports torch meanwhile: workers
-that connect early wait in the socket's queue. If the store process never comes up, the supervisor closes the socket,
+worker finds it closed. Then it passes the listening socket to the store process, which imports torch meanwhile: workers
+that connect early wait in the socket's queue. If the store process never starts, the supervisor closes the socket,
 which ends those connections; rank 0 then hosts the store in later attempts. No call in this module blocks.
 """
 
 from __future__ import annotations
 
-import _socket  # `_socket` loads faster: `socket` creates enums of a hundred numbers
+import _socket  # `_socket` loads faster: `socket` creates enums of a hundred constants
 import os
 import struct
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Seconds within which the store process must answer.
 UP_S = 60.0
-#: The number of deaths of the store process in a job after which rank 0 hosts the store instead.
+#: Number of deaths of the store process in a job after which rank 0 hosts the store instead.
 MOST_LOSSES = 3
 _SCRIPT = Path(__file__).with_name("store_server.py")
 #: Number of connections that may wait for the store; the kernel may allow fewer (net.core.somaxconn).
@@ -46,7 +46,7 @@ class Store:
         processes: Callable[[], list[int]],
         say: Callable[[str], None],
     ) -> None:
-        """Find the torch for the store; the store process starts later.
+        """Find the torch for the store. The store process starts later.
 
         `spec`: the job. `env`, `cwd`: the workers' environment and directory. `reactor`: waits for connections.
         `processes`: returns the pids of the job's processes. `say`: prints a message about the store.
@@ -58,7 +58,7 @@ class Store:
         self._say = say
         self._torch = _wanted(spec, env, cwd)
         self._off = self._torch is None
-        #: Whether the store process starts with the workers; otherwise it starts when the first of them connects.
+        #: True if the store process starts with the workers; otherwise it starts when the first worker connects.
         self._soon = any(speaks_of_torch(role.command, cwd) for role in spec.roles)
         self._attempt = 0
         self._port = 0
@@ -96,7 +96,7 @@ class Store:
         return self._port
 
     def trouble(self, attempt: int) -> str:
-        """Return a sentence about the store's failure in this attempt; empty if it has not failed."""
+        """Return a sentence about the store's failure in this attempt, or "" if the store has not failed."""
         return self._troubles.get(attempt, "")
 
     # ------------------------------------------------------------------------------------------ time
@@ -123,12 +123,13 @@ class Store:
     # ------------------------------------------------------------------------------------------ its process
 
     def _knocked(self, fd: int, now: float) -> None:
-        """Start the store if a process with torch has connected; otherwise drop the connection."""
+        """Handle the first connection: start the store if a process with torch has connected; otherwise drop the
+        connection."""
         found = next((torch for pid in self._processes() if (torch := torch_in(pid)) is not None), None)
         if found is not None:
             self._start(found, now)
             return
-        # No process of the job has loaded torch, so this connection is not for a store.
+        # No process of the job has loaded torch, so this connection is not meant for a store.
         assert self._listener is not None
         os.close(self._listener._accept()[0])  # type: ignore[attr-defined] # the public call would import `socket`
 
@@ -177,16 +178,16 @@ class Store:
         try:
             self._control.sendmsg([str(self._port).encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
         except OSError:
-            pass  # the store has died: its pidfd reports that, and this process still has the listening socket
+            pass  # the store process has died; its pidfd reports that, and this process still has the listening socket
 
     def _on_readable(self, fd: int, now: float) -> None:
         assert self._control is not None
         try:
             said = self._control.recv(64)
         except ConnectionResetError:
-            said = b""  # the store process ended before it read the message
+            said = b""  # the store process exited before it read the message
         if not said:
-            self._reactor.forget(fd)  # the store process is about to end: its pidfd reports that
+            self._reactor.forget(fd)  # the store process is about to exit; its pidfd reports that
         elif said == b"up %d" % self._port:
             self._is_up, self._deadline = True, None
             self._soon = True
@@ -212,7 +213,7 @@ class Store:
     def _lost(self, pid: int, how: str, now: float) -> None:
         text = f"the rendezvous store (pid {pid}) {how}"
         if self._listener is not None and self._losses < MOST_LOSSES:
-            # This attempt's port was not served yet, so no worker has used the store: restart it.
+            # This attempt's port was not served yet, so no worker has used the store. Restart it.
             self._say(f"{text}; a new one is started")
             self._start_again(now)
             return
@@ -255,14 +256,14 @@ class Store:
 
 
 def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
-    """Return the torch that hosts the job's store; None if holdfast shall not host one, or finds no torch.
+    """Return the torch that hosts the job's store. Return None if holdfast shall not host a store, or finds no torch.
 
     A single worker needs no store that outlives it. If the user sets `CHOICE` to `False`, or a script opens the port
     itself, holdfast leaves the port to the workers.
     """
     if spec.world_size < 2:
         return None
-    # TORCHELASTIC_RUN_ID means that another launcher runs holdfast, and has set the variable for its own port.
+    # TORCHELASTIC_RUN_ID means that another launcher runs holdfast. That launcher has set `CHOICE` for its own port.
     if env.get(CHOICE) == "False" and "TORCHELASTIC_RUN_ID" not in env:
         return None
     if any(CHOICE in role.env or "MASTER_PORT" in role.env or opens_itself(role.command, cwd) for role in spec.roles):
@@ -272,8 +273,8 @@ def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
 
 
 def _listen(port: int) -> _socket.socket:
-    """Return a socket that listens on this port for IPv6 and IPv4, as torch's own does. Raises OSError if the port is
-    in use."""
+    """Return a socket that listens on this port for IPv6 and IPv4, as torch's own socket does. Raises OSError if the
+    port is in use."""
     try:
         listener = _socket.socket(_socket.AF_INET6, _socket.SOCK_STREAM)
     except OSError:

@@ -4,8 +4,9 @@ It is started as `python -I -S store_server.py CONTROL PACKAGE HOW`, with Python
 socket CONTROL is a port with its listening socket: the program replaces the previous store by a new one on that port,
 and answers `up PORT`. The process exits at the end of file of CONTROL.
 
-HOW `core` loads only torch's C extension, in a fifth of a second instead of one or more, and runs none of torch's
-Python code. HOW `whole` imports torch normally, for a torch whose extension cannot be loaded alone.
+If HOW is `core`, the program loads only torch's C extension. That takes a fifth of a second instead of one or more, and
+runs none of torch's Python code. If HOW is `whole`, it imports torch normally, for a torch whose extension cannot be
+loaded alone.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import sys
 import types
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # at run time `typing` is not needed
+if TYPE_CHECKING:  # `typing` is not needed at run time
     from typing import Any
 
 
 def load(package: str, how: str) -> Any:
-    """Import torch as HOW says, and return its TCPStore class."""
+    """Import torch in the way that `how` names, and return its TCPStore class."""
     if how == "whole":
         sys.path.append(os.path.dirname(package))
         return importlib.import_module("torch.distributed").TCPStore
@@ -38,7 +39,7 @@ def load(package: str, how: str) -> Any:
 
 
 def serve(control: socket.socket, make: Any) -> None:
-    """Host one store after the other until the supervisor closes `control`."""
+    """Host one store after another until the supervisor closes `control`."""
     size = array.array("i").itemsize
     store = None
     while True:
@@ -63,5 +64,5 @@ def serve(control: socket.socket, make: Any) -> None:
 
 if __name__ == "__main__":
     serve(socket.socket(fileno=int(sys.argv[1])), load(sys.argv[2], sys.argv[3]))
-    # The only other threads are torch's, which need no cleanup.
+    # All other threads are torch's, and need no cleanup.
     os._exit(0)

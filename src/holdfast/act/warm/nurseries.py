@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 #: Default limit in seconds for the imports.
 IMPORT_S = 120.0
 _NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
-#: Seconds between the start of an attempt's workers and the forking of the next attempt's, so that the present ones
+#: Seconds from the start of an attempt's workers to the forking of the next attempt's workers, so that the present ones
 #: start first.
 STAND_BY_S = 1.0
 
 
 class Warm:
-    """Starts workers warm if that is safe; otherwise it reports the reason once."""
+    """Starts workers warm if that is safe; otherwise it prints the reason once."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Warm:
         python: str = sys.executable,
         lessons: Path | None = None,
     ) -> None:
-        """Create it without nurseries.
+        """Start without nurseries.
 
-        `say`: prints why workers start cold. `preload`: modules to import first. `standby`: keep workers for the next
-        attempt forked while an attempt runs. `import_s`: limit in seconds for the imports. `python`: an interpreter
+        `say`: prints why workers start cold. `preload`: modules to import first. `standby`: while an attempt runs, keep
+        forked workers ready for the next one. `import_s`: limit in seconds for the imports. `python`: an interpreter
         that is allowed besides holdfast's own. `lessons`: the directory of stored lessons; None to store none.
         """
         self._reactor = reactor
@@ -53,7 +53,7 @@ class Warm:
         self._lessons = Lessons(lessons)
         self._nurseries: dict[tuple[str, ...], Nursery] = {}
         self._said: set[str] = set()
-        #: The number of workers that the present attempt has requested, by command.
+        #: Command → number of workers that the present attempt has requested.
         self._wanted: dict[tuple[str, ...], int] = {}
         self._attempt = 0
         self._stand_by_at: float | None = None
@@ -110,7 +110,8 @@ class Warm:
             self._stand_by_at = now + STAND_BY_S
 
     def lost(self, now: float) -> None:
-        """Fork the next attempt's workers after a worker has failed, while holdfast stops and explains this attempt."""
+        """Fork the next attempt's workers, because a worker has failed. Meanwhile holdfast stops and explains this
+        attempt."""
         self._stand_by_at = None
         self._fork(now)
 
@@ -125,7 +126,7 @@ class Warm:
             nursery.cancel()
 
     def rouse(self) -> None:
-        """Continue nurseries that are stopped and needed, after a SIGCHLD."""
+        """Continue nurseries that are stopped and needed. Called after a SIGCHLD."""
         for nursery in self._nurseries.values():
             nursery.rouse()
 

@@ -1,6 +1,6 @@
 """The supervisor's side of one nursery: a process that imports, forks workers on request, and may die at any time.
 
-No call in this module blocks. A ticket requests a worker. The answer, a prepared process or None for a cold start,
+No call in this module blocks. A *ticket* requests a worker. The answer (a prepared process, or None for a cold start)
 comes within the time limits: from `ask`, from `tick`, or through `heard`.
 """
 
@@ -28,9 +28,9 @@ from holdfast.children import Child
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Seconds that a fork, or a check of the files, may take before the nursery counts as hung.
+#: Seconds that a fork, or a check of the files, may take. After that the nursery counts as hung.
 ANSWER_S = 10.0
-#: A nursery that dies or hangs this often, with no worker claimed in between, is abandoned.
+#: A nursery that dies or hangs this often, without a ticket claiming a worker in between, is abandoned.
 MOST_DEATHS = 3
 _DOOR = Path(__file__).with_name("door")
 
@@ -74,9 +74,9 @@ class Nursery:
         self._idle: deque[Idle] = deque()
         self._pipe: int | None = None
         self._asked = 0
-        #: How many idle forks to keep ready for later requests.
+        #: Number of idle forks to keep ready for later requests.
         self._keep = 0
-        #: How many idle forks have died and were replaced.
+        #: Number of idle forks that have died and were replaced.
         self._replaced = 0
         #: The last attempt for which the files on disk were found unchanged.
         self._fresh_for = 0
@@ -90,7 +90,8 @@ class Nursery:
     # ------------------------------------------------------------------------------------------ asking
 
     def fits(self, ticket: Ticket) -> str:
-        """Return the variables whose values prevent this worker from starting here; empty if there are none."""
+        """Return the variables whose values prevent this worker from starting in this nursery, or "" if there are
+        none."""
         return difference(self._input.env, shared(ticket.env))
 
     def begin(self, now: float) -> None:
@@ -99,7 +100,7 @@ class Nursery:
             self._start(now)
 
     def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
-        """Request a worker. Return the answers that are known now, also those to earlier requests."""
+        """Request a worker. Return the answers that are known now, including answers to earlier requests."""
         self._waiting.append(ticket)
         self._keep, self._replaced = 0, 0
         self.begin(now)
@@ -114,8 +115,8 @@ class Nursery:
             self._say(f"warm: the nursery (pid {self._process.pid}) was stopped; holdfast sent it SIGCONT")
 
     def stand_by(self, count: int, now: float) -> None:
-        """Keep `count` idle forks ready for later requests: fork them as soon as possible, and replace
-        those that die."""
+        """Keep `count` idle forks ready for later requests: fork them as soon as possible, and replace those that
+        die."""
         self._keep = count
         self._top_up(now)
 
@@ -142,7 +143,7 @@ class Nursery:
         reader, writer = os.pipe()
         try:
             if not (_DOOR / "sitecustomize.py").exists():
-                raise OSError(f"{_DOOR} is gone")  # without it the interpreter would run the script itself
+                raise OSError(f"{_DOOR} is gone")  # without this directory the interpreter would run the script itself
             mine.send(marshal.dumps(config))
             os.set_inheritable(theirs.fileno(), True)
             process = spawn(
@@ -203,7 +204,7 @@ class Nursery:
         _reap_later(self._reactor, idle.child)
 
     def _failed(self, why: str, now: float) -> None:
-        """Handle a nursery that died or hung: waiting workers start cold, and a new nursery is started, up to
+        """Handle a nursery that died or hung. Waiting workers start cold, and a new nursery is started, up to
         `MOST_DEATHS`."""
         self._end()
         self._deaths += 1
@@ -241,7 +242,7 @@ class Nursery:
                 self._drop(idle)
                 self._replaced += 1
                 if self._replaced > MOST_DEATHS + self._keep:
-                    self._keep = 0  # whatever killed the idle forks would kill the next forks as well
+                    self._keep = 0  # the cause of the idle forks' deaths would also kill new forks
         self._serve(now)
         self._top_up(now)
         self._deliver(self._take(), now)
@@ -266,8 +267,8 @@ class Nursery:
         return True
 
     def _take_messages(self) -> None:
-        """Read all messages. A fork reports itself before this process adopts it, so every visible child is
-        then known."""
+        """Read all messages. A fork reports itself before this process adopts it, so after this call every visible
+        child is known."""
         while self._take_message():
             pass
 
@@ -283,7 +284,7 @@ class Nursery:
                 self._learn(lesson)
                 self._give_up(why, now)
             case ("moved", int(pid)) if fds and self._process is not None:
-                # The nursery has undone an import: its spare is the nursery now.
+                # The nursery has undone an import, and its spare is the nursery now.
                 _reap_later(self._reactor, self._process)
                 self._process = Child(pid, fds[0])
                 self._reactor.watch(fds[0], self._ready)
@@ -322,7 +323,7 @@ class Nursery:
     # ------------------------------------------------------------------------------------------ serving
 
     def _serve(self, now: float) -> None:
-        """Serve the waiting tickets as far as possible now."""
+        """Answer as many of the waiting tickets as possible now."""
         if self.state is NurseryState.GIVEN_UP:
             self._refuse()
         if self.state is not NurseryState.READY or not self._waiting:
@@ -333,8 +334,8 @@ class Nursery:
                 return
             self._asked += missing
         if self._fresh_for != self._waiting[0].attempt and self._checking is None:
-            # Request this after the forks, which take longer. If a file has changed, the forks are dropped with the
-            # nursery.
+            # Send this request after the forks, which take longer. If a file has changed, the forks are dropped with
+            # the nursery.
             self._checking = self._waiting[0].attempt
             self._request(("check",), now)
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
@@ -343,7 +344,7 @@ class Nursery:
             self._serve(now)  # a fork was unusable: request another
 
     def _request(self, message: tuple[Any, ...], now: float) -> bool:
-        """Send a request. Return False if the nursery cannot be reached; it is then treated as failed."""
+        """Send a request. If the nursery cannot be reached, treat it as failed and return False."""
         assert self._control is not None
         self._deadline = now + self._answer_s
         try:
@@ -354,7 +355,7 @@ class Nursery:
         return True
 
     def _claim(self, idle: Idle) -> None:
-        """Make an idle fork the worker of the first ticket; drop a fork that cannot answer."""
+        """Make an idle fork the worker of the first ticket. Drop a fork that cannot answer."""
         process = claim(idle, self._waiting[0]) if is_awake(idle) else None
         if process is None:
             self._drop(idle)
@@ -394,7 +395,7 @@ class Nursery:
 
 
 def _is_birth(message: tuple[Any, ...], fds: list[int]) -> bool:
-    """Whether the message reports a process that is, or soon will be, a child of this process."""
+    """Return whether the message reports a process that is, or soon will be, a child of this process."""
     return bool(fds) and message[0] in ("born", "moved") and len(message) > 1 and isinstance(message[1], int)
 
 

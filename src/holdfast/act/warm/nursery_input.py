@@ -14,20 +14,20 @@ from holdfast.act.warm.warm_command import OURS, PER_WORKER, Blueprint
 
 
 class NurseryInput(msgspec.Struct, frozen=True):
-    """The command for which a nursery prepares workers, with their environment."""
+    """The command for which a nursery prepares workers, with the workers' environment."""
 
     plan: Blueprint
-    #: The variables that all its workers have in common.
+    #: The environment variables that are the same for all workers of the nursery.
     env: Mapping[str, str]
     #: The workers' working directory.
     cwd: Path
     #: The modules to import first.
     preload: tuple[str, ...]
-    #: The limit in seconds for the imports.
+    #: Time limit for the imports, in seconds.
     import_s: float
 
     def environment(self, control: int, door: str) -> dict[str, str]:
-        """Return the nursery's environment: the workers' one, with the directory `door` first on PYTHONPATH.
+        """Return the nursery's environment: the workers' environment, with the directory `door` first on PYTHONPATH.
         `control`: the fd of the nursery's socket."""
         pythonpath = self.env.get("PYTHONPATH")
         return {

@@ -1,4 +1,4 @@
-"""The messages between supervisor and nursery, and those that turn an idle fork into the worker of a ticket."""
+"""The messages between supervisor and nursery, and the messages that turn an idle fork into the worker of a ticket."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _RECEIVE = 1 << 16
 
 
 def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
-    """Return the next message and its fds, which the caller must close; None if there is none now, or the socket has
-    ended."""
+    """Return the next message and its fds, which the caller must close. Return None if there is no message now, or the
+    socket has ended."""
     size = array.array("i").itemsize
     try:
         data, ancillary, _, _ = control.recvmsg(_RECEIVE, socket.CMSG_SPACE(4 * size), socket.MSG_DONTWAIT)
@@ -41,19 +41,19 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A fork of the nursery that is not claimed yet. `door`: the socket to it."""
+    """A fork of the nursery that no ticket has claimed yet. `door`: the socket to it."""
 
     child: Child
     door: socket.socket
 
 
 def is_awake(idle: Idle) -> bool:
-    """Whether the fork can answer: a fork that was stopped (SIGSTOP) or is dying never reports that it is ready."""
+    """Return whether the fork can answer. A fork that is stopped (SIGSTOP) or dying cannot."""
     return _state(idle.child.pid) not in (b"", b"T", b"t", b"Z", b"X")
 
 
 def rouse(pid: int, pidfd: int) -> bool:
-    """Continue a process that was stopped (SIGSTOP); return whether it was.
+    """If the process was stopped (SIGSTOP), continue it. Return whether it was stopped.
 
     Only a signal leaves a process in state T. A process that waits for the CPU, for its disk or for a debugger is in
     another state, and gets no signal.
@@ -63,12 +63,12 @@ def rouse(pid: int, pidfd: int) -> bool:
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGCONT)
     except ProcessLookupError:
-        return False  # the fork has just died: its pidfd reports that
+        return False  # the fork has just died; its pidfd reports that
     return True
 
 
 def _state(pid: int) -> bytes:
-    """Return the process's state letter of proc(5); empty if it has ended."""
+    """Return the process's state letter of proc(5), or "" if it has exited."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rsplit(b")", 1)[1].split()[0]
@@ -102,5 +102,5 @@ def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
         for fd in (order, go_read, status_write):
             os.close(fd)
     os.set_blocking(status_read, False)
-    children.forget(idle.child.pid)  # the fork is a process of the job from now on
+    children.forget(idle.child.pid)  # the fork counts as a process of the job from now on
     return Spawned(idle.child.pid, idle.child.pidfd, go_write, status_read)

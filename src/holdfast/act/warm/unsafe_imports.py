@@ -1,4 +1,5 @@
-"""Stores lessons: the import of a script after which no fork is safe. Later nurseries of the script leave it out."""
+"""Stores *lessons*. A lesson names an import of a script after which no fork is safe; later nurseries of the script
+leave it out."""
 
 from __future__ import annotations
 
@@ -23,25 +24,24 @@ class Lesson(msgspec.Struct, frozen=True):
     step: int
     name: str
     why: str
-    #: The package's file with its modification time in ns, size and inode: a changed package may be
-    #: safe, and its lesson is ignored.
+    #: The package's file with its modification time in ns, size and inode. If the package has changed, its lesson is
+    #: ignored, because its import may now be safe.
     stamp: tuple[str, int, int, int] | None = None
     #: The modules of torch that the import loads.
     modules: tuple[str, ...] = ()
 
 
 class Lessons:
-    """Stores, in files below `place`, which import of a script must be left to its workers because no fork is safe
-    after it: one file per command, directory and content of the script.
+    """Stores the lessons in files below `place`: one file per command, directory and content of the script.
 
-    A file that cannot be read counts as missing; one that cannot be written is lost.
+    A file that cannot be read counts as missing. If a file cannot be written, its lesson is lost.
     """
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
 
     def of(self, plan: Blueprint, cwd: Path) -> Lesson | None:
-        """Return the lesson for a script in its present version; None if there is none."""
+        """Return the lesson for a script in its present version, or None if there is none."""
         if self._place is None:
             return None
         try:
@@ -69,7 +69,7 @@ class Lessons:
             pass  # the lesson is lost, and the next nursery finds it again
 
     def _file(self, place: Path, plan: Blueprint, cwd: Path) -> Path:
-        """Return the lesson's path, named by the command, the directory and the script's content."""
+        """Return the lesson's path. It depends on the command, the directory and the script's content."""
         who = [*plan.command, str(plan.script), str(cwd)]
         content = Path(plan.script).read_bytes() if plan.script and Path(plan.script).is_file() else b""
         named, held = zlib.crc32("\0".join(who).encode(errors="replace")), zlib.crc32(content)

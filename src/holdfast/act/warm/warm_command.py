@@ -1,4 +1,5 @@
-"""Decides whether a worker's command can be started warm: it must run a script or a module with this interpreter."""
+"""Decides whether a worker's command can be started warm: the command must run a script or a module with this
+interpreter."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-#: Variables whose values differ between workers or attempts: a worker gets them when it is claimed.
+#: Variables whose values differ between workers or attempts. A worker gets them when a ticket claims it.
 PER_WORKER = frozenset({
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
 })  # fmt: skip
-#: Variables with these prefixes may differ too, and no import depends on them.
+#: Variables with these prefixes may differ between workers too. No import depends on them.
 OURS = ("HOLDFAST_", "PAI_", "FC_")
 _PLAIN = frozenset("uOBbdqvsPR")
 _WITH_VALUE = frozenset("WX")
@@ -65,7 +66,7 @@ def blueprint(
 
 
 def _same(path: str, python: str) -> bool:
-    """Whether both are the same file in the same directory: a virtual environment depends on its interpreter's
+    """Return whether both are the same file in the same directory: a virtual environment depends on its interpreter's
     directory."""
     mine = os.path.abspath(python)
     same_place = os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(mine))
@@ -73,7 +74,7 @@ def _same(path: str, python: str) -> bool:
 
 
 def shared(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are equal for all workers and attempts: imports may read them."""
+    """Return the variables that are equal for all workers and attempts, so that imports may read them."""
     return {name: value for name, value in env.items() if name not in PER_WORKER and not name.startswith(OURS)}
 
 

@@ -1,6 +1,6 @@
 """Makes this copy of holdfast importable in another Python: workers there need `progress`, `draining` and `on_drain`.
 
-The parent directory is on the workers' PYTHONPATH if they run another Python than holdfast's. It contains only this
+If workers run another Python than holdfast's, the parent directory is on their PYTHONPATH. It contains only this
 package, so that workers do not import other packages of holdfast's environment.
 """
 

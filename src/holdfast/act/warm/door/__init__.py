@@ -1,1 +1,1 @@
-"""The first directory on the nursery's module search path: it must contain only `sitecustomize`."""
+"""The first directory on the nursery's module search path. It must contain only `sitecustomize`."""

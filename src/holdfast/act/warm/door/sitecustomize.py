@@ -12,7 +12,7 @@ import sys
 
 
 def _step_aside() -> str:
-    """Remove this module and its directory from the import system; return the parent directory."""
+    """Remove this module and its directory from the import system. Return the parent directory."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if path != here]
     sys.path_importer_cache.pop(here, None)
@@ -21,16 +21,16 @@ def _step_aside() -> str:
 
 
 def _serve() -> bool:
-    """Serve as the nursery; return only in a worker. True if the user has a `sitecustomize` too, which was imported
-    instead."""
+    """Run as the nursery; return only in a worker. Return True if the user has a `sitecustomize` too, which was then
+    imported."""
     inside = os.path.join(_step_aside(), "inside")
     name = "_holdfast_nursery"
     package = type(sys)(name)
     package.__path__ = [inside]
     sys.modules[name] = package
     own_one: bool = __import__(name + ".nursery_main", fromlist=["serve"]).serve()
-    # List the modules by name: iterating over `sys.modules` would write to, and so copy, many memory pages shared with
-    # the nursery.
+    # List the modules by name. To iterate over `sys.modules` would write to, and so copy, many memory pages that are
+    # shared with the nursery.
     for part in (
         "",
         ".nursery_main",
@@ -47,8 +47,8 @@ def _serve() -> bool:
 
 
 def _users_own() -> bool:
-    """Import the user's `sitecustomize`, if any, in an interpreter that a worker starts: it inherits the nursery's
-    search path but must not serve."""
+    """Import the user's `sitecustomize`, if any. This runs in an interpreter that a worker starts: it inherits the
+    nursery's search path but is no nursery."""
     _step_aside()
     try:
         __import__("sitecustomize")
@@ -64,7 +64,7 @@ def _enter() -> bool:
         return _users_own()
     try:
         return _serve()
-    except BaseException:  # whatever is raised: the script must never run in the nursery itself
+    except BaseException:  # catch everything: the script must never run in the nursery itself
         os._exit(70)
 
 

@@ -1,8 +1,8 @@
 """Undoes an import after which forking is unsafe: a fork of the nursery from before that import takes over.
 
-Before each import that may be large, the nursery forks a spare of itself, which waits. If the import makes forks unsafe
-(it starts a thread, or reads a variable that differs between workers), the spare becomes the nursery, without that
-import. All earlier imports are kept, and nothing is imported twice.
+Before each import that may be large, the nursery forks a *spare* of itself, which waits. If the import makes forks
+unsafe (it starts a thread, or reads a variable that differs between workers), the spare becomes the nursery, without
+that import. All earlier imports are kept, and nothing is imported twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from . import fork_to_worker
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -24,7 +24,7 @@ _READ = 1 << 16
 
 
 class Spare:
-    """A waiting fork, seen from the nursery that forked it. `tell` is the pipe to it, `heard` the pipe from it."""
+    """The nursery's handle of a waiting fork. `tell` is the pipe to the fork, `heard` the pipe from it."""
 
     def __init__(self, pid: int, tell: int, heard: int) -> None:
         self.pid = pid
@@ -36,18 +36,18 @@ class Spare:
         os.close(self.heard)
 
     def dismiss(self) -> None:
-        """End a spare that is not needed: closing the pipe makes it exit."""
+        """End a spare that is not needed. It exits when the pipe is closed."""
         self.close()
         os.waitpid(self.pid, 0)
 
 
 class Retreat:
-    """The spares of this nursery: one from before the last import, and one from after it while that import
-    is checked."""
+    """The spares of this nursery: one from before the last import, and one from after that import while it is
+    checked."""
 
     def __init__(self, control: Any, supervisor: int, printed: tuple[int, ...]) -> None:
-        """Create it without spares. `control`: the socket to the supervisor. `supervisor`: its pid. `printed`: the
-        fds of the files to which the nursery's stdout and stderr go."""
+        """Start without spares. `control`: the socket to the supervisor. `supervisor`: its pid. `printed`: the fds of
+        the files that receive the nursery's stdout and stderr."""
         self._control = control
         self._supervisor = supervisor
         self._printed = printed
@@ -62,12 +62,12 @@ class Retreat:
         return [fd for spare in self._spares for fd in (spare.tell, spare.heard)]
 
     def is_open(self) -> bool:
-        """Whether there is a spare that could take over."""
+        """Return whether there is a spare that could take over."""
         return bool(self._spares)
 
     def keep(self) -> dict[str, Any] | None:
-        """Fork a spare. Return None in the nursery. In the spare, wait, and return the nursery's findings when the
-        spare takes over."""
+        """Fork a spare. Return None in the nursery. The spare waits; if it takes over, it returns the nursery's
+        findings."""
         read, tell = os.pipe()
         heard, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
@@ -150,7 +150,7 @@ class Retreat:
 
 
 def fork() -> int:
-    """Fork without Python 3.12's warning about threads, which are checked elsewhere."""
+    """Fork without Python 3.12's warning about threads. Other code checks the threads."""
     if sys.version_info >= (3, 12):
         import warnings
 
@@ -165,7 +165,7 @@ _READ_BY_TORCH = ("TORCH", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KMP_", "GOMP_",
 
 
 def torch_part(known: frozenset[str], environ: dict[str, str], but: frozenset[str]) -> list[str]:
-    """Return torch's modules that an import has loaded, in order: they can be imported without that import.
+    """Return the modules of torch that an import has loaded, in order. They can be imported without that import.
 
     Return none if the import has set a variable, other than those in `but`, that torch may read. `environ`: the
     environment before the import.

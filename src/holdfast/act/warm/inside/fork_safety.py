@@ -11,7 +11,7 @@ import os
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
     from collections.abc import Iterator
 
 DEVICES = (
@@ -25,13 +25,12 @@ DEVICES = (
     "/dev/neuron",
 )
 #: Variables that libraries set, if they are unset, to the same value in each process, for its child processes.
-#:
-#: The first is torch._inductor's (as of torch 2.13), the next two are scikit-learn's, the last is DeepSpeed's.
+#: torch._inductor sets the first (as of torch 2.13), scikit-learn the next two, DeepSpeed the last.
 DEFAULTS = frozenset({
     "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
 })  # fmt: skip
 #: Names of threads that their library does not need after a fork. jemalloc's thread (in pyarrow) returns memory in the
-#: background; its fork handler makes the child return memory when it frees some instead.
+#: background; jemalloc's fork handler makes the child return memory when it frees some instead.
 FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 #: Seconds within which a new thread sets its name.
 NAMED_S = 0.2
@@ -39,7 +38,7 @@ _HARMLESS = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
 
 
 class ProcessSnapshot:
-    """The present state of this process, to compare later."""
+    """The present state of this process, for a later comparison."""
 
     def __init__(self) -> None:
         self.fds = dict(_fds())
@@ -53,8 +52,8 @@ class ProcessSnapshot:
 
 
 class ScriptSettings:
-    """Detects settings that both the script and a later import make: doing the imports first would change which of them
-    wins."""
+    """Detects settings that both the script and a later import make. If the imports ran first, another setting would
+    win."""
 
     def __init__(self) -> None:
         self._then: dict[str, list[object]] = {}
@@ -64,12 +63,13 @@ class ScriptSettings:
         self._then.setdefault(what, _settings(what))
 
     def forked(self) -> None:
-        """Take the settings anew after a fork, in which `random` seeds itself: no import did that."""
+        """Read the settings again after a fork, because `random` seeds itself in a fork. No import caused that
+        change."""
         self._then = {what: _settings(what) for what in self._then}
 
     def by_imports(self) -> str:
-        """Return a phrase for the setting that an import changed after the script had set it; empty if
-        there is none."""
+        """Return a phrase for the setting that an import changed after the script had set it, or "" if there is
+        none."""
         for what, then in self._then.items():
             now = _settings(what)
             # None means that the module was not imported then, so the script had set nothing in it.
@@ -93,25 +93,25 @@ def _settings(what: str) -> list[object]:
 
 
 def take_defaults(before: ProcessSnapshot) -> dict[str, str]:
-    """Remove the variables to which libraries gave a default from the environment; return them."""
+    """Remove from the environment the variables to which libraries gave a default, and return them."""
     new = [name for name in sorted(DEFAULTS) if name in os.environ and name not in before.environ]
     return {name: os.environ.pop(name) for name in new}
 
 
 class NurseryParts:
-    """The descriptors, child pids and variables that the nursery itself made, and that the checks must ignore."""
+    """The descriptors, child pids and variables that the nursery itself made. The checks ignore them."""
 
     def __init__(
         self, fds: frozenset[int] = frozenset(), pids: frozenset[int] = frozenset(), names: frozenset[str] = frozenset()
     ) -> None:
-        """Create it. `fds`: descriptors. `pids`: child processes. `names`: environment variables."""
+        """Store them. `fds`: descriptors. `pids`: child processes. `names`: environment variables."""
         self.fds = fds
         self.pids = pids
         self.names = names
 
 
 def trouble(before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str], own: NurseryParts) -> str:
-    """Return the first reason why this process must not be forked; empty if there is none.
+    """Return the first reason why this process must not be forked, or "" if there is none.
 
     `before`: the state before the imports. `local_path`: the script's directory; only the modules `wanted` may have
     been imported from it. `target`: the module that will run as `__main__`, which must not have been imported. `own`:
@@ -134,7 +134,7 @@ def _troubles(
                 if children := [int(pid) for pid in file.read().split() if int(pid) not in own.pids]:
                     yield f"a process was started (pid {children[0]})"
         except OSError:
-            pass  # the kernel lacks this file, or the thread has just ended
+            pass  # the kernel lacks this file, or the thread has just exited
     now = ProcessSnapshot()
     changed = sorted(
         name for name in before.environ.keys() | now.environ.keys() if before.environ.get(name) != now.environ.get(name)
@@ -144,7 +144,7 @@ def _troubles(
     if now.directory != before.directory:
         yield "the working directory was changed"
     for number, handler in before.handlers.items():
-        # Compare with `!=`: a handler in C is a new object at each call of getsignal.
+        # Compare with `!=`: getsignal returns a handler written in C as a new object at each call.
         if now.handlers[number] != handler:
             yield f"the handler of signal {number} was changed"
     if now.mask != before.mask:
@@ -177,11 +177,11 @@ def _devices() -> Iterator[str]:
 
 
 def _threads() -> Iterator[str]:
-    """Yield a reason if other threads run. Call it only after a first fork, for which libraries such as OpenBLAS end
-    their threads."""
+    """Yield a reason if other threads run. Call this only after a first fork, because libraries such as OpenBLAS end
+    their threads for a fork."""
     names = _thread_names()
     if names and all(name == _name_of(os.getpid()) for name in names):
-        # A thread sets its name when it first runs: wait for that, so that a harmless thread is recognized.
+        # A thread sets its name when it first runs. Wait for that, so that a harmless thread is recognised.
         _signal.sigtimedwait((), NAMED_S)
         names = _thread_names()
     if names:
@@ -198,7 +198,7 @@ def _name_of(task: int) -> str:
         with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
     except OSError:
-        return ""  # the thread has just ended
+        return ""  # the thread has just exited
 
 
 def _modules(before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:
@@ -214,7 +214,7 @@ def _modules(before: ProcessSnapshot, local_path: str, target: str, wanted: froz
 
 
 def installed(file: str) -> bool:
-    """Whether a file belongs to the standard library or to site-packages (dist-packages)."""
+    """Return whether a file belongs to the standard library or to site-packages (dist-packages)."""
     parts = file.split(os.sep)
     standard = os.path.dirname(os.__file__) + os.sep
     return "site-packages" in parts or "dist-packages" in parts or file.startswith(standard)
@@ -225,7 +225,7 @@ def _fds() -> Iterator[tuple[int, str]]:
         try:
             yield int(name), os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # the listing itself used this fd, which is closed by now
+            continue  # this fd listed the directory, and is closed by now
 
 
 def _directory() -> tuple[int, int]:
@@ -244,7 +244,7 @@ Stamp = tuple[str, int, int, int]
 
 
 def stamp(paths: Iterator[str]) -> list[Stamp]:
-    """Return the stamps of the files among these paths that exist."""
+    """Return the stamps of those of these paths that exist."""
     return [(path, *found) for path in paths if (found := _look(path)) is not None]
 
 
@@ -258,7 +258,7 @@ def sources(own: list[str]) -> Iterator[str]:
 
 
 def changed(stamps: list[Stamp]) -> str:
-    """Return the first file that has changed since its stamp; empty if none has."""
+    """Return the first file that has changed since its stamp, or "" if none has."""
     for path, *known in stamps:
         if _look(path) != tuple(known):
             return path

@@ -12,14 +12,14 @@ import sys
 from . import random_seeds
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
     from typing import Any
 
 #: The variable with the fd number of the control socket.
 VARIABLE = "HOLDFAST_NURSERY"
-#: The bytes that imports wrote to stdout and stderr. Each worker writes them too, as if it had done the imports.
+#: The bytes that the imports wrote to stdout and stderr. Each worker writes them too, as if it had done the imports.
 PRINTED: list[bytes] = [b"", b""]
-#: The environment variables that the imports set; each worker gets them too.
+#: The environment variables that the imports set. Each worker gets them too.
 SET_BY_IMPORTS: dict[str, str] = {}
 READY = b"+"
 _PR_SET_PDEATHSIG = 1
@@ -28,8 +28,8 @@ _FDS = 5
 
 
 def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
-    """In the fork: become the supervisor's child, wait to be claimed, get ready, and return once the supervisor lets
-    it run.
+    """Turn the fork into a worker: become the supervisor's child, wait until a ticket claims it, prepare, and return
+    once the supervisor lets it run.
 
     The fork reports itself to the supervisor, and then closes `told`, before the supervisor adopts it: the supervisor
     would treat an unknown child as a process of the job, and stop it. `adopted`: its end of file means that the
@@ -59,7 +59,7 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
             os._exit(0)
         received = struct.unpack(f"{_FDS + 1}i", ancillary[0][2])
         ours.close()
-    except BaseException:  # the fork is not claimed yet, so it may simply exit
+    except BaseException:  # no ticket has claimed the fork yet, so it may simply exit
         os._exit(1)
     _claimed(*received)
 
@@ -107,8 +107,8 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
 
 
 def _hear_again() -> None:
-    """Unblock the signals that the nursery blocks for workers. Pending signals, from before the claim, are
-    discarded."""
+    """Unblock the signals that the nursery blocks for workers. Discard pending signals, which were sent before the
+    claim."""
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     for number in blocked:
         if (handler := _signal.getsignal(number)) is not None:
@@ -118,14 +118,14 @@ def _hear_again() -> None:
 
 
 def start_afresh() -> None:
-    """Renew the state that each process must have for itself: random generators, keys and thread ids."""
+    """Renew the state that must differ in each process: random generators, keys and thread ids."""
     modules = sys.modules
     random_seeds.sow()
     # `random` seeds itself after a fork, but NumPy's global generator does not.
     if (numpy_random := modules.get("numpy.random")) is not None:
         numpy_random.seed()
-    # torch's generator does not reseed itself either. It starts from the system's entropy; a small seed was set by the
-    # user for all processes, and is kept.
+    # torch's generator does not reseed itself either. It starts from the system's entropy. If its seed is small, the
+    # user has set it for all processes, and it is kept.
     generator = getattr(modules.get("torch"), "default_generator", None)
     if generator is not None and generator.initial_seed() >= 1 << 32:
         generator.seed()
@@ -178,7 +178,7 @@ def prctl(*words: int) -> int:
 
 
 def keep(*things: object) -> None:
-    """Keep these objects alive for ever: freeing them in a fork would copy a shared page of memory for every few
+    """Keep these objects alive for ever. To free them in a fork would copy a shared page of memory for every few
     objects."""
     import ctypes
 

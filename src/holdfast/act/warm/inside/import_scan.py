@@ -1,8 +1,8 @@
 """Finds the installed modules that a script imports, in order, by parsing it, without running the user's code.
 
 Installed modules are those of the standard library and of site-packages. Only they are worth importing before the fork.
-The user's own modules are parsed for *their* imports. Parsing stops at the first statement that may change what a later
-import does, such as code that prepares an import: the script must run it first.
+The user's own modules are parsed for *their* imports. Parsing stops at the first statement that may change the effect
+of a later import, such as code that prepares an import: the script must run that statement first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Step = tuple[str, str, tuple[str, ...]]
 Place = tuple[str, int, str, str]
 
 MOST_FILES = 2_000
-#: Functions that change what later imports do, from gevent, eventlet, matplotlib, pyximport, dotenv and the like.
+#: Functions that change the effect of later imports, from gevent, eventlet, matplotlib, pyximport, dotenv and the like.
 _CHANGERS = frozenset({
     "addaudithook", "addsitedir", "captureWarnings", "chdir", "filterwarnings", "fork", "install",
     "install_import_hook", "load_dotenv", "monkey_patch", "patch_all", "putenv", "resetwarnings",
@@ -32,7 +32,8 @@ _CHANGERS = frozenset({
     "setdefaulttimeout", "setlocale", "simplefilter", "start", "unsetenv", "use",
 })  # fmt: skip
 _STATES = frozenset({"argv", "environ", "environb", "meta_path", "modules", "path_hooks", "stderr", "stdout"})
-#: Functions that set the state of logging or of random generators. An import that sets it too must not run earlier.
+#: Functions that set the state of logging or of random generators. An import that sets the same state must not run
+#: earlier.
 _SETTERS = {
     **dict.fromkeys(("basicConfig", "dictConfig", "fileConfig", "addHandler"), "logging"),
     **dict.fromkeys(("seed", "manual_seed", "seed_everything", "set_seed"), "random"),
@@ -43,23 +44,23 @@ _MUTATORS = frozenset({
 
 
 class ReadingStopped(Exception):
-    """Raised at the statement at which parsing stops; the message names it."""
+    """Parsing stopped at a statement. The message names it."""
 
 
 class Finder:
-    """Parses a script and the user's modules that it imports. `note` says why it stopped early."""
+    """Parses a script and the user's modules that it imports. `note` says why parsing stopped early."""
 
     def __init__(self, first_path: str | None) -> None:
         self.steps: list[Step] = []
         #: The place of each step, in the order of `steps`.
         self.places: list[Place] = []
-        #: The file that will run as `__main__`.
+        #: The path of the file that will run as `__main__`.
         self.main = ""
         self._here: Place = ("", 0, "", "")
-        #: The user's files that were parsed: a change in them may change the steps.
+        #: The user's files that were parsed. A change in them may change the steps.
         self.files: list[str] = []
         self.note = ""
-        #: Packages that the main file imports after the stop: each worker imports them itself.
+        #: Packages that the main file imports after the point where parsing stopped. Each worker imports them itself.
         self.left: list[str] = []
         self._path = [*([first_path] if first_path is not None else []), *sys.path]
         self._seen: set[str] = set()
@@ -160,7 +161,7 @@ class Finder:
                         raise ReadingStopped(f"{where} ({what}) may change what is imported after it")
                 self._block([*node.orelse, *node.finalbody], package, place, local)
             elif isinstance(node, ast.With) and _catches_warnings(node):
-                continue  # the `with` restores the filters at its end
+                continue  # the end of the `with` restores the filters
             elif (step := constant_variable(node) or constant_filter(node)) is not None:
                 self._add(step)
             elif what := changes(node, local):
@@ -212,21 +213,20 @@ class Finder:
                 spec = PathFinder.find_spec(top, places)
             except KeyError:
                 # PathFinder raises KeyError for a namespace package inside a package, because it looks up the parent,
-                # which is not imported: build the spec here.
+                # which is not imported. So build the spec in this function.
                 spec = ModuleSpec(top, None, is_package=True)
                 spec.submodule_search_locations = [os.path.join(place, part) for place in places]
         return spec
 
 
 def _weighs(file: str) -> bool:
-    """Whether the module's import may be slow enough to be mentioned: it is in site-packages, not in the small standard
-    library.
-    """
+    """Return whether the module's import may be slow enough to be mentioned: it is in site-packages, not in the small
+    standard library."""
     return installed(file) and bool({"site-packages", "dist-packages"} & set(file.split(os.sep)))
 
 
 def _place(spec: ModuleSpec) -> str | None:
-    """Return a file or directory of the module; None if it is built in."""
+    """Return a file or directory of the module, or None if it is built in."""
     if spec.origin in ("built-in", "frozen"):
         return None
     if spec.origin:
@@ -245,7 +245,8 @@ def _absolute(module: str, package: str, level: int) -> str:
 
 
 def _main_guard(node: ast.If) -> bool:
-    """Whether the test mentions `__name__`, as in `if __name__ == "__main__":`. Its body is not scanned."""
+    """Return whether the test mentions `__name__`, as in `if __name__ == "__main__":`. The body of such an `if` is not
+    scanned."""
     return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
 
 
@@ -253,13 +254,13 @@ def _main_guard(node: ast.If) -> bool:
 
 
 def _catches_warnings(node: ast.With) -> bool:
-    """Whether this is `with warnings.catch_warnings():`."""
+    """Return whether this is `with warnings.catch_warnings():`."""
     call = node.items[0].context_expr
     return len(node.items) == 1 and isinstance(call, ast.Call) and "catch_warnings" in ast.unparse(call.func)
 
 
 def constant_variable(node: ast.stmt) -> Step | None:
-    """Return the step for `os.environ["A"] = "b"` or `os.environ.setdefault("A", "b")` with constants; None for any
+    """Return the step for `os.environ["A"] = "b"` or `os.environ.setdefault("A", "b")` with constants, or None for any
     other statement."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
@@ -277,7 +278,7 @@ def constant_variable(node: ast.stmt) -> Step | None:
 
 
 def _text(node: ast.expr) -> str | None:
-    """Return the value of a string constant; None if the node is not one."""
+    """Return the value of a string constant, or None if the node is not one."""
     value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
     return value if isinstance(value, str) else None
 
@@ -317,7 +318,7 @@ def _plain(node: ast.expr) -> bool:
 
 
 def _caught(handlers: list[ast.ExceptHandler]) -> str:
-    """Return the failures of an import that these handlers catch: `Exception`, `ImportError` or empty."""
+    """Return which failures of an import these handlers catch: `Exception`, `ImportError` or ""."""
     names = set()
     for handler in handlers:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -332,7 +333,7 @@ def _is_environ(node: ast.expr) -> bool:
 
 
 def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> str:
-    """Return the part of this statement that may change what a later import does; empty if there is none."""
+    """Return the part of this statement that may change the effect of a later import, or "" if there is none."""
     for part in ast.walk(node):
         targets: list[ast.expr] = []
         if isinstance(part, (ast.Assign, ast.Delete)):
@@ -345,7 +346,8 @@ def changes(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) ->
         func = part.func if isinstance(part, ast.Call) else None
         if isinstance(func, ast.Attribute):
             if func.attr in _CHANGERS or (func.attr == "register" and ast.unparse(func.value) == "atexit"):
-                # atexit runs the last registered function first, and imports register functions too: the order matters.
+                # atexit runs the last registered function first, and imports register functions too, so the order
+                # matters.
                 return f"{func.attr}()"
             if func.attr in _MUTATORS and (word := _state(func.value)):
                 return word
@@ -368,8 +370,7 @@ def without(local: dict[str, ast.FunctionDef], name: str) -> dict[str, ast.Funct
 
 
 def _state(target: ast.expr) -> str:
-    """Return the name of the global state (`os.environ`, `sys.path` and the like) that the target is; empty if it is
-    none."""
+    """Return the name of the global state (`os.environ`, `sys.path` and the like) that the target denotes, or ""."""
     node = target.value if isinstance(target, ast.Subscript) else target
     if isinstance(node, ast.Attribute) and (
         node.attr in _STATES or (node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys")

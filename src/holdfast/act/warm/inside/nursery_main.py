@@ -1,10 +1,10 @@
 """The nursery's main loop: do the imports, check that forking is safe, and fork workers until the supervisor exits.
 
-One SOCK_SEQPACKET socket connects it to the supervisor. Messages are marshalled tuples, since `marshal` is always
-loaded. Received: (`fork`, count), (`check`,). Sent: (`no`, reason, lesson), (`ready`, modules, imported, seconds,
-imports left to workers, lesson), (`moved`, pid) with the pidfd, (`born`, pid) with a pidfd and the worker's own socket,
-(`failed`, count, reason), (`fresh`, first changed file or empty). A lesson is what a later nursery of this script may
-know from the start.
+One SOCK_SEQPACKET socket connects the nursery to the supervisor. Messages are marshalled tuples, since `marshal` is
+always loaded. Received: (`fork`, count), (`check`,). Sent: (`no`, reason, lesson), (`ready`, modules, imported,
+seconds, imports left to workers, lesson), (`moved`, pid) with the pidfd, (`born`, pid) with a pidfd and the worker's
+own socket, (`failed`, count, reason), (`fresh`, first changed file or empty). A *lesson* is a finding that a later
+nursery of this script may use from the start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .fork_retreat import fork
 from .script_imports import Imports, Unfit, few
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
     from typing import Any
 
 RECEIVE = 1 << 20
@@ -30,7 +30,7 @@ HINT = "; move what can be moved above that line, or name it with --preload"
 
 
 def serve() -> bool:
-    """Run the nursery. Return only in a worker: whether the user's own `sitecustomize` was imported."""
+    """Run the nursery. Return only in a worker. The result: whether the user's own `sitecustomize` was imported."""
     control = _socket.socket(fileno=int(os.environ.pop(fork_to_worker.VARIABLE)))
     os.set_inheritable(control.fileno(), False)
     config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
@@ -120,7 +120,7 @@ class _Nursery:
         return own_one
 
     def _first_path(self) -> str | None:
-        """Return the entry that the interpreter will put in front of `sys.path`; None with `-P`."""
+        """Return the entry that the interpreter will put first in `sys.path`, or None with `-P`."""
         if getattr(sys.flags, "safe_path", False):  # Python 3.11 and later have this flag
             return None
         if self._module is not None:
@@ -130,8 +130,8 @@ class _Nursery:
         return place if os.path.isdir(place) else os.path.dirname(place)
 
     def _find(self, first_path: str | None) -> tuple[list[Any], list[Any], list[str], str, str]:
-        """Scan the script in a fork, because workers would otherwise find the scan's modules (`ast` and
-        more) imported."""
+        """Scan the script in a fork, because workers would otherwise find the scan's modules (`ast` and more)
+        imported."""
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -165,8 +165,8 @@ class _Nursery:
         return steps, places, files, main, left
 
     def _first_fork(self) -> None:
-        """Fork once as a trial: libraries that handle forks end their threads for it, so that only other threads
-        remain."""
+        """Fork once as a trial. Libraries that handle forks end their threads for it, so only threads of other
+        libraries remain."""
         pid = fork()
         if pid == 0:
             status = 1
@@ -196,7 +196,7 @@ class _Nursery:
         self._control.send(marshal.dumps(("fresh", fork_safety.changed(self._stamps))))
 
     def _peek(self) -> None:
-        """Handle a `check` now if it is the next request: forks run meanwhile."""
+        """If the next request is a `check`, handle it now, because forks run meanwhile."""
         try:
             data = self._control.recv(RECEIVE, _socket.MSG_DONTWAIT | _socket.MSG_PEEK)
         except BlockingIOError:
@@ -206,8 +206,8 @@ class _Nursery:
             self._check()
 
     def _fork(self, count: int) -> bool:
-        """Fork workers from an intermediate process, which exits so that the supervisor adopts them. Return True in a
-        worker."""
+        """Fork workers from an intermediate process. That process exits, so that the supervisor adopts the workers.
+        Return True in a worker."""
         adopted, held = os.pipe()
         try:
             between = os.fork()
@@ -220,7 +220,7 @@ class _Nursery:
             os.close(adopted)
             self._peek()
             os.waitpid(between, 0)
-            # The supervisor has adopted its children by now; closing this pipe tells them so.
+            # The supervisor has adopted the workers by now. They learn this when the pipe closes.
             os.close(held)
             return False
         telling, told = os.pipe()

@@ -6,7 +6,7 @@ import gc
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
     from collections.abc import Iterator
     from typing import Any
 
@@ -19,7 +19,7 @@ _BY_HAND = 1 << 64
 
 
 class SeedWatch:
-    """Records, while it is active, each `random.Random` that is created without a seed."""
+    """While active, records each `random.Random` that is created without a seed."""
 
     def __enter__(self) -> None:
         self._given_back: Any = None
@@ -37,11 +37,12 @@ class SeedWatch:
             _NUMPY[:] = _numpy_generators()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """Patch `random` as soon as it has been imported: this object is a finder on `sys.meta_path`."""
+        """Patch `random` as soon as it has been imported. The import system calls this, because this object is in
+        `sys.meta_path`."""
         if name != "random":
             return None
         sys.meta_path.remove(self)
-        # Under this name the module is already imported.
+        # The module is already imported under this name.
         spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
@@ -79,7 +80,7 @@ class SeedWatch:
 def _numpy_generators() -> Iterator[Any]:
     kind = getattr(sys.modules["numpy.random"], "Generator", ())
     for each in gc.get_objects():
-        # isinstance would read the object's `__class__`, and some lazy objects import modules then.
+        # isinstance would read the object's `__class__`, and some lazy objects then import modules.
         if issubclass(type(each), kind):
             entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
             if isinstance(entropy, int) and entropy >= _BY_HAND:
@@ -87,7 +88,7 @@ def _numpy_generators() -> Iterator[Any]:
 
 
 def sow() -> None:
-    """Give each recorded generator a new seed, in a fork."""
+    """Set a new seed in each recorded generator. A fork calls this."""
     for generator in _UNSEEDED.values():
         generator.seed()
     for generator in _NUMPY:

@@ -1,4 +1,4 @@
-"""Does the script's imports in the nursery; each large import can be undone."""
+"""Runs the script's imports in the nursery. Each large import can be undone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .fork_retreat import Retreat, torch_part
 from .warning_filters import Filters
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-#: Limit on the names of torch's modules that a lesson keeps.
+#: Limit on the number of torch's modules that a lesson names.
 MOST_MODULES = 600
 
 
 class Unfit(Exception):
-    """Raised if workers cannot be forked from this nursery. `lesson`: what a later nursery may know from the start."""
+    """Workers cannot be forked from this nursery. `lesson`: a finding that a later nursery may use from the start."""
 
     def __init__(self, why: str, lesson: dict[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -27,11 +27,11 @@ class Unfit(Exception):
 
 
 class Imports:
-    """Does the steps of a script. It undoes an import that makes forks unsafe, if other imports remain useful."""
+    """Runs the steps of a script. It undoes an import that makes forks unsafe, if other imports remain useful."""
 
     def __init__(self, control: Any, config: dict[str, Any], printed: tuple[int, int]) -> None:
-        """Create it. `control`: the socket to the supervisor. `config`: the supervisor's first message. `printed`:
-        the fds of the files to which stdout and stderr go."""
+        """Start without imports. `control`: the socket to the supervisor. `config`: the supervisor's first message.
+        `printed`: the fds of the files that receive stdout and stderr."""
         self._module: str | None = config["module"]
         self._preload: list[str] = config["preload"]
         self._per_worker: frozenset[str] = frozenset(config["per_worker"])
@@ -44,18 +44,18 @@ class Imports:
         self._known: frozenset[str] = frozenset()
         #: The number of imports done before the last import that can be undone.
         self._kept = 0
-        #: The index of the last import that can be undone among the script's steps.
+        #: The index, among the script's steps, of the last import that can be undone.
         self._doing = 0
         self.learned: dict[str, Any] | None = None
 
     def settle(self) -> None:
-        """Do the last check, after all imports and a first fork."""
+        """Check once more whether forks are safe, after all imports and a first fork."""
         if why := self._trouble():
             self._give_way(f"after importing {few(self._names)}, {why}")
         self._retreat.forget()
 
     def left(self) -> str:
-        """Return a sentence about the imports left to the workers, and why; empty if no import was undone."""
+        """Return a sentence about the imports left to the workers, and why, or "" if no import was undone."""
         if self.learned is None:
             return ""
         steps = self._steps[self.learned["step"] :]
@@ -70,7 +70,7 @@ class Imports:
         main: str,
         before: fork_safety.ProcessSnapshot,
     ) -> list[str]:
-        """Do the steps as the script would, and watch for reads of variables that differ between workers. Return the
+        """Run the steps as the script would, and watch for reads of variables that differ between workers. Return the
         imported modules."""
         self._steps, self._first, self._before = steps, first_path, before
         names = self._names
@@ -93,12 +93,12 @@ class Imports:
                     read.setdefault(name, doing[0])
                     if self._retreat.is_open() and "torch" in sys.modules:
                         doing[0] = ""
-                        self._give_way(reads())  # importing the rest would be useless
+                        self._give_way(reads())  # the remaining imports would be useless
                 return str(super().__getitem__(name))
 
         def spoiled(forked: bool) -> str:
-            """Return why the imports make forks unsafe, or empty. `forked`: a fork was just made, so threads that end
-            for a fork have ended."""
+            """Return why the imports make forks unsafe, or "". `forked`: a fork was just made, so threads that end for
+            a fork have ended."""
             doing[0] = ""
             if what := was_set.by_imports():
                 return f"what is imported sets {what}, which the script has set before that import"
@@ -169,7 +169,7 @@ class Imports:
         return names
 
     def _may_bring_much(self, name: str) -> bool:
-        """Whether an import may be large: its module is not imported yet, and is not in the standard library."""
+        """Return whether an import may be large: its module is not imported yet, and is not in the standard library."""
         top = name.partition(".")[0]
         # Python 3.9 has no stdlib_module_names.
         return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())
@@ -203,11 +203,11 @@ class Imports:
                 try:
                     self._import(name, (), place, asked=False)
                 except Unfit:
-                    return  # this import depends on the undone one: the workers will do it
+                    return  # this import depends on the undone one; the workers will do both
                 self._names.append(name)
 
     def _give_way(self, why: str) -> NoReturn:
-        """Undo the last import, by handing over to the spare; raise `Unfit` if that would be useless."""
+        """Undo the last import: let the spare take over. Raise `Unfit` if that would be useless."""
         name = self._steps[self._doing][1] if self._steps else ""
         lesson = None
         if self._retreat.is_open():
@@ -226,8 +226,8 @@ class Imports:
         return fork_safety.trouble(self._before, self._first or "", self._target(), wanted, own)
 
     def _import(self, name: str, wanted: tuple[str, ...], place: tuple[str, int, str, str], *, asked: bool) -> None:
-        """Import a module as if from the script's line, because warning filters depend on the importing
-        file and line."""
+        """Import a module as if from the script's line, because warning filters depend on the importing file and
+        line."""
         file, line, module, caught = place
         code = compile("\n" * (line - 1) + "__import__(name, globals(), {}, wanted)", file, "exec")
         try:
@@ -241,7 +241,7 @@ class Imports:
             raise Unfit(f"importing {said}{name} failed: {type(error).__name__}: {error}") from None
 
     def _target(self) -> str:
-        """Return the module that will run as the main one; for a package its `__main__`; empty for a script."""
+        """Return the module that will run as `__main__`; for a package its `__main__` module; "" for a script."""
         if self._module is None:
             return ""
         found = sys.modules.get(self._module)

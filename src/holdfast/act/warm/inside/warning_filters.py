@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
     from typing import Any
 
 
@@ -17,7 +17,7 @@ class Filters:
         self._of_script: list[Any] = []
 
     def do(self, call: str) -> None:
-        """Run one call of `warnings` from the script, and note the filters that it adds."""
+        """Run one call of `warnings` from the script, and remember the filters that it adds."""
         import warnings
 
         if self._module is None:
@@ -27,8 +27,8 @@ class Filters:
         self._of_script += [each for each in warnings.filters if each not in had]
 
     def take_back(self) -> None:
-        """Remove the script's filters, which the script will set itself. Keep those of the imports, before the original
-        ones."""
+        """Remove the script's filters, which the script will set itself. Keep the filters that imports added, before
+        the original ones."""
         if self._module is None:
             return
         now = list(self._module.filters)
