@@ -1,1 +1,1 @@
-"""This package reads processes, logs, devices and checks, and reports what it finds. Other packages decide about it."""
+"""Reads processes, logs and devices, runs checks, and reports the results. Other packages decide about them."""

@@ -1,4 +1,4 @@
-"""Finds checkpoints that workers write, by the open files in /proc/PID/fd; it never searches directories.
+"""Finds checkpoints that workers write, by the open files in /proc/PID/fd. It never searches directories.
 
 A scan finds the files that are open at that moment. It misses a file that is opened and closed between two scans. A
 file is finished if it was open for writing at the last scan and is closed now, every process that had it open is still
@@ -17,10 +17,10 @@ from holdfast.observe.procfs import state, tree
 
 #: Limit on the number of processes that one scan examines.
 MOST_PROCESSES = 256
-#: Limit on the open files that are remembered, and on the finished files that are reported.
+#: Limit on the number of open files that are remembered, and of finished files that are reported.
 MOST_FILES = 64
 
-#: Matches checkpoints by the last three parts of their path.
+#: Matches a checkpoint by the last three parts of its path.
 _IS_ONE = Lazy(
     r"(?i)\.(?:pth?|ckpt|safetensors|bin|distcp|np[yz]|pkl|pickle|h5|hdf5|keras|tar|msgpack|params|pdparams|pdopt)(?:$|[.~_-])"
     r"|check_?point|ckpt|snapshot|weights|(?:model|optim|optimizer)_states?\b|(?:^|/)(?:global_?)?(?:step|epoch|iter)[_=-]?\d"
@@ -48,11 +48,11 @@ class CheckpointWatch:
 
     @property
     def waits(self) -> bool:
-        """Whether a checkpoint was open for writing at the last scan."""
+        """Return whether a checkpoint was open for writing at the last scan."""
         return bool(self._open)
 
     def look(self, pids: Iterable[int]) -> None:
-        """Scan the open files of these processes and their descendants. A process that ends meanwhile is skipped."""
+        """Scan the open files of these processes and their descendants. A process that exits meanwhile is skipped."""
         now: dict[tuple[int, int], _OpenFile] = {}
         for pid in self._processes(pids):
             for key, path in self._written_by(pid):
@@ -61,7 +61,8 @@ class CheckpointWatch:
                 if known is not None or len(now) < MOST_FILES:
                     now[key] = _OpenFile(path, holders)
         for key, was in self._open.items():
-            # The kernel also closes the incomplete files of a dying process: only a live process has finished its file.
+            # The kernel also closes the incomplete files of a dying process. So a file is finished only if its process
+            # lives.
             if key not in now and all(state(pid) not in ("", "Z", "X") for pid in was.holders):
                 path = _finished(was.path, key)
                 if path and path not in self.finished and len(self.finished) < MOST_FILES:
@@ -104,7 +105,7 @@ class CheckpointWatch:
 
 
 def _finished(path: str, key: tuple[int, int]) -> str:
-    """Return the file's present path, under its old or its final name, if it is not empty; else an empty text."""
+    """Return the file's present path, under its old or its final name, if the file is not empty; else ""."""
     for name in _names(path):
         try:
             found = os.stat(name)  # noqa: PTH116 a string is all that is wanted
@@ -128,5 +129,5 @@ def _names(path: str) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    """Return the name without the prefix or suffix of an unfinished file."""
+    """Return the name without the prefix or suffix that marks an unfinished file."""
     return _TEMPORARY.sub("", _UNFINISHED.sub("", name)) or name

@@ -11,7 +11,7 @@ from holdfast.untrusted import Malformed, json_leniently
 
 MOST_BYTES = 256 * 1024
 MOST_LETTERS = 400
-#: The keys of docker's `State` and Kubernetes' `terminated`, each with the name that is shown.
+#: Keys of docker's `State` and Kubernetes' `terminated`, each with the name that is shown.
 _KEYS = (
     (("OOMKilled", "oomKilled"), "oomKilled"),
     (("ExitCode", "exitCode"), "exitCode"),
@@ -21,15 +21,15 @@ _KEYS = (
     (("Error", "message", "Message"), "message"),
     (("FinishedAt", "finishedAt"), "finishedAt"),
 )
-#: Keys that lead to a container's state, in docker's and Kubernetes' objects: a container, a pod, a list of either.
+#: Keys that lead to a container's state in docker's and Kubernetes' objects: a container, a pod, or a list of either.
 _INNER = ("State", "state", "terminated", "lastState", "status", "containerStatuses", "items")
 
 
 def container_word(path: Path, since: float) -> str:
-    """Return the container's end in one line: `oomKilled: true, exitCode: 137, reason: OOMKilled`. Text that is not
-    JSON is returned as it is.
+    """Return the container's end in one line: `oomKilled: true, exitCode: 137, reason: OOMKilled`. Text that is no JSON
+    is returned unchanged.
 
-    `since`: seconds since the epoch; an older file is ignored. Empty if no file can be read.
+    `since`: seconds since the epoch; an older file is ignored. The result is "" if no file can be read.
     """
     try:
         if path.stat().st_mtime < since:

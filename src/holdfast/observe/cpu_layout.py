@@ -24,10 +24,10 @@ class Cpus(Noun, frozen=True, kw_only=True):
 
 
 def cpus_here() -> Cpus:
-    """Return this machine's CPUs for binding.
+    """Return this machine's CPUs to which workers can be bound.
 
-    With a quota below the number of CPUs, there are no domains: other containers share the CPUs, and binding workers to
-    the first ones would be worse than the kernel's scheduling.
+    If the CPU quota is below the number of CPUs, there are no domains: other containers share the CPUs, and binding
+    workers to the first ones would be worse than the kernel's scheduling.
     """
     allowed = os.sched_getaffinity(0)
     count = int(usable_cores())
@@ -45,7 +45,7 @@ def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int
     for folder in (root / "proc").iterdir():
         status = small_text(folder / "status") if folder.name.isdigit() else ""
         if "\nVmSize:" not in status:
-            continue  # a kernel thread, or a process that has ended
+            continue  # this is a kernel thread, or the process has exited
         for line in status.splitlines():
             name, _, text = line.partition(":")
             if name == "Cpus_allowed_list":
@@ -55,7 +55,7 @@ def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int
 
 
 def domains(allowed: Collection[int], root: Path = Path("/"), taken: Collection[int] = ()) -> dict[int, str]:
-    """Return memory domain → its cores, with the cores that other processes have `taken` last.
+    """Return memory domain → its cores. Cores that other processes use (`taken`) come last.
 
     `allowed`: the CPUs of this process, as limited by cpuset and affinity.
     """
@@ -66,7 +66,7 @@ def domains(allowed: Collection[int], root: Path = Path("/"), taken: Collection[
             found[number] = domain_of(_cores(here, root, taken))
             mine -= here
     if mine:
-        # The kernel has no NUMA, or does not show it in this container.
+        # The kernel has no NUMA, or does not show it in this container. So all cores form one domain.
         found[max(found, default=-1) + 1] = domain_of(_cores(mine, root, taken))
     return found
 

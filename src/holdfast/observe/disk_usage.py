@@ -1,4 +1,4 @@
-"""Measures how much of a file system is used, in all and by a job, for the disk cleaner."""
+"""Measures how much of a file system is used, in total and by a job, for the disk cleaner."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from holdfast.model.noun_base import Noun
 
-#: Limit on the files that are counted for one job; for a larger tree the result is a lower bound.
+#: Limit on the number of files that are counted for one job. For a larger tree the result is a lower bound.
 MOST_FILES = 200_000
 
 
-#: Limit on the names of a directory that are searched for a renamed file.
+#: Limit on the number of names in a directory that are searched for a renamed file.
 MOST_LOOKED_AT = 20_000
 
 
 class DiskUse(Noun, frozen=True, kw_only=True):
-    """The use of one file system, by `statvfs`. As in `df`, the total excludes the part that is reserved for root."""
+    """The use of one file system, by `statvfs`. As in `df`, the total excludes the space that is reserved for root."""
 
     path: str
     device: int
@@ -34,7 +34,7 @@ class DiskUse(Noun, frozen=True, kw_only=True):
 
 
 def disk_use(path: Path) -> DiskUse | None:
-    """Return the use of the file system of `path`; None if it cannot be read."""
+    """Return the use of the file system of `path`, or None if it cannot be read."""
     try:
         seen = os.statvfs(path)
         device = path.stat().st_dev
@@ -54,7 +54,7 @@ def disk_use(path: Path) -> DiskUse | None:
 def written_files(pids: Iterable[int]) -> dict[str, int]:
     """Return path → inode number of the regular files that these processes have open for writing now.
 
-    Ended processes and deleted files are left out.
+    Exited processes and deleted files are left out.
     """
     found: dict[str, int] = {}
     for pid in pids:
@@ -74,7 +74,8 @@ def written_files(pids: Iterable[int]) -> dict[str, int]:
 
 
 def still_there(files: Mapping[str, int]) -> dict[str, int]:
-    """Return the files of `files` (path → inode) that still exist; a file renamed in its directory gets its new path.
+    """Return the files of `files` (path → inode) that still exist. A file that was renamed in its directory gets its
+    new path.
 
     Programs write a checkpoint under a temporary name and rename it, so the inode number identifies it. A path that has
     another inode now is a different file.
@@ -93,7 +94,7 @@ def still_there(files: Mapping[str, int]) -> dict[str, int]:
                     if entry.inode() in inodes and entry.path not in found and entry.is_file(follow_symlinks=False):
                         found[entry.path] = entry.inode()
         except (OSError, ValueError):
-            continue  # the directory is gone, or this is not a valid path
+            continue  # the directory was removed, or this is not a valid path
     return found
 
 
@@ -105,7 +106,7 @@ def _inode(path: str) -> int | None:
 
 
 def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) -> tuple[int, int]:
-    """Return the bytes and inodes that these directories and files use on the file system `device`; each file counts
+    """Return the bytes and inodes that these directories and files use on the file system `device`. Each file counts
     once.
 
     `files`: path → inode; a path counts only if it still has this inode.

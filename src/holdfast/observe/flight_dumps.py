@@ -1,9 +1,10 @@
-"""Reads dumps of PyTorch's flight recorder: the last collectives of a rank, written by its watchdog when one times out.
+"""Reads dumps of PyTorch's flight recorder. A dump has the last collectives of a rank; torch's watchdog writes it when
+one times out.
 
-torch writes a pickle of plain containers to the file PREFIX plus the rank's number; its debug server returns the same
-data as JSON. PREFIX is the value of `TORCH_FR_DUMP_TEMP_FILE`, formerly `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`. Ascend's
-torch_npu and torchcomms write the same entries to files with other names. torch before 2.3 wrote only the entries, with
-`seq_id`.
+torch writes a pickle of plain containers to a file whose path is PREFIX plus the rank's number; its debug server
+returns the same data as JSON. PREFIX is the value of `TORCH_FR_DUMP_TEMP_FILE`, formerly
+`TORCH_NCCL_DEBUG_INFO_TEMP_FILE`. Ascend's torch_npu and torchcomms write the same entries to files with other names.
+torch before 2.3 wrote only the entries, with `seq_id`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen "
 
 
 def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the possible paths of the workers' dumps, without the rank's number: as the variables say, else the
-    defaults."""
+    """Return the possible paths of the workers' dumps, without the rank's number. The variables set them; otherwise
+    they are the defaults."""
     cache = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME') or '/tmp'}/.cache"
     found: list[str] = []
     for names, defaults in NAMES.items():
@@ -46,8 +47,8 @@ def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
 def read_flights(
     environment: Mapping[str, str], cwd: Path, ranks: Sequence[int], since: float
 ) -> tuple[FlightDump, ...]:
-    """Return the dumps of these ranks that were written at `since` (seconds since the epoch) or later, without
-    unreadable ones."""
+    """Return the dumps of these ranks that were written at `since` (seconds since the epoch) or later. Unreadable dumps
+    are left out."""
     found = []
     for rank in ranks:
         for prefix in prefixes(environment):
@@ -120,7 +121,7 @@ def _group(entry: dict[str, Any]) -> str:
 
 
 def _members(told: Any) -> dict[str, tuple[int, ...]]:
-    """Return group name → its ranks, from a list or a text with them."""
+    """Return group name → its ranks, from a list of ranks or from a text with them."""
     found: dict[str, tuple[int, ...]] = {}
     for name, group in list(told.items())[:MOST_GROUPS] if isinstance(told, dict) else ():
         ranks = group.get("ranks", ()) if isinstance(group, dict) else group
@@ -130,7 +131,7 @@ def _members(told: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _place(frames: Any) -> str:
-    """Return file and line of the innermost frame of the user's code; empty if there is none."""
+    """Return file and line of the innermost frame of the user's code, or "" if there is none."""
     for frame in frames if isinstance(frames, list | tuple) else ():
         if isinstance(frame, dict) and (file := str(frame.get("filename") or "")) and not _LIBRARY.search(file):
             return f"{file.rpartition('/')[2][:80]}:{frame.get('line', 0)}"

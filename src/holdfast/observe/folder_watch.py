@@ -15,7 +15,8 @@ _BLOCK = 16_384
 
 
 class FolderWatch:
-    """`fileno()` is readable when a file in the folder was written and closed, or moved into the folder.
+    """Watches a folder. `fileno()` is readable when a file in the folder was written and closed, or moved into the
+    folder.
 
     `gone`: also report removed names. `growing`: also report files that are being written. Raises OSError if the folder
     cannot be watched.
@@ -35,8 +36,8 @@ class FolderWatch:
         return self._fd
 
     def take(self) -> list[str]:
-        """Return the names of changed files; never blocks. An empty name means that the kernel lost events: any file
-        may have changed."""
+        """Return the names of changed files. This never blocks. An empty name means that the kernel lost events, so
+        that any file may have changed."""
         found: list[str] = []
         try:
             noted = os.read(self._fd, _BLOCK)

@@ -1,4 +1,4 @@
-"""Finds full file systems, right after a write failed for lack of space."""
+"""Finds full file systems, right after a write has failed for lack of space."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from holdfast.observe.checks.quota import mount_of, quota_of, unescape
 from holdfast.observe.disk_usage import DiskUse, disk_use, in_units
 from holdfast.safe_files import small_text
 
-#: Limit on the paths that are examined.
+#: Limit on the number of paths that are examined.
 MOST_PLACES = 64
-#: File systems without a server: a call on them does not block.
+#: File systems without a server. A call on them does not block.
 _OWN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "vfat", "bcachefs")
-#: A file system with fewer free bytes counts as full: programs write checkpoints and logs.
+#: A file system with fewer free bytes counts as full, because programs write checkpoints and logs.
 _NEARLY_BYTES = 16 << 20
 
 
 def full_disks(named: Sequence[str], places: Sequence[str], answers: Callable[[str], bool]) -> tuple[str, ...]:
     """Return a clause for each full file system: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
 
-    `named`: absolute paths of failed writes; their file systems are listed even if they have free space (a quota, or
-    files removed since). `places`: other directories to which programs write; they, and the mounts of this machine's
-    own disks, are listed if full. `answers`: tests whether a path on a server responds soon; it is called before such a
-    path is accessed.
+    `named`: absolute paths of failed writes. Their file systems are listed even if they have free space (because of a
+    quota, or because files were removed since). `places`: other directories to which programs write; they, and the
+    mounts of this machine's own disks, are listed if full. `answers`: tests whether a path on a server responds soon.
+    It is called before such a path is accessed.
     """
     seen: set[int] = set()
     told: list[str] = []
@@ -44,7 +44,7 @@ def full_disks(named: Sequence[str], places: Sequence[str], answers: Callable[[s
 
 
 def shared_memory() -> tuple[str, ...]:
-    """Return `/dev/shm has a size of 64 MB`; empty if there is no /dev/shm."""
+    """Return `/dev/shm has a size of 64 MB`, or "" if there is no /dev/shm."""
     use = disk_use(Path("/dev/shm"))
     return () if use is None or not use.total_bytes else (f"/dev/shm has a size of {in_units(use.total_bytes)}",)
 
@@ -60,7 +60,7 @@ def own_mounts() -> list[str]:
 
 
 def _there(path: str) -> Path:
-    """Return the path, or its nearest existing parent, for a file that could not be created."""
+    """Return the path, or its nearest existing parent. The file at the path may not have been created."""
     place = Path(path)
     return next((step for step in (place, *place.parents) if step.exists()), place)
 

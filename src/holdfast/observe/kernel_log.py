@@ -1,11 +1,11 @@
-"""Reads the kernel's log of one attempt: memory kills, device errors, I/O errors, crashes, links going down.
+"""Reads the kernel's log of one attempt: memory kills, device errors, I/O errors, crashes, lost network links.
 
-`/dev/kmsg` is opened when the attempt starts, and read without blocking when it ends; the descriptor keeps its
+`/dev/kmsg` is opened when the attempt starts, and read without blocking when the attempt ends; the descriptor keeps its
 position. If it may not be read (an ordinary user with `kernel.dmesg_restrict=1`, most containers), `missing` is a
-sentence about what then stays unknown. A log daemon's file works too.
+sentence about the facts that then stay unknown. A log daemon's file works too.
 
-A record of /dev/kmsg has a time in microseconds of the kernel's clock. Like CLOCK_MONOTONIC, it starts at boot and
-stops during suspend. So a record's time is `Clock.boot + stamp`, like all times of a run. NTP does not adjust the
+A record of /dev/kmsg has a time in microseconds of the kernel's clock. Like CLOCK_MONOTONIC, this clock starts at boot
+and stops during suspend. So a record's time is `Clock.boot + stamp`, like all times of a run. NTP does not adjust the
 kernel's clock, which may drift by some milliseconds a day since boot; `SLACK_S` allows for that.
 """
 
@@ -20,7 +20,7 @@ from holdfast.clock import Clock
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: Limit on the lines of interest that are kept (the newest), so that a flood of errors does not fill the memory.
+#: Limit on the number of kept lines (the newest ones), so that a flood of errors does not fill the memory.
 KEPT = 200
 SLACK_S = 2.0
 _BLOCK = 8192
@@ -47,7 +47,7 @@ class KernelLog:
     def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", clock: Clock | None = None) -> None:
         self.path = Path(path)
         self._boot = (clock or Clock()).boot
-        #: One sentence about why the log cannot be read and what stays unknown; empty if it can.
+        #: One sentence about why the log cannot be read and what stays unknown, or "".
         self.missing = ""
         self._found: deque[Evidence] = deque(maxlen=KEPT)
         self._rest = b""
@@ -64,10 +64,10 @@ class KernelLog:
             )
 
     def lines(self, since: float, *, pids: frozenset[int] | None = None) -> list[Evidence]:
-        """Return the lines of interest from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
+        """Return the relevant lines from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
 
         With `pids`, crashes (`segfault at`, `traps:`) of other processes are left out. A later call returns the earlier
-        lines too.
+        lines again.
         """
         self._read()
         return [
@@ -77,7 +77,8 @@ class KernelLog:
         ]
 
     def fileno(self) -> int:
-        """Return the fd, which for /dev/kmsg is readable when there is a new message; -1 if the log is not open."""
+        """Return the fd, or -1 if the log is not open. If the log is /dev/kmsg, the fd is readable when there is a new
+        message."""
         return self._fd
 
     def close(self) -> None:
@@ -94,12 +95,12 @@ class KernelLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                continue  # records were overwritten: the next read continues at the oldest one left
+                continue  # records were overwritten: the next read continues at the oldest remaining one
             except OSError:
                 return
             if not block:
                 return
-            # A read of the device returns one record; a read of a file may end inside a line.
+            # A read of the device returns one record. A read of a file may end inside a line.
             rows = (block if self._device else self._rest + block).split(b"\n")
             self._rest = b"" if self._device else rows.pop()
             for row in rows:

@@ -1,4 +1,4 @@
-"""Writes a worker's log file; a failing disk never ends the training."""
+"""Writes a worker's log file. A failing disk never ends the training."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from holdfast.model.log_time_format import HEAD_BYTES, RECORD_BYTES, head, recor
 from holdfast.model.noun_base import Noun
 from holdfast.safe_files import open_file
 
-#: Seconds between a failed write and the next try. Bytes that arrive meanwhile are lost, and counted.
+#: Seconds from a failed write to the next try. Bytes that arrive meanwhile are lost, and counted.
 RETRY_S = 5.0
 
-#: Minimum time between two records of a log's times, in seconds: bytes within a millisecond share one time.
+#: Minimum time between two records of a log's times, in seconds. Bytes within a millisecond share one time.
 STEP_S = 0.001
-#: Minimum time between two records, in seconds, if the times would take more than an eighth of the log's size (short
-#: lines).
+#: Minimum time between two records, in seconds, for logs with short lines: otherwise the times would take more than an
+#: eighth of the log's size.
 COARSE_STEP_S = 0.1
-#: Size in bytes up to which the file always uses the fine step.
+#: Up to this size in bytes, a log always uses the fine step.
 FREE_BYTES = 64 * 1024
 
-#: Seconds above which a write is reported as slow, because the workers' pipes fill up meanwhile.
+#: A write that takes longer than this many seconds is reported as slow, because the workers' pipes fill up meanwhile.
 SLOW_S = 2.0
 
 _CURES = {
@@ -40,14 +40,14 @@ class Rotation(Noun, frozen=True, kw_only=True):
     """The size at which a log is rotated, and how many rotated files are kept."""
 
     most_bytes: int
-    #: How many rotated files are kept, besides the present file.
+    #: Number of rotated files that are kept, besides the present file.
     kept: int
 
 
 class LogTimes:
-    """Records when a log's bytes were read, in a file next to the log. An error with that file never affects the log.
+    """Records when a log's bytes were read, in a file next to the log. An error with this file never affects the log.
 
-    It appends one record per write, without a buffer, so that a kill of this process loses no record. A record is
+    One record is appended per write, without a buffer, so that a kill of this process loses no record. A record is
     written before the log's bytes, so that a reader of the bytes finds their time.
     """
 
@@ -57,7 +57,7 @@ class LogTimes:
         self.path = log.with_name(times_name(log.name))
         self._fd = -1
         self._size = 0
-        #: No record is written before this time, in seconds since the epoch.
+        #: The earliest time of the next record, in seconds since the epoch.
         self._due = 0.0
 
     def note(self, log_fd: int, at: int, now: float) -> None:
@@ -92,8 +92,8 @@ class LogTimes:
         self._size = os.write(self._fd, begin)
 
     def put_aside(self, kept: int) -> None:
-        """Rotate this file together with its log (`stderr.log` became `stderr.log.1`); `kept` rotated files
-        are kept."""
+        """Rotate this file together with its log (`stderr.log` became `stderr.log.1`). `kept` rotated files are
+        kept."""
         self.close()
         self._size = 0
         self._due = 0.0
@@ -107,7 +107,7 @@ class LogTimes:
             if not older:
                 self.path.unlink(missing_ok=True)
         except OSError:
-            pass  # the file's head identifies its log, so no reader uses it for another log
+            pass  # the head of the file identifies its log, so no reader uses it for another log
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -116,11 +116,11 @@ class LogTimes:
 
 
 class LogFile:
-    """Appends to one file. Never raises: bytes that cannot be written are counted and reported once, and writing is
+    """Appends to one log file. Never raises: bytes that cannot be written are counted and reported once, and writing is
     retried later.
 
     After a gap the file gets a marker line with the number of missing bytes, so that readers see that it is incomplete.
-    `say` gets a sentence and its subject, so that the owner of many files prints the same problem only once.
+    `say` receives a message and its subject, so that the owner of many files prints the same problem only once.
     """
 
     __slots__ = (
@@ -160,7 +160,7 @@ class LogFile:
         self.path = path
         self._rotation = rotation
         self._size = 0
-        #: Whether the last line in the file has no newline yet.
+        #: True if the last line in the file has no newline yet.
         self._in_line = False
         self._clock = clock or Clock().now
         self.source = source
@@ -173,12 +173,13 @@ class LogFile:
         self._trouble = 0
         self._retry_at = now
         self._slow_said = False
-        #: The file of read times. It is created with the first byte, as most workers write nothing to stderr.
+        #: The file with the times of reading. It is created with the first byte, because most workers write nothing to
+        #: stderr.
         self._times: LogTimes | None = None
         self._put(b"", now, now)
 
     def write(self, block: bytes, now: float, read_at: float | None = None) -> None:
-        """Append a block. `read_at`: when the block was read, in seconds since the epoch, if that is before `now`."""
+        """Append a block. `read_at`: when the block was read, in seconds since the epoch, if that was before `now`."""
         at = now if read_at is None else read_at
         if self._trouble and (now < self._retry_at or not self._recover(now)):
             self._lose(len(block))
@@ -198,7 +199,8 @@ class LogFile:
             )
 
     def _pieces(self, block: bytes) -> Iterator[bytes]:
-        """Yield the block in pieces, and rotate the file between them; each piece but the last ends with a line."""
+        """Yield the block in pieces, and rotate the file between them. Each piece but the last ends with a whole
+        line."""
         rotation = self._rotation
         while rotation is not None and self._size + len(block) > rotation.most_bytes:
             room = max(0, rotation.most_bytes - self._size)
@@ -218,7 +220,7 @@ class LogFile:
             yield block
 
     def _put_aside(self, rotation: Rotation) -> bool:
-        """Rotate the file; return whether the next byte goes into a new file."""
+        """Rotate the file. Return whether the next byte goes into a new file."""
         self.close()
         name = self.path.name
         older = [self.path.with_name(f"{name}.{number}") for number in range(1, rotation.kept + 1)]
@@ -266,7 +268,7 @@ class LogFile:
         return True
 
     def _put(self, block: bytes, now: float, read_at: float) -> int:
-        """Write a block that was read at `read_at`; return the number of written bytes."""
+        """Write a block that was read at `read_at`. Return the number of written bytes."""
         done = 0
         try:
             if self._fd < 0:

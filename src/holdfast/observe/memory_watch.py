@@ -1,8 +1,8 @@
 """Distinguishes memory kills from other SIGKILLs.
 
 There are three sources: the counters of a worker's control group, the counters of the group that holdfast runs in, and
-the kernel's log. The counters show that and in which group a kill happened; the log shows the process and its size. All
-findings for one rank count as one kill.
+the kernel's log. The counters show that a kill happened, and in which group. The log shows the process and its size.
+All findings for one rank count as one kill.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from holdfast.model.noun_base import Noun
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.safe_files import small_text
 
-#: The inode of /proc/self/ns/pid outside of containers: PROC_PID_INIT_INO of the kernel.
+#: The inode of /proc/self/ns/pid outside of containers: the kernel's constant PROC_PID_INIT_INO.
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
-#: A limit from this number of bytes on counts as none: v1 shows a number near 2^63 for no limit.
+#: A limit of at least this many bytes counts as no limit: cgroup v1 shows a number near 2^63 for a group without a
+#: limit.
 _NO_LIMIT_BYTES = 1 << 60
 #: A group whose peak memory is at least this share of its limit counts as full.
 _FULL = 0.98
@@ -38,23 +39,23 @@ _KILLED = Lazy(
 _WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
 _LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
 _TASK_GROUP = Lazy(r"\btask_memcg=([^,]+)")
-#: Matches the path of a worker's group of any job.
+#: Matches the path of a worker's control group, for workers of any job.
 _OTHER_JOB = Lazy(r"/holdfast-[^/]+\.\d+/[^/]+$")
 
 
 class _Counts(Noun, frozen=True, kw_only=True):
-    """The present values in the files of one group."""
+    """The present values in the files of one control group."""
 
     killed: int = 0
-    #: v2: how often the group reached its limit with nothing left to reclaim.
+    #: In cgroup v2: how often the group reached its limit with nothing left to reclaim.
     exhausted: int = 0
-    #: v1: how often the group reached its limit; page cache alone can cause that.
+    #: In cgroup v1: how often the group reached its limit. Page cache alone can cause that.
     refused: int = 0
     limit_bytes: int | None = None
     peak_bytes: int | None = None
 
     def full_since(self, before: _Counts) -> bool:
-        """Whether the group has exhausted its own limit since `before`."""
+        """Return whether the group has exhausted its own limit since `before`."""
         near = bool(self.limit_bytes and self.peak_bytes and self.peak_bytes >= _FULL * self.limit_bytes)
         if self.exhausted or self.refused:
             return self.exhausted > before.exhausted or (near and self.refused > before.refused)
@@ -62,14 +63,14 @@ class _Counts(Noun, frozen=True, kw_only=True):
 
 
 class _Full(Noun, frozen=True, kw_only=True):
-    """A group around holdfast that reached its limit."""
+    """A group that contains holdfast and has reached its limit."""
 
     counts: _Counts
     limited_by: str
 
 
 class MemoryWatch:
-    """Finds memory kills from `mark()` on. It reads only when called; never raises."""
+    """Finds memory kills from `mark()` on. It reads files only when it is called, and never raises."""
 
     def __init__(
         self,
@@ -83,14 +84,14 @@ class MemoryWatch:
         """Create the watch.
 
         `container`: the memory groups around holdfast, the innermost first. `kernel`: the kernel's log, if it is read.
-        `pids_are_ours`: whether the log's pids are those of this pid namespace; None to find out. `uid`: the
-        user of the workers; None to find out. `marked`: count kills from now; else from the groups' creation.
+        `pids_are_ours`: whether the log's pids are those of this pid namespace; None to find out. `uid`: the user of
+        the workers; None to find out. `marked`: count kills from now on; otherwise from the groups' creation.
         """
         self._container = tuple(container)
         self._kernel = kernel
         # In a container the log has the host's pids, which do not match the container's.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
-        # A container on the same machine often has another user: its kills are in the same log.
+        # A container on the same machine often has another user. Kills of its processes are in the same log.
         self._uid = _user_of_the_kernel() if uid is None else uid
         self._before: dict[str, _Counts] = {}
         if marked:
@@ -103,9 +104,9 @@ class MemoryWatch:
     def kills(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, workers: Iterable[MemoryGroup] = ()
     ) -> tuple[MemoryKill, ...]:
-        """Return the kills since `since` (seconds since the epoch), those of known ranks first.
+        """Return the kills since `since` (seconds since the epoch). Kills of known ranks come first.
 
-        `pids_by_rank`: all known pids of each rank, descendants included, since a killed data loader worker counts for
+        `pids_by_rank`: all known pids of each rank, including descendants, since a killed data loader worker counts for
         its rank. `workers`: the groups of the attempt's workers, which must still exist.
         """
         groups = tuple(workers)
@@ -140,7 +141,7 @@ class MemoryWatch:
         return kill if full else self._by_limit_around(kill)
 
     def _by_limit_around(self, kill: MemoryKill) -> MemoryKill:
-        """Return the kill with the limit of the group around holdfast that was reached, if there is one."""
+        """Complete the kill with the limit of a group around holdfast, if that limit was reached."""
         full = self._full_container()
         if full is None:
             return kill
@@ -153,8 +154,7 @@ class MemoryWatch:
         )
 
     def _full_container(self) -> _Full | None:
-        """Return the innermost group around holdfast that has reached its limit since the mark; None if
-        there is none."""
+        """Return the innermost group around holdfast that has reached its limit since the mark, or None."""
         for group in self._container:
             now = _read_counts(group)
             if now.full_since(self._before.get(group.directory, _Counts())):
@@ -162,8 +162,8 @@ class MemoryWatch:
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
-        """Return a kill that only the groups around holdfast counted, and no worker's group; its process is unknown.
-        None if there is none.
+        """Return a kill, of an unknown process, that only the groups around holdfast counted, and no worker's group.
+        Return None if there is none.
 
         `counted`: kills of workers' groups, which v2 counts in the groups above too. `strangers`: kills of other
         processes in the log.
@@ -186,7 +186,7 @@ class MemoryWatch:
     def _logged(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, groups: Sequence[MemoryGroup]
     ) -> tuple[list[MemoryKill], int]:
-        """Return the kills in the kernel's log that may be the job's, and the number of others."""
+        """Return the kills in the kernel's log that may be the job's, and the number of other kills."""
         if self._kernel is None:
             return [], 0
         ranks = {pid: rank for rank, pids in pids_by_rank.items() for pid in pids}
@@ -230,14 +230,14 @@ def _groups_named(text: str) -> tuple[str, str]:
 
 
 def _is(group: MemoryGroup, path: str) -> bool:
-    """Whether the kernel's path is this group. The kernel's paths have another root, so only the last two names are
-    compared."""
+    """Return whether the kernel's path names this group. The kernel's paths have another root, so only the last two
+    names are compared."""
     return bool(path) and Path(path).parts[-2:] == Path(group.directory).parts[-2:]
 
 
 def _merged(kill: MemoryKill, logged: list[MemoryKill]) -> MemoryKill:
-    """Return the counter's kill with the details of the log's entry for the same rank, which is removed
-    from `logged`."""
+    """Complete the counter's kill with the details of the log's entry for the same rank. Remove that entry from
+    `logged`."""
     same = next((line for line in logged if line.rank == kill.rank), None)
     if same is None:
         return kill
@@ -281,7 +281,8 @@ def _number(path: Path) -> int | None:
 
 
 def _user_of_the_kernel() -> int | None:
-    """Return the user of this process as the kernel's log names it; None in a user namespace, where numbers differ."""
+    """Return the user of this process as the kernel's log names it; None in a user namespace, because numbers differ
+    there."""
     try:
         mapping = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
     except OSError:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 PIPE_BYTES = 1024 * 1024
-#: Bytes of all pipes together: limits the reading when a whole gang ends, and stays within the user's kernel limit.
+#: Limit on the size of all pipes together, in bytes. It limits the reading when a whole gang ends, and stays within the
+#: kernel's limit for a user.
 PIPES_BYTES = 16 * 1024 * 1024
 
 #: Limit on the bytes that one pass of the loop reads from all pipes, so that an exit is noticed within milliseconds.
@@ -35,7 +36,7 @@ PASS_BYTES = 1024 * 1024
 #: Minimum number of bytes that one pass may read from each pipe.
 SHARE_BYTES = 32 * 1024
 
-#: Seconds that workers wait in total for a slow terminal before the wait is reported.
+#: If workers wait longer than this many seconds in total for a slow terminal, the wait is reported.
 WAIT_S = 10.0
 
 TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
@@ -57,7 +58,7 @@ class OutputScreen(Protocol):
 
     @property
     def dropped_bytes(self) -> int:
-        """Number of bytes dropped since the start, because the reader had stopped reading."""
+        """Return the number of bytes dropped since the start, because the reader had stopped reading."""
         ...
 
     def lane(self, prefix: bytes, path: str) -> Sink: ...
@@ -76,7 +77,7 @@ class Logs(Protocol):
 
     @property
     def pid(self) -> int:
-        """The process that writes the files."""
+        """Return the pid of the process that writes the files."""
         ...
 
     def open(self, path: Path, source: str, *, shown: bool) -> StreamLog: ...
@@ -91,10 +92,10 @@ def line_prefix(
 ) -> str:
     """Return the prefix of each line on the terminal: `[worker-0] `.
 
-    torchrun's prefix `[default0]:` has the role and the *local* rank, which is the same for workers on different nodes;
-    and torch puts `[rank0]: ` before its tracebacks, so that prefix would appear twice. `[worker-0] ` has the role and
-    the global rank, as in the file's directory (`worker-0/stderr.log`) and in the report ("worker-0 stderr"), and ends
-    with a bracket and a blank for eyes and `sed`. If the user sets torchrun's variable
+    torchrun's prefix `[default0]:` has the role and the *local* rank, which is the same for workers on different nodes.
+    And torch puts `[rank0]: ` before its tracebacks, so that this prefix would appear twice. `[worker-0] ` has the role
+    and the global rank, as in the file's directory (`worker-0/stderr.log`) and in the report ("worker-0 stderr"), and
+    ends with a bracket and a blank for eyes and `sed`. If the user sets torchrun's variable
     (TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, with ${role_name}, ${rank} and ${local_rank}), that template is used; in
     holdfast it may also contain ${hostname} and the names in `more`.
     """
@@ -110,7 +111,7 @@ class OutputPump:
     """Owns the workers' streams, and shows them on two screens, which may be the same object.
 
     The loop that owns `reactor` calls `next_wake()` before each wait, and `tick(now)` at that time. Every `now` is in
-    seconds on one monotonic clock. `say` prints one sentence for the user.
+    seconds on one monotonic clock. `say` prints one message for the user.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class OutputPump:
         self._complained: set[object] = set()
         self._not_whole: list[tuple[int, str, Path]] = []
         self._now = 0.0
-        #: The time at which any worker last wrote output.
+        #: The time of the latest output of any worker.
         self.heard_at = 0.0
 
     def add(
@@ -165,7 +166,7 @@ class OutputPump:
         prefix: str | None = None,
         now: float = 0.0,
     ) -> None:
-        """Take over the read ends of a worker's two pipes; the kept output of an earlier worker of this rank is
+        """Take over the read ends of a worker's two pipes. The kept output of an earlier worker of this rank is
         dropped.
 
         `directory`: the directory for its log files. `show_stdout`, `show_stderr`: whether the terminal shows the
@@ -202,16 +203,16 @@ class OutputPump:
 
     @property
     def paused(self) -> bool:
-        """Whether a slow terminal delays the workers' output, so that workers may be blocked in a write."""
+        """Return whether a slow terminal delays the workers' output, so that workers may be blocked in a write."""
         return bool(self._held_back)
 
     @property
     def idle(self) -> bool:
-        """Whether no output waits for a terminal. The job's process waits until this is true before it exits."""
+        """Return whether no output waits for a terminal. The job's process waits until this is true before it exits."""
         return all(screen.idle for screen in self._screens)
 
     def ready(self, fd: int, now: float) -> None:
-        """Handle an fd that this pump registered: a pipe is readable, or a terminal is writable again."""
+        """Handle a ready fd of this pump: a pipe is readable, or a terminal is writable again."""
         self._now = now
         stream = self._streams.get(fd)
         if stream is None:
@@ -226,7 +227,8 @@ class OutputPump:
         self._balance()
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due. It is called right before each wait, so it also updates the reactor's watches."""
+        """Return when `tick` is due. This is called right before each wait, so it also updates the reactor's
+        watches."""
         self._balance()
         wakes = [wake for screen in self._screens if (wake := screen.next_wake()) is not None]
         return min(wakes, default=None)
@@ -239,15 +241,15 @@ class OutputPump:
         self._balance()
 
     def drain(self, rank: int, now: float) -> None:
-        """After a worker was reaped, read what its pipes hold. Close those that no process has open: what the worker
-        left running may still write to the others."""
+        """After a worker was reaped, read the remaining bytes in its pipes. Close the pipes that no process has open. A
+        process that the worker left running may still write to the others."""
         for stream in self._ranks.get(rank, ()):
             stream.drain(now)
         self._close(now, [stream for stream in self._ranks.get(rank, ()) if stream.ended])
 
     def finish(self, rank: int, now: float) -> None:
-        """Read the rest of a worker's pipes, and close them and its files, even if a process has them open. Repeating
-        it does no harm."""
+        """Read the rest of a worker's pipes, and close the pipes and its files, even if a process has them open. A
+        repeated call does no harm."""
         self._close(now, self._ranks.get(rank, ()))
 
     def _close(self, now: float, streams: Iterable[Stream]) -> None:
@@ -299,7 +301,7 @@ class OutputPump:
         return max(times, default=None)
 
     def ends(self, rank: int) -> tuple[bytes, ...]:
-        """Return the ends of the worker's streams, as raw bytes."""
+        """Return the last bytes of the worker's streams."""
         return tuple(stream.tail() for stream in self._ranks.get(rank, ()))
 
     def bytes_seen(self, rank: int) -> int:
@@ -307,7 +309,7 @@ class OutputPump:
         return sum(stream.bytes_seen for stream in self._ranks.get(rank, ()))
 
     def tail(self, rank: int, limit_bytes: int = 8 * 1024) -> str:
-        """Return the end of the worker's stderr, or of its stdout if stderr is empty, decoded.
+        """Return the end of the worker's stderr, decoded. If stderr is empty, return the end of its stdout.
 
         It is available after `finish` too, until the rank is added again.
         """
@@ -323,17 +325,17 @@ class OutputPump:
         return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
 
     def last_words(self, rank: int) -> tuple[str, str]:
-        """Return `tail`, and the name of its stream."""
+        """Return the result of `tail`, and the name of its stream."""
         return self.tail(rank), self.tail_stream(rank)
 
     def hush(self, rank: int) -> None:
-        """Keep the worker's stacks, which holdfast requests, off the terminal from now on; its file gets them."""
+        """Keep the worker's stacks, which holdfast requests, off the terminal from now on. Its file gets them."""
         for stream in self._ranks.get(rank, ())[1:]:
             if stream.sink is not None and not isinstance(stream.sink, StackCutoff):
                 stream.sink = StackCutoff(stream.sink)
 
     def tail_stream(self, rank: int) -> str:
-        """Return the stream from which `tail` comes, `stderr` or `stdout`; empty if the worker wrote nothing."""
+        """Return the stream that `tail` reads, `stderr` or `stdout`, or "" if the worker wrote nothing."""
         if rank not in self._ranks:
             return ""
         stdout, stderr = self._ranks[rank]
@@ -350,7 +352,7 @@ class OutputPump:
             self._reactor.forget(fd)
 
     def _balance(self) -> None:
-        """Update the reactor's watches by the screens' state, and print the screens' notes."""
+        """Update the reactor's watches according to the screens' state, and print the screens' messages."""
         for screen in self._screens:
             wait_fd = screen.wait_fd
             waiting = self._waiting.get(screen)
@@ -389,7 +391,8 @@ class OutputPump:
             )
 
     def _complain(self, text: str, about: object) -> None:
-        """Print each kind of problem once, until a file can be written again, since a full disk affects all workers."""
+        """Print each kind of problem once, until a file can be written again, because a full disk affects all
+        workers."""
         if about == "recovered":
             self._complained = {kind for kind in self._complained if isinstance(kind, str)}
         elif about in self._complained:

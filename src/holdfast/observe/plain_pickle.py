@@ -1,6 +1,6 @@
-"""Reads a pickle of plain containers without `pickle`: it looks up no class and calls no function.
+"""Reads a pickle of plain containers without the `pickle` module: it looks up no class and calls no function.
 
-It knows only the opcodes for None, booleans, numbers, text, bytes, lists, tuples, dictionaries and the memo; any other
+It knows only the opcodes for None, booleans, numbers, text, bytes, lists, tuples, dictionaries and the memo. Any other
 opcode is refused. The memo is a dictionary, so that a large index does not allocate much memory.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.untrusted import Malformed
 
 MOST_BYTES = 32 << 20
-#: Limit on the number of opcodes that are run for one document; so many take a few seconds.
+#: Limit on the number of opcodes that are run for one document. That many take a few seconds.
 MOST_STEPS = 4_000_000
 #: Limit on the length of one whole number, in bytes; a time in nanoseconds has eight.
 MOST_DIGITS = 16
@@ -27,7 +27,7 @@ _MARK = _Mark()
 
 
 def plain_pickle(data: bytes) -> Any:
-    """Return the pickled value. Raises `Malformed` if the data is not a pickle of plain containers, or is too large."""
+    """Return the pickled value. Raises `Malformed` if the data is no pickle of plain containers, or is too large."""
     if len(data) > MOST_BYTES:
         raise Malformed(f"{len(data)} bytes, more than {MOST_BYTES}")
     try:

@@ -1,6 +1,6 @@
-"""Reads a process and its tree from /proc: threads, states, waits, CPU time and bytes moved so far.
+"""Reads a process and its descendants from /proc: threads, states, waits, CPU time and bytes moved so far.
 
-This module only reads, and sends no signal. A process may end at any time; the functions then return less data.
+This module only reads, and sends no signal. A process may exit at any time; the functions then return less data.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from holdfast.model.evidence import ThreadState
 from holdfast.model.noun_base import Noun
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: Limit on the threads of a process that are read: a report needs the first dozen, and a process may have thousands.
+#: Limit on the number of threads that are read of a process. A report needs the first dozen, and a process may have
+#: thousands.
 MAX_THREADS = 48
-#: Limit on the descendants whose main threads are read, besides the process's own threads.
+#: Limit on the number of descendants whose main threads are read, besides the process's own threads.
 MAX_CHILDREN = 12
 #: Names of the system calls in which a hung process is usually found, by machine: only calls that can block. Another
-#: number is shown as `syscall N`. Source: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and
+#: call is shown as `syscall N`. Source: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and
 #: include/uapi/asm-generic/unistd.h (arm64).
 _X86_64 = {
     0: "read", 1: "write", 2: "open", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
@@ -62,13 +63,13 @@ class ProcessLook(Noun, frozen=True, kw_only=True):
 
     @property
     def stopped(self) -> bool:
-        """Whether every thread of the process itself is stopped (T) or traced (t)."""
+        """Return whether every thread of the process itself is stopped (T) or traced (t)."""
         own = [thread for thread in self.threads if thread.pid in (0, self.pid)]
         return bool(own) and all(thread.state in ("T", "t") for thread in own)
 
 
 def _text(path: str) -> str:
-    # Use os.read: these are many small files, and a look at 64 ranks should take milliseconds.
+    # Use os.read, because these are many small files, and a sample of 64 ranks should take milliseconds.
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -82,7 +83,7 @@ def _text(path: str) -> str:
 
 
 def _numbers(path: str) -> list[int]:
-    """Return the numeric entries of a directory in /proc; empty if the process has ended."""
+    """Return the numeric entries of a directory in /proc; empty if the process has exited."""
     try:
         return [int(name) for name in os.listdir(path) if name.isdigit()]  # noqa: PTH208 names only, no Path objects
     except OSError:
@@ -90,8 +91,8 @@ def _numbers(path: str) -> list[int]:
 
 
 def _stat(path: str) -> tuple[str, list[str]] | None:
-    """Return comm and the fields from the state on. comm may contain blanks and brackets, so it ends at the last
-    bracket."""
+    """Return the command name and the fields from the state on. The command name may contain blanks and brackets, so it
+    ends at the last bracket."""
     text = _text(path)
     left, right = text.find("("), text.rfind(")")
     if left < 0 or right < left:
@@ -100,13 +101,13 @@ def _stat(path: str) -> tuple[str, list[str]] | None:
 
 
 def state(pid: int) -> str:
-    """Return the state letter of /proc/PID/stat, `Z` for a zombie; empty if the process has ended."""
+    """Return the state letter of /proc/PID/stat, `Z` for a zombie, or "" if the process has exited."""
     found = _stat(f"/proc/{pid}/stat")
     return found[1][0] if found else ""
 
 
 def parent(pid: int) -> int | None:
-    """Return the pid of the process's parent; None if the process has ended."""
+    """Return the pid of the process's parent, or None if the process has exited."""
     found = _stat(f"/proc/{pid}/stat")
     return int(found[1][1]) if found else None
 
@@ -126,7 +127,7 @@ def children(pid: int) -> tuple[int, ...]:
 def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
     """Return the process and its descendants, parents first, at most `limit`.
 
-    A process whose parent has died is not found, since another process has adopted it; the worker's cgroup still
+    A process whose parent has died is not found, because another process has adopted it. The worker's cgroup still
     contains it.
     """
     found: list[int] = []
@@ -143,8 +144,8 @@ def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
 
 
 def _file_of(pid: int, call: str) -> str:
-    """Return the descriptor of the system call and its file, such as `0 pipe:[8123]`; empty if there is none or it may
-    not be read."""
+    """Return the descriptor of the system call and its file, such as `0 pipe:[8123]`; "" if there is none or it may not
+    be read."""
     number = _syscall_file(call)
     if number is None:
         return ""
@@ -156,8 +157,8 @@ def _file_of(pid: int, call: str) -> str:
 
 
 def _waits_in(pid: int, tid: int, call: str) -> str:
-    """Return the wait as `futex (futex_do_wait)`, or the part that may be read: the system call needs the right to
-    trace."""
+    """Return the wait as `futex (futex_do_wait)`, or only the part that may be read: the system call is readable only
+    with the right to trace."""
     called = _syscall_name(call)
     channel = _text(f"/proc/{pid}/task/{tid}/wchan").strip("\0 \n")
     if channel in ("", "0"):
@@ -173,12 +174,12 @@ def _cpu_s(fields: list[str], *, reaped: bool) -> float:
 
 
 def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
-    """Return the state of one thread; None if it has ended. `name`: shown instead of the thread's own name."""
+    """Return the state of one thread, or None if it has exited. `name`: shown instead of the thread's own name."""
     found = _stat(f"/proc/{pid}/task/{tid}/stat")
     if found is None:
         return None
     comm, fields = found
-    # A running thread does not wait; /proc then shows an earlier call.
+    # A running thread does not wait. /proc then shows an earlier call.
     runs = fields[0] == "R"
     call = "" if runs else _text(f"/proc/{pid}/task/{tid}/syscall")
     return ThreadState(
@@ -215,7 +216,7 @@ def _io_bytes(pid: int) -> int:
 
 
 def snapshot(pid: int) -> ProcessLook | None:
-    """Return the present state of the process and its tree; None if it has ended or is a zombie."""
+    """Return the present state of the process and its tree, or None if it has exited or is a zombie."""
     found = _stat(f"/proc/{pid}/stat")
     if found is None or found[1][0] in "ZX":
         return None
@@ -236,7 +237,7 @@ def snapshot(pid: int) -> ProcessLook | None:
 
 
 def is_python(pid: int) -> bool:
-    """Whether the process runs Python, by its executable's name, else by a mapped libpython."""
+    """Return whether the process runs Python, by its executable's name or else by a mapped libpython."""
     try:
         if Path(f"/proc/{pid}/exe").readlink().name.startswith(("python", "pypy")):
             return True
@@ -250,7 +251,7 @@ def is_python(pid: int) -> bool:
 
 
 def _syscall_file(line: str) -> int | None:
-    """Return the call's descriptor: the first argument, for calls that take one; None for others."""
+    """Return the call's descriptor, which is its first argument; None for calls without a descriptor."""
     words = line.split()
     if len(words) < 2 or _syscall_name(line) not in _WITH_FILE:
         return None
@@ -262,7 +263,7 @@ def _syscall_file(line: str) -> int | None:
 
 
 def _syscall_name(line: str) -> str:
-    """Return the name of the call in a line of /proc/PID/syscall; empty if the thread runs, or the line could not be
+    """Return the name of the call in a line of /proc/PID/syscall; "" if the thread runs, or the line could not be
     read."""
     word = line.split(" ", 1)[0].strip()
     if not word.isdigit():

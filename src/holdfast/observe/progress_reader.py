@@ -7,14 +7,14 @@ import os
 from holdfast.safe_files import open_file
 
 _BYTES = 16
-#: Size in bytes with the first step, which follows the last step and its time.
+#: Size in bytes of a file that has the first step, after the last step and its time.
 _WITH_FIRST = 24
-#: Size in bytes with the last saved step, which follows the first step.
+#: Size in bytes of a file that has the last saved step, after the first step.
 _WITH_SAVED = 32
 
 
 def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
-    """Return the last step and its time (seconds since the epoch, this machine's clock); None before the first step.
+    """Return the last step and its time (seconds since the epoch, this machine's clock), or None before the first step.
     Never raises.
 
     The writer does not lock, so the file is read until two readings are equal, at most three times.
@@ -26,7 +26,7 @@ def read_progress(path: str | os.PathLike[str]) -> tuple[int, float] | None:
 
 
 def read_marks(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
-    """Return the first step and the last saved one; None for a step that was not reported. Never raises."""
+    """Return the first step and the last saved step. Each is None if it was not reported. Never raises."""
     words = _words(path)
     first = words[_BYTES:_WITH_FIRST] if len(words) >= _WITH_FIRST else None
     saved = words[_WITH_FIRST:_WITH_SAVED] if len(words) == _WITH_SAVED else None

@@ -1,4 +1,4 @@
-"""Parses Python stacks of workers, from py-spy, or from faulthandler's output at a worker's exit."""
+"""Parses Python stacks of workers, from py-spy or from faulthandler's output at a worker's exit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.untrusted import json_as
 
 MAX_FRAMES = 60
-#: A function's name is cut to this many characters: names of C++ templates have thousands.
+#: A function's name is cut to this many characters, because names of C++ templates have thousands.
 MAX_NAME = 160
 
 _FAULT_THREAD = Lazy(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
@@ -25,7 +25,7 @@ _FAULT_FRAME = Lazy(r'^  File "(.*)", line (\d+) in (.*)$')
 class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
-    #: The file of a native frame; None for a Python frame.
+    #: The library file of a native frame; None for a Python frame.
     module: str | None = None
     line: int = 0
 
@@ -39,7 +39,7 @@ class _Thread(msgspec.Struct):
 
 def find_py_spy(path: str | None = None) -> str | None:
     """Return the py-spy executable, from PATH or from this interpreter's directory; None if it is not installed."""
-    import shutil  # imported late: it imports three compression modules
+    import shutil  # imported late, because it imports three compression modules
 
     found = shutil.which("py-spy", path=path)
     if found is None and os.access(beside := Path(sys.executable).parent / "py-spy", os.X_OK):
@@ -63,7 +63,7 @@ def parse_py_spy(output: bytes) -> tuple[ThreadState, ...]:
 
 
 def _nameless(frame: _Frame) -> bool:
-    """Whether it is a native frame without symbols: its address means nothing, and differs between ranks."""
+    """Return whether this is a native frame without symbols. Its address means nothing, and differs between ranks."""
     return frame.module is not None and frame.name.startswith("0x")
 
 
@@ -91,15 +91,15 @@ def parse_faulthandler(text: str) -> tuple[tuple[str, ...], ...]:
                 stacks[-1].append(f"{frame[3]} ({frame[1]}:{frame[2]})")
         elif line.strip():
             inside = inside and line.startswith("  ")
-    # The main thread handles a process's signal, so it is the "current" one. Without that mark it is the last one, as
-    # threads are listed newest first.
+    # The main thread handles a process's signal, so faulthandler marks it as "current". Without that mark the last one
+    # is the main thread, because threads are listed newest first.
     main = current if current >= 0 else len(stacks) - 1
     ordered = [stacks[main], *(stack for index, stack in enumerate(stacks) if index != main)] if stacks else []
     return tuple(tuple(stack) for stack in ordered)
 
 
 def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapshot:
-    """Return the snapshot with the frames of py-spy's threads; threads that /proc did not list are added."""
+    """Return the snapshot with the frames of py-spy's threads. Threads that /proc did not list are added."""
     by_tid = {thread.tid: thread for thread in dumped}
     threads = [
         replace(thread, frames=found.frames, name=found.name or thread.name) if found is not None else thread
@@ -110,7 +110,7 @@ def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapsh
 
 
 def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
-    """Return the sample with the stacks that faulthandler wrote when the ranks were stopped; a rank without stacks is
+    """Add the stacks that faulthandler wrote when the ranks were stopped to the sample. A rank without such stacks is
     unchanged."""
     found = []
     for shot in look:

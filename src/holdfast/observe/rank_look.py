@@ -7,7 +7,7 @@ blocking.
     probe.result()                        the snapshots, once all are there
 
 py-spy reads the process's memory without pausing it (`--nonblocking`): a sample must not change the process, and a
-stopped process can be read in no other way. An inconsistent reading only occurs if the process runs, and then counts as
+stopped process can be read in no other way. An inconsistent reading occurs only if the process runs, and then counts as
 motion. If the reading fails, py-spy pauses the process for some milliseconds. With `native`, py-spy also reads frames
 of machine code, for which it must pause the process; if it cannot, only Python frames are read.
 """
@@ -28,14 +28,14 @@ from holdfast.observe.python_stacks import find_py_spy, parse_py_spy, with_stack
 
 #: Time limit in seconds for the ranks that are examined in parallel.
 LIMIT_S = 5.0
-#: Time limit in seconds with native frames, for which py-spy reads the symbols of large libraries.
+#: Time limit in seconds if native frames are read, because py-spy then reads the symbols of large libraries.
 NATIVE_LIMIT_S = 15.0
-#: Limit on the py-spy processes that run at once: each start takes the supervisor milliseconds on a busy machine.
+#: Limit on the py-spy processes that run at once. On a busy machine each start takes the supervisor milliseconds.
 SIDE_BY_SIDE = 4
 _MOST_BYTES = 8 << 20
-#: The largest size in bytes of one rank's snapshot that is sent to the owner.
+#: Maximum size in bytes of one rank's snapshot that is sent to the owner.
 RANK_BYTES = 12 * 1024
-#: The largest size in bytes of all snapshots of a node.
+#: Maximum size in bytes of all snapshots of a node.
 LOOK_BYTES = 768 * 1024
 _HEAD_BYTES, _THREAD_BYTES = 256, 160
 
@@ -48,7 +48,8 @@ def look_lightly(
     progress: Mapping[int, tuple[int, float]] | None = None,
     repeating: Container[int] = (),
 ) -> tuple[RankSnapshot, ...]:
-    """Return snapshots from /proc alone: no stacks, no helper processes, at once. Ranks that have ended are left out.
+    """Return snapshots from /proc alone, at once: without stacks and without helper processes. Ranks that have exited
+    are left out.
 
     `last_output_at`: rank → seconds since the epoch. `progress`: rank → the last step and its time. `repeating`: the
     ranks that have printed since, but only lines that repeat earlier ones.
@@ -78,14 +79,14 @@ def look_lightly(
 
 
 def bounded(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
-    """Return the snapshots cut to the size that is sent: at most `RANK_BYTES` per rank, and fewer if the node has many
+    """Cut the snapshots to the size that may be sent: at most `RANK_BYTES` per rank, and fewer if the node has many
     ranks."""
     most = min(RANK_BYTES, LOOK_BYTES // max(1, len(look)))
     return tuple(_bounded(shot, most) for shot in look)
 
 
 def _bounded(shot: RankSnapshot, most: int) -> RankSnapshot:
-    """Cut a snapshot to `most` bytes: keep the main thread first, then threads with frames; drop the outermost frames
+    """Cut a snapshot to `most` bytes. Keep the main thread first, then threads with frames; drop the outermost frames
     first."""
     if len(msgspec.json.encode(shot)) <= most:
         return shot
@@ -114,12 +115,12 @@ class _Dump(msgspec.Struct):
     nonblocking: bool = True
     native: bool = False
     child: Child | None = None
-    #: A file in memory for its output, so that nobody has to read while it runs.
+    #: A file in memory for the output of py-spy, so that nobody has to read while it runs.
     out: int = -1
 
 
 class HangProbe:
-    """Adds stacks to a snapshot of every rank. It uses no threads; its children are registered as helpers, so that no
+    """Adds stacks to a snapshot of every rank. It uses no threads. Its children are registered as helpers, so that no
     other code reaps or stops them."""
 
     def __init__(
@@ -135,7 +136,7 @@ class HangProbe:
         """Start reading the stacks.
 
         `look`: the snapshots of `look_lightly`. `limit_s`: seconds for `SIDE_BY_SIDE` ranks. `py_spy`: the executable;
-        None to search it. `native`: also read native frames, within `native_limit_s` seconds.
+        None to search for it. `native`: also read native frames, within `native_limit_s` seconds.
         """
         self._shots = {shot.rank: shot for shot in look}
         self._native = native
@@ -152,15 +153,15 @@ class HangProbe:
     # ------------------------------------------------------------------------------------------ for the supervisor
 
     def fds(self) -> tuple[int, ...]:
-        """Return the fds to wait on now; they change with every `ready` and `tick`."""
+        """Return the fds to wait on now. They change with every call of `ready` and `tick`."""
         return tuple(self._running)
 
     def next_wake(self) -> float | None:
-        """Return when the time limit ends; None if nothing runs."""
+        """Return when the time limit ends, or None if nothing runs."""
         return self._deadline if self._running else None
 
     def ready(self, fd: int, now: float) -> None:
-        """Handle a readable fd of `fds()`: its py-spy has ended. Remove the fd from the selector *before* the call,
+        """Handle a readable fd of `fds()`: its py-spy has exited. Remove the fd from the selector *before* the call,
         which closes it."""
         dump = self._running.pop(fd, None)
         if dump is not None:
@@ -171,7 +172,7 @@ class HangProbe:
                 self.tick(now)
 
     def tick(self, now: float) -> None:
-        """After the time limit, kill the unfinished dumps; their ranks get no stacks.
+        """After the time limit, kill the unfinished py-spy processes. Their ranks get no stacks.
 
         If native frames were requested, try once more with Python frames only.
         """
@@ -185,13 +186,13 @@ class HangProbe:
         self._fill()
 
     def result(self) -> tuple[RankSnapshot, ...] | None:
-        """Return all ranks' snapshots, ordered by rank; None while a stack is still missing."""
+        """Return all ranks' snapshots, ordered by rank, or None while a stack is still missing."""
         if self._running or self._waiting:
             return None
         return tuple(shot for _, shot in sorted(self._shots.items()))
 
     def kill(self) -> None:
-        """End the sample early; `result` then returns the snapshots so far."""
+        """End the sample early. `result` then returns the snapshots so far."""
         self._give_up("the look was broken off")
 
     # ------------------------------------------------------------------------------------------ py-spy
@@ -244,7 +245,7 @@ class HangProbe:
     def _failed(self, dump: _Dump, said: str) -> None:
         shot = self._shots[dump.rank]
         if dump.native:
-            # This build of py-spy has no native frames, or may not trace: try without them.
+            # This build of py-spy has no native frames, or may not trace. Try without them.
             self._waiting.append(_Dump(rank=dump.rank, target=dump.target))
         elif "ermission denied" in said or "EPERM" in said or "not permitted" in said:
             self._note(
@@ -265,7 +266,7 @@ class HangProbe:
         self._waiting.clear()
         for dump in self._running.values():
             assert dump.child is not None
-            # Do not wait: the dying process is reaped later.
+            # Do not wait: another call reaps the dying process later.
             dump.child.end(wait_s=0.0)
             os.close(dump.out)
             self._note(dump.rank, why)
@@ -280,17 +281,17 @@ def _stopped(shot: RankSnapshot) -> bool:
 
 
 def _may_pause(shot: RankSnapshot) -> bool:
-    """Whether py-spy may pause the process for 0.1 to 1 s to read native frames.
+    """Return whether py-spy may pause the process for 0.1 to 1 s to read native frames.
 
-    It may not if the process is stopped, or a thread is in uninterruptible sleep: the pause would take effect after
+    It may not if the process is stopped, or if a thread is in uninterruptible sleep: the pause would take effect after
     that sleep, and last.
     """
     return all(thread.state not in ("T", "t", "D") for thread in shot.threads)
 
 
 def _python_in(shot: RankSnapshot) -> int | None:
-    """Return the rank's process, or its first descendant that runs Python, as with a shell script; None if there is
-    none."""
+    """Return the rank's process if it runs Python, or else its first descendant that does, for example below a shell
+    script; None if there is none."""
     for pid in dict.fromkeys((shot.pid, *(thread.pid for thread in shot.threads if thread.pid))):
         if procfs.is_python(pid):
             return pid

@@ -1,7 +1,8 @@
-"""Tells new lines of a worker from repeated ones, so that a heartbeat line hides no hang.
+"""Distinguishes new lines of a worker from repeated ones, so that a heartbeat line does not hide a hang.
 
-A line repeats an earlier one if the two differ only in words with digits, such as numbers, times and addresses. A
-count that rises (a step, a progress bar, `12/80`) is new. Only the ends of the streams are read, when an owner asks.
+A line repeats an earlier one if the two differ only in words with digits, such as numbers, times and addresses. A line
+whose count rises (a step, a progress bar, `12/80`) is new. Only the ends of the streams are read, and only when an
+owner asks.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterable
 from holdfast.lazy_pattern import Lazy
 from holdfast.observe.step_counter import counts_in
 
-#: Bytes at the end of a stream that are compared: the ends of many ranks are read at one moment.
+#: Bytes at the end of a stream that are compared. The limit is low because the streams of many ranks are read at one
+#: moment.
 END_BYTES = 4096
-#: Forms of lines that are kept; then they are collected anew.
+#: Limit on the number of remembered forms of lines. When it is reached, all are forgotten and collected again.
 MOST_FORMS = 4096
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -23,7 +25,7 @@ _PART = Lazy(r"(?<![\d./:-])(\d{1,9})/(\d{1,9})(?![\d./:-])")
 
 
 class RepeatedLines:
-    """The lines of one worker in one attempt."""
+    """Remembers the lines of one worker in one attempt."""
 
     def __init__(self) -> None:
         self._forms: set[str] = set()
@@ -32,9 +34,9 @@ class RepeatedLines:
         self._new_at: float | None = None
 
     def new_at(self, last_output_at: float | None, ends: Iterable[bytes], *, only_counts: bool) -> float | None:
-        """Return when the worker's last new line came, as far as the ends of its streams show it; None: no output.
+        """Return when the worker's last new line came, as far as the ends of its streams show it; None without output.
 
-        `only_counts`: only a count that rises is new, because the worker reports its steps itself.
+        `only_counts`: only a line whose count rises is new, because the worker reports its steps itself.
         """
         if last_output_at is None or last_output_at == self._read_at:
             return self._new_at
@@ -57,7 +59,7 @@ class RepeatedLines:
         return bool(higher)
 
     def _has_new_form(self, text: str) -> bool:
-        # The first line may be cut.
+        # The first line may be incomplete.
         lines = text.replace("\r", "\n").split("\n")[1 if len(text) >= END_BYTES else 0 :]
         forms = {_NO_LETTERS.sub(" ", _NUMBERED.sub("", line)).strip().lower() for line in lines} - {""}
         if len(self._forms) > MOST_FORMS:

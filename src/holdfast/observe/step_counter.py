@@ -1,9 +1,9 @@
 """Finds a worker's progress in its output: the last step, epoch or iteration number.
 
 The end of the logs is read once, at the end of an attempt, and never during output. For each name the last number is
-kept, and whether lower ones came before it: progress is a series, and a number that stands once at the start of an
-attempt is none. Lines about validation, resuming, downloads or configuration are ignored, and so are numbers without a
-word that names them.
+kept, and whether lower ones came before it: progress is a series of numbers, and a number that occurs once at the start
+of an attempt is no progress. Lines about validation, resuming, downloads or configuration are ignored, and so are
+numbers without a word that names them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from msgspec.structs import replace
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.progress_facts import Count
 
-#: Characters that are parsed first: usually they suffice, and a restart waits for the result.
+#: Number of characters that are parsed first. Usually they suffice, and a restart waits for the result.
 LAST_CHARS = 1 << 10
-#: Characters that are parsed at a time if the first ones did not suffice.
+#: Number of characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10
-#: Limit on the chunks of one stream that are parsed, if its end has no count (a long traceback, many warnings).
+#: Limit on the number of parsed chunks of one stream, if its end has no count (a long traceback, many warnings).
 MOST_CHUNKS = 6
-#: Characters before those that are searched for hints and the word `epoch`.
+#: Number of characters before the parsed chunks that are searched for hints and the word `epoch`.
 FAR_CHARS = 1 << 20
 MOST_EPOCH = 10**6
-#: Larger numbers are times or sizes, not steps.
+#: A larger number is a time or a size, not a step.
 MOST_STEP = 10**9
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -36,12 +36,13 @@ _EPOCH = Lazy(
     r"['\"]?\s*[:=#]?\s*['\"]?[\[(]?\s*(?P<epoch>\d{1,7}(?:\.\d+)?)" + _UNIT + r"(?:\s*(?:/|of)\s*\d+)?['\"]?[\])]?"
 )
 _TIMM = Lazy(r"^\W*Train: (?P<epoch>\d+) \[\s*(?P<at>\d+)/(?P<total>\d+)")
-#: An epoch before a progress bar without the word: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics (`2/100 2.4G`).
+#: Matches an epoch before a progress bar without the word `epoch`: torchtune (`2|130|Loss: 0.5: 12%|`), Ultralytics
+#: (`2/100 2.4G`).
 _EPOCH_FIRST = (
     Lazy(r"^\s*(?P<epoch>\d{1,6})\|\d+\|Loss:"),
     Lazy(r"^\s+(?P<epoch>\d{1,6})/\d+\s+\d+(?:\.\d+)?G\s"),
 )
-#: Matches the position in an epoch, directly after the epoch itself.
+#: Matches the position within an epoch, directly after the epoch itself.
 _INSIDE = Lazy(r"\s*[:|,-]?\s*(?:\d{1,3}%\s*\|[^|]{0,200}\|\s*|[━╸╺ ]{3,}|[\[(]\s*)?(?P<at>\d+)\s*/\s*(?P<total>\d+)")
 _STEP = Lazy(
     r"(?i)(?<![\w./-])(?:trainer/|train/)?(?P<what>(?:(?:global|train|training|optim|optimizer)[ _])?"
@@ -75,7 +76,7 @@ def counts_in(*streams: str) -> tuple[Count, ...]:
     found: dict[str, Count] = {}
     for text in streams:
         for count in _of_stream(text):
-            # If both streams have a count, a series comes first, and then the higher one, which is newer.
+            # If both streams have a count, prefer a series, and then the higher count, which is newer.
             known = found.get(count.name)
             if known is None or (not count.alone, _place(count)) > (not known.alone, _place(known)):
                 found[count.name] = count
@@ -91,7 +92,7 @@ def _of_stream(text: str) -> list[Count]:
         begin = _line_start(text, end - LAST_CHARS)
         counts = _of_chunk(text[begin:end], None)
         if all(name.startswith("bar of ") for name in counts):
-            # Nothing or only progress bars: more text is needed to choose the right bar.
+            # There is no count, or only progress bars: parse more text to choose the right bar.
             begin = _line_start(text, end - CHUNK_CHARS)
             counts = _of_chunk(text[begin:end], None)
         if counts:
@@ -104,9 +105,9 @@ def _of_stream(text: str) -> list[Count]:
 
 
 def _as_series(counts: dict[str, Count], text: str, begin: int) -> list[Count]:
-    """Return the counts after a search for lower ones of their names before `begin`.
+    """Return the counts after a search before `begin` for lower counts of the same names.
 
-    An epoch is also part of a series if a count within it is: a program may print one line for each epoch.
+    An epoch is also part of a series if a count within it is part of one: a program may print one line for each epoch.
     """
     for place in _earlier(text, begin):
         if not any(count.alone for count in counts.values()):
@@ -123,7 +124,8 @@ def _as_series(counts: dict[str, Count], text: str, begin: int) -> list[Count]:
 
 
 def _earlier(text: str, begin: int) -> Iterator[int]:
-    """Yield the ends of a few chunks before `begin` that may have counts: the nearest first, the log's start last."""
+    """Yield the ends of a few chunks before `begin` that may have counts: the nearest chunk first, the log's start
+    last."""
     end = begin
     for _ in range(MOST_CHUNKS):
         end = _last_hint(text, end) if end > 0 else -1
@@ -140,12 +142,12 @@ def _place(count: Count) -> tuple[float, float]:
 
 
 def _lower(one: Count, other: Count) -> bool:
-    """Whether the first count is lower; a count with an epoch and a count without one do not compare."""
+    """Return whether the first count is lower. A count with an epoch and a count without one cannot be compared."""
     return (one.epoch is None) == (other.epoch is None) and _place(one) < _place(other)
 
 
 def _line_start(text: str, place: int) -> int:
-    """Return the beginning of the line at this position; for a very long line, the position itself."""
+    """Return the beginning of the line at this position, or the position itself if the line is very long."""
     if place <= 0:
         return 0
     low = max(0, place - CHUNK_CHARS)
@@ -154,7 +156,7 @@ def _line_start(text: str, place: int) -> int:
 
 
 def _last_hint(text: str, end: int) -> int:
-    """Return the end of the last line before `end` that may have a count; -1 if there is none."""
+    """Return the end of the last line before `end` that may have a count, or -1 if there is none."""
     lower = text[max(0, end - CHUNK_CHARS) : end].lower()
     base = max(0, end - CHUNK_CHARS)
     last = max(lower.rfind(hint) for hint in _HINTS)
@@ -169,7 +171,7 @@ def _last_hint(text: str, end: int) -> int:
 
 
 def _epoch_before(text: str, end: int) -> float | None:
-    """Return the last epoch in the `FAR_CHARS` before this position; None if there is none."""
+    """Return the last epoch in the `FAR_CHARS` before this position, or None if there is none."""
     low = text[max(0, end - FAR_CHARS) : end].lower()
     place = len(low)
     for _ in range(MOST_CHUNKS):
@@ -186,7 +188,7 @@ def _epoch_before(text: str, end: int) -> float | None:
 
 
 def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
-    """Return the last count of each name in the text, alone if no lower one is before it in the text.
+    """Return the last count of each name in the text. A count is `alone` if no lower count of its name comes before it.
 
     `epoch`: the epoch in which the text begins.
     """
@@ -252,13 +254,14 @@ def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
 
 
 def _is_work(label: str) -> bool:
-    """Whether a number after these words counts training."""
+    """Return whether a number after these words counts training."""
     near = label[-60:]
     return not _NOT_WORK.search(near) and not _CONFIGURES.search(near)
 
 
 def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
-    """Return the counts with only the longest of several progress bars: the others count repeated parts of it."""
+    """Return the counts with only the longest of several progress bars, because the others count repeated parts of
+    it."""
     bars = [name for name in found if name.startswith("bar of ")]
     longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")
     return tuple(count for name, count in found.items() if name not in bars or name == longest)

@@ -1,4 +1,4 @@
-"""Reads the pipe of torch's timers, to which workers write the deadline of a step.
+"""Reads the pipe of torch's timers. Workers write the deadline of a step to it.
 
 Each line is a JSON object, `{"pid", "scope_id", "expiration_time", "signal"}`, of at most PIPE_BUF bytes, so that lines
 of several workers never mix. The time is in seconds since the epoch; a negative time cancels the timer. The format is
@@ -20,8 +20,8 @@ MOST_TIMERS = 10_000
 
 
 class TorchTimer(msgspec.Struct, frozen=True):
-    """One worker's timer. The time is in seconds since the epoch. With a signal of 0 or less the worker is
-    not killed."""
+    """One worker's timer. The time is in seconds since the epoch. If the signal is 0 or less, the worker is not
+    killed."""
 
     pid: int
     scope_id: str
@@ -30,7 +30,8 @@ class TorchTimer(msgspec.Struct, frozen=True):
 
 
 class TimerPipe:
-    """The active timers. Raises OSError if no pipe can be created at `path`, or another kind of file has this path."""
+    """The active timers. Raises OSError if no pipe can be created at `path`, or if `path` names another kind of
+    file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +51,7 @@ class TimerPipe:
         return self._fd
 
     def read(self) -> None:
-        """Read the written lines and update the timers; invalid lines are skipped."""
+        """Read the written lines and update the timers. Invalid lines are skipped."""
         try:
             data = self._rest + os.read(self._fd, MOST_BYTES)
         except BlockingIOError:
@@ -63,7 +64,7 @@ class TimerPipe:
             except Malformed:
                 continue
             if timer.expiration_time > LATEST_S:
-                continue  # a timer so late never expires
+                continue  # a timer with such a late time never expires
             key = timer.pid, timer.scope_id
             if timer.expiration_time < 0:
                 self._timers.pop(key, None)
@@ -71,7 +72,7 @@ class TimerPipe:
                 self._timers[key] = timer
 
     def first(self) -> float | None:
-        """Return when the next timer expires, in seconds since the epoch; None without a timer."""
+        """Return when the next timer expires, in seconds since the epoch, or None without a timer."""
         return min((timer.expiration_time for timer in self._timers.values()), default=None)
 
     def over(self, now: float) -> list[TorchTimer]:

@@ -1,4 +1,4 @@
-"""One of a worker's two streams: it copies the pipe to the log file and the terminal."""
+"""One of a worker's two output streams. It copies the pipe to the log file and the terminal."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Sink(Protocol):
     def close(self, now: float) -> None: ...
 
 
-#: The beginning of faulthandler's output, which it writes with a separate write call.
+#: The beginning of faulthandler's output. faulthandler writes this text with a separate write call.
 STACKS_BEGIN = b"Fatal Python error: "
 
 
 class Stream:
-    """Reads blocks, not lines, from a non-blocking pipe, and keeps the end of the stream."""
+    """Reads blocks, not lines, from a non-blocking pipe, and keeps the last bytes of the stream."""
 
     __slots__ = ("_tail", "bytes_seen", "ended", "fd", "file", "first_output_at", "last_output_at", "sink", "source")
 
@@ -54,7 +54,7 @@ class Stream:
         self.source = source
         self.file = file
         self.sink = sink
-        #: Whether the pipe's last writer has closed it and everything has been read.
+        #: True when the pipe's last writer has closed it and everything has been read.
         self.ended = False
         self.bytes_seen = 0
         self.first_output_at: float | None = None
@@ -62,7 +62,7 @@ class Stream:
         self._tail = b""
 
     def on_readable(self, now: float, limit_bytes: int) -> None:
-        """Read the available bytes, up to the limit, so that workers with much output share the supervisor's time
+        """Read the available bytes, up to a limit, so that workers with much output share the supervisor's time
         fairly."""
         taken = 0
         block = b""
@@ -96,7 +96,7 @@ class Stream:
     def drain(self, now: float) -> None:
         """Read everything that a reaped worker left in the pipe, without blocking.
 
-        It reads at most the pipe's capacity, so that a background child that continues to write cannot prolong this.
+        At most the pipe's capacity is read, so that a background child that continues to write cannot prolong this.
         """
         if self.fd < 0 or self.ended:
             return
@@ -117,12 +117,12 @@ class Stream:
                 self.sink.close(now)
 
     def tail(self) -> bytes:
-        """Return the last 16 KiB, as raw bytes."""
+        """Return the last 16 KiB of the stream, as raw bytes."""
         return self._tail
 
 
 class StackCutoff:
-    """Wraps a sink, and shows nothing more once the requested stacks begin; the worker's file has them."""
+    """Wraps a sink, and shows nothing more once the requested stacks begin. The worker's file has the stacks."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -143,7 +143,7 @@ def keep_large_blocks() -> None:
     """Make malloc take read blocks from the heap from now on, instead of from new pages each time.
 
     glibc maps each block larger than 128 KiB, and unmaps it when it is freed, which costs a page fault for every 4 KiB
-    of output. Its threshold rises to the size of a freed block (mallopt(3), M_MMAP_THRESHOLD), so one large block is
+    of output. Its threshold rises to the size of a freed block (mallopt(3), M_MMAP_THRESHOLD). So one large block is
     allocated and freed.
     """
     _ = bytes(4 * BLOCK_BYTES)

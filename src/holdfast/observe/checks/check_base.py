@@ -21,13 +21,13 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(i?)b?\s*", re.IGNOREC
 
 
 class Bytes(int):
-    """A number of bytes, read from a number or a text: `50GB`, `512 MiB`, `1.5g`."""
+    """A number of bytes, read from a number or a text such as `50GB`, `512 MiB` or `1.5g`."""
 
     words = "size (50GB, 512MiB)"
 
     @classmethod
     def read(cls, value: Any) -> Bytes:
-        """Convert a value to bytes. Raises ValueError unless it is a size of 0 or more."""
+        """Convert a value to bytes. Raises ValueError if it is no size of 0 or more."""
         if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
             number, unit, binary = match.groups()
             power = "kmgtp".index(unit.lower()) + 1 if unit else 0
@@ -66,11 +66,14 @@ def _read(kind: type, value: Any) -> Any:
 
 
 class Context:
-    """The input of a built-in check: the job, its nodes, and the site on which the check runs."""
+    """The input of a built-in check: the job, its nodes, and the node on which the check runs."""
 
     def __init__(self, *, site: Site, job: JobSpec | None, nodes: Sequence[Node], attempt: int, now: float) -> None:
-        """Create the input. `site`: the node, directories and port. `job`: the job, if the check runs for one.
-        `nodes`: the job's nodes. `attempt`: the number of the attempt that starts. `now`: seconds since the epoch."""
+        """Create the input.
+
+        `site`: the node, directories and port. `job`: the job, or None if the check runs without a job. `nodes`: the
+        job's nodes. `attempt`: the number of the attempt that starts. `now`: seconds since the epoch.
+        """
         self.site = site
         self.job = job
         self.nodes = list(nodes)
@@ -91,12 +94,12 @@ class BuiltIn(PreCheckOperator):
     needs_gang = False
     blame = "hardware"
     #: Checks of one lane share a process. Checks that may block on a server use the lane `outside`, so that they do not
-    #: delay the quick ones. Empty: the check has its own process.
+    #: delay the quick ones. With an empty lane, the check has its own process.
     lane = "quick"
     retries = 0
     interval_s = 1.0
     time_limit_s = 5.0
-    #: Seconds between two runs during a job; 0 if it does not run during the job.
+    #: Seconds between two runs during a job; 0 if the check does not run during the job.
     running_s = 0.0
 
     def __init__(self) -> None:
@@ -104,7 +107,7 @@ class BuiltIn(PreCheckOperator):
 
     @classmethod
     def convert_params(cls, params: Mapping[str, Any], where: str = "") -> Any:
-        """Convert `params` to `Params`. Raises BadUsage that names the parameter and the expected value."""
+        """Convert `params` to `Params`. Raises BadUsage, whose message names the parameter and the expected value."""
         struct = cls.Params
         given: dict[str, Any] = {}
         for field in msgspec.structs.fields(struct):
@@ -174,9 +177,9 @@ class BuiltIn(PreCheckOperator):
         devices: Sequence[str] = (),
         nodes: Sequence[str] | None = None,
     ) -> Verdict:
-        """Return a failure of this node (or of `nodes`). Its message begins with this node's name.
+        """Return a failure of this node (or of `nodes`). The message begins with this node's name.
 
-        `problems`: what is wrong. `solution`: what the user can do. `blame`: the kind of cause, if not the class's.
+        `problems`: the defects. `solution`: the remedy for the user. `blame`: the kind of cause, if not the class's.
         `figures`: measured values. `devices`: the devices that are concerned.
         """
         text = problems if isinstance(problems, str) else "; ".join(problems)
@@ -202,7 +205,7 @@ class BuiltIn(PreCheckOperator):
 
 
 def good(text: str = "", figures: Mapping[str, Any] | None = None) -> Verdict:
-    """Return a pass, with the check's observation."""
+    """Return a pass, with the values that the check found."""
     return Verdict(result_msg=text, figures=dict(figures or {}))
 
 

@@ -71,9 +71,9 @@ def _date(seconds: float) -> str:
 
 
 def sntp_offset(server: str, wait_s: float) -> float:
-    """Return the server's clock minus this machine's, in seconds, corrected by half the round trip.
+    """Return the server's clock minus this machine's, in seconds, corrected by half the round trip time.
 
-    Raises OSError if nothing answers within `wait_s` seconds, ValueError if the answer is not a time.
+    Raises OSError if no server answers within `wait_s` seconds, ValueError if the answer is not a time.
     """
     host, _, port = server.partition(":")
     for family, kind, _, _, address in socket.getaddrinfo(host, int(port or 123), type=socket.SOCK_DGRAM):
@@ -93,9 +93,9 @@ def sntp_offset(server: str, wait_s: float) -> float:
 
 
 def file_offset(folder: str) -> float:
-    """Return the clock of the storage of `folder` minus this machine's, in seconds. Raises OSError if it cannot be
-    written."""
-    import tempfile  # imported late: it costs 5 ms, and only a shared directory needs it
+    """Return the clock of the file server of `folder` minus this machine's, in seconds. Raises OSError if `folder`
+    cannot be written."""
+    import tempfile  # imported late, because it costs 5 ms and only a shared directory needs it
 
     before = time.time()
     handle, path = tempfile.mkstemp(prefix=".holdfast-clock-", dir=folder)

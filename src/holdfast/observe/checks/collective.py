@@ -109,5 +109,5 @@ class Collective(GangCheck):
         return best
 
     def disturb(self, index: int, numbers: Any) -> Any:
-        """Return the sum to compare. Tests override this method to return a wrong one."""
+        """Return the sum for the comparison. Tests override this method to return a wrong sum."""
         return numbers

@@ -83,7 +83,7 @@ class Driver(BuiltIn):
         if self.params.min_driver and numbers(version) < numbers(self.params.min_driver):
             problems.append(f"the NVIDIA driver is {version}, {self.params.min_driver} asked")
         built = self.params.runtime or torch_runtime("cuda")
-        # Compare major versions only: within one, an older driver runs programs built for a newer CUDA.
+        # Compare major versions only. Within a major version, an older driver runs programs built for a newer CUDA.
         if built and numbers(built)[:1] > (cuda[0],):
             problems.append(
                 f"the NVIDIA driver {version} serves CUDA up to {cuda[0]}.{cuda[1]}, the program is built for {built}"
@@ -123,8 +123,8 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def torch_runtime(kind: str) -> str:
-    """Return the version of `kind` (cuda or hip) for which the installed torch was built, from its version file,
-    without importing torch."""
+    """Return the version of `kind` (cuda or hip) for which the installed torch was built. Read it from torch's version
+    file, without importing torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return ""
@@ -135,7 +135,8 @@ def torch_runtime(kind: str) -> str:
 
 
 def run_tool(command: list[str]) -> str | None:
-    """Run a vendor's tool and return its output; empty if it is not installed, None if it fails or takes too long."""
+    """Run a vendor's tool and return its output; "" if the tool is not installed, None if it fails or takes too
+    long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TOOL_S, check=False)
     except FileNotFoundError:

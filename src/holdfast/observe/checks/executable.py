@@ -106,13 +106,13 @@ class Executable(PreCheckOperator):
 
 
 def _end_with_parent() -> None:
-    """Let the kernel kill the program if the check's process dies (PR_SET_PDEATHSIG)."""
+    """Make the kernel kill the program if the check's process dies (PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _drain(done: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Read both streams to their ends, and keep the first `_KEEP_BYTES` of each, so that endless output
-    uses no memory."""
+    """Read both streams to their ends, and keep the first `_KEEP_BYTES` of each, so that endless output does not fill
+    the memory."""
     assert done.stdout is not None
     assert done.stderr is not None
     kept = {done.stdout.fileno(): bytearray(), done.stderr.fileno(): bytearray()}
@@ -132,7 +132,7 @@ def _drain(done: subprocess.Popen[bytes]) -> tuple[str, str]:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Return the JSON object that the output, or its last line, is; an empty dictionary if neither is one."""
+    """Return the JSON object in the output or in its last line; an empty dictionary if neither is a JSON object."""
     for part in (text, text.strip().rpartition("\n")[2]):
         try:
             found = json_leniently(part)

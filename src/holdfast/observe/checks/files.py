@@ -69,7 +69,7 @@ class Files(BuiltIn):
         if not program and not paths:
             return good(f"{len(params.inputs)} inputs, {len(params.outputs)} outputs")
         self._actions: list[DiagnosisAction] = []
-        # A path may be missing on this node only, but the program is the same on all nodes.
+        # A path may be missing only on this node, but the program is the same on all nodes.
         if program and params.program == "fail":
             self._actions.append(StopJob())
         elif program and not paths:
@@ -123,12 +123,13 @@ class Files(BuiltIn):
 
 
 def _many_images(job: JobSpec) -> bool:
-    """Whether the job has several images. A node has only one, so the other roles' programs cannot be checked on it."""
+    """Return whether the job has several images. A node has only one of them, so the programs of the other roles cannot
+    be checked on it."""
     return len({role.image or job.image for role in job.roles}) > 1
 
 
 def unreadable(path: str) -> list[str]:
-    """Return why an input cannot be read; a directory must be listable."""
+    """Return why an input cannot be read. A directory must be listable."""
     place = Path(path)
     try:
         if place.is_dir():
@@ -157,12 +158,12 @@ def program_problems(program: Program, role: Role, cwd: str) -> list[str]:
     except OSError as error:
         return [f"{program.script} cannot be read: {error.strerror}"]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the program shows its warnings itself when it runs
+        warnings.simplefilter("ignore")  # the program shows its own warnings when it runs
         try:
             tree = ast.parse(source, str(script))
         except (SyntaxError, ValueError) as error:
             if not program.ours:
-                return []  # the grammar of another Python version may differ
+                return []  # another Python version may have another grammar
             line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             words = error.msg if isinstance(error, SyntaxError) else str(error)
             return [f"{program.script}{line} does not parse: {words}"]
@@ -174,7 +175,8 @@ def program_problems(program: Program, role: Role, cwd: str) -> list[str]:
 
 
 def changes_path(tree: ast.Module) -> bool:
-    """Whether the program uses sys.path or the import system: its imports can then be resolved only when it runs."""
+    """Return whether the program uses sys.path or the import system. Then its imports can be resolved only when it
+    runs."""
     return any(
         (
             isinstance(node, ast.Attribute)
@@ -193,7 +195,7 @@ def _is(node: ast.expr, name: str) -> bool:
 def imports(tree: ast.Module) -> dict[str, int]:
     """Return the top-level packages that the program always imports, with their lines.
 
-    An import in a function, in a branch, or in a `try` that catches its failure is left out.
+    An import in a function, in a branch, or in a `try` that catches the failure is left out.
     """
     found: dict[str, int] = {}
     pending: list[ast.stmt] = list(tree.body)
@@ -241,7 +243,7 @@ def unresolved(names: Iterable[str], search: Sequence[str], program: Program) ->
 
 
 def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the packages that another interpreter cannot find, by running it."""
+    """Run another interpreter, and return the packages that it cannot find."""
     import subprocess
 
     command = [interpreter, "-c", _ASK, json.dumps(list(search)), json.dumps(list(names))]
@@ -249,7 +251,7 @@ def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[
         done = subprocess.run(command, capture_output=True, timeout=8, check=False)
         answer = json_leniently(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
-        return []  # an interpreter that cannot run will fail with its own message when the worker starts
+        return []  # an interpreter that cannot run fails with its own message when the worker starts
     return [name for name in answer if isinstance(name, str)] if isinstance(answer, list) else []
 
 
@@ -262,10 +264,10 @@ class Program(Noun, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """Whether it runs with the same interpreter as holdfast."""
+        """Return whether the program runs with the same interpreter as holdfast."""
         if self.interpreter == sys.executable:
             return True
-        import shutil  # imported late: it loads compression modules, 10 ms
+        import shutil  # imported late, because it loads compression modules (10 ms)
 
         found = shutil.which(self.interpreter)
         # Do not resolve links: a virtual environment's python is a link to another Python, but a different interpreter.
@@ -279,7 +281,7 @@ def users_python() -> str:
 
 
 def program_of(command: Sequence[str]) -> Program | None:
-    """Return the Python program that a command runs; None if it runs another kind of program."""
+    """Return the Python program that a command runs, or None if the command runs another kind of program."""
     if not command:
         return None
     first = command[0]

@@ -1,4 +1,4 @@
-"""Base of checks that measure every worker group in the same way, and compare each group with all others."""
+"""Base class of checks that make the same measurement in every worker group, and compare each group with all others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GangParams(Params, frozen=True, kw_only=True):
 
 
 class GangCheck(BuiltIn):
-    """A check that calls `measure` in every group, and finds slow groups by comparison with the median."""
+    """A check that calls `measure` in every group, and compares the groups with the median to find slow ones."""
 
     Params = GangParams
     needs_gang = True
@@ -31,7 +31,7 @@ class GangCheck(BuiltIn):
     remedy = "Run the check again on the idle node; if the same one is slow or wrong again, take it out of service."
 
     def prepare(self) -> None:
-        """Load what the groups need, once before they are forked."""
+        """Load the modules and data that the groups need, once before the groups are forked."""
 
     def count(self) -> int:
         return self.params.groups or min(len(cores()), 16)
@@ -41,8 +41,8 @@ class GangCheck(BuiltIn):
         return f"group {index} (cpu{usable[index % len(usable)]})"
 
     def measure(self, index: int) -> float:
-        """Do this group's work and return its duration in seconds. Raises if the result is wrong. Runs in the group's
-        process."""
+        """Do this group's work and return its duration in seconds. Raises if the result is wrong. This runs in the
+        group's process."""
         raise NotImplementedError
 
     def look(self, context: Context) -> Verdict:

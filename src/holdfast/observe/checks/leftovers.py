@@ -15,7 +15,7 @@ from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 from holdfast.safe_files import small_text
 
 _NODES = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd", "/dev/accel/accel[0-9]*", "/dev/habanalabs/hl[0-9]*")
-#: Names of services that may hold a device, cut to 15 characters as the kernel does.
+#: Names of services that may use a device. The kernel cuts names to 15 characters.
 _SERVICES = (
     "nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nv-fabricmanage", "nvidia-imex",
     "nvidia-device-p", "nvidia-powerd", "nvsm_core", "npu-smi", "npu-exporter", "ascend-device-p", "slogd", "rocm-smi",
@@ -77,7 +77,7 @@ def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
             with os.scandir(f"/proc/{pid}/fd") as entries:
                 links = {str(Path(entry.path).readlink()) for entry in entries}
         except OSError:
-            continue  # the process has ended, or another user owns it
+            continue  # the process has exited, or another user owns it
         if held := sorted(links & paths):
             found[pid] = held
     return found

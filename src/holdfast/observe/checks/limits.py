@@ -62,7 +62,8 @@ class Limits(BuiltIn):
 
 
 def room_for_processes() -> list[tuple[str, int]]:
-    """Return how many more processes and threads each limit allows: the user's, the container's and the machine's."""
+    """Return how many more processes and threads each limit allows: the limit of the user, of the container and of the
+    machine."""
     found: list[tuple[str, int]] = []
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     uid = os.getuid()

@@ -17,7 +17,7 @@ from msgspec import Meta
 from holdfast.observe.checks.group_comparison import GangCheck, GangParams
 from holdfast.observe.checks.worker_groups import cores, run_groups
 
-#: Periods of the pattern: the product's rows repeat after P, its columns after Q, the terms of the sums after R.
+#: Periods of the pattern: the product's rows repeat after P, its columns after Q, and the terms of each sum after R.
 _P, _Q, _R = 5, 7, 35
 
 
@@ -112,11 +112,11 @@ class Matmul(GangCheck):
         return best
 
     def disturb(self, product: Any) -> Any:
-        """Return the product to compare: a hook for tests."""
+        """Return the product for the comparison. Tests override this method to return a wrong product."""
         return product
 
     def compare(self, product: Any) -> None:
-        """Compare a product with the known one, number by number. Raises ValueError if they differ."""
+        """Compare a product with the exact one, number by number. Raises ValueError if they differ."""
         size = self._size
         table = [[known(i, j, size) for j in range(_Q)] for i in range(_P)]
         wrong = sum(product[i][j] != table[i % _P][j % _Q] for i in range(size) for j in range(size))
@@ -137,7 +137,7 @@ class Matmul(GangCheck):
         table = torch.tensor([[known(i, j, self._size) for j in range(_Q)] for i in range(_P)], device=device)
         right_answer = table.to(number)[rows % _P][:, rows % _Q]
         best = float("inf")
-        for _ in range(self.params.repeats + 1):  # the first one is a warm-up
+        for _ in range(self.params.repeats + 1):  # the first repetition is a warm-up
             module.synchronize(device)
             began = time.perf_counter()
             product = one @ two
@@ -150,15 +150,15 @@ class Matmul(GangCheck):
 
 
 def accelerators() -> bool:
-    """Whether the machine has device files of accelerators, and torch is installed."""
+    """Return whether the machine has device files of accelerators, and torch is installed."""
     patterns = ("/dev/nvidia[0-9]*", "/dev/davinci[0-9]*", "/dev/kfd")
     found = any(glob.glob(pattern) for pattern in patterns)  # noqa: PTH207 - absolute
     return found and importlib.util.find_spec("torch") is not None
 
 
 def devices_of_torch() -> int:
-    """Return how many accelerators torch can use. A child finds out, because a driver must not be used
-    before a fork."""
+    """Return how many accelerators torch can use. A child process asks torch, because a driver must not be used before
+    a fork."""
 
     def ask(_: int) -> int:
         import torch

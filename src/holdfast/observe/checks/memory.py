@@ -59,7 +59,7 @@ def container_limits() -> list[tuple[int, int]]:
     ):
         for file in proc_files.cgroup_files("memory", limit_name):
             limit, used = proc_files.number(file), proc_files.number(file.parent / used_name)
-            # v1 shows a number near 2^63 for "no limit".
+            # cgroup v1 shows a number near 2^63 if there is no limit.
             if limit is None or used is None or limit > 1 << 60:
                 continue
             rows = dict(line.split() for line in small_text(file.parent / "memory.stat").splitlines())

@@ -85,7 +85,7 @@ class Mounts(BuiltIn):
         return good(f"{len(needed)} mount{'s answer' if len(needed) != 1 else ' answers'}")
 
     def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
-        # A read-only mount alone is not a failure: a program may be on a read-only image, and write to another mount.
+        # A read-only mount alone is no failure: a program may be on a read-only image, and write to another mount.
         return [AvoidNode()] if self._grave else [Note()]
 
 
@@ -101,7 +101,8 @@ def remote_mounts() -> list[str]:
 
 
 def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
-    """Return the mounts that fail or do not answer within `wait_s` seconds (for all together), each with its error."""
+    """Return the mounts that fail or do not answer, each with its error. The time limit for all together is `wait_s`
+    seconds."""
     found: dict[str, str] = {}
     waiting: dict[int, tuple[Child, str]] = {}
     poll = select.poll()
@@ -137,9 +138,9 @@ def touch(point: str) -> int:
         with os.scandir(point) as entries:
             next(entries, None)
     except FileNotFoundError:
-        return 0  # the directory will be created
+        return 0  # the job will create this directory
     except PermissionError:
-        return 0  # the server answers
+        return 0  # the server answers, although with an error
     except NotADirectoryError:
         return 0
     except OSError as error:

@@ -33,7 +33,7 @@ class Names(BuiltIn):
         others = [node.name for node in context.nodes if node.name != context.node]
         own = socket.gethostname()
         problems: list[str] = []
-        # A job on one node uses the loopback address, so a slow name server does not matter to it.
+        # A job on one node uses the loopback address, so a slow name server does not delay it.
         if params.hostname or (params.hostname is None and (others or params.peers)):
             problems += self._own(own)
             if not addresses("localhost"):
@@ -56,7 +56,7 @@ class Names(BuiltIn):
 
 
 def addresses(name: str) -> list[tuple[int, str]]:
-    """Return (family, address) of each answer; empty if the name does not resolve."""
+    """Return (family, address) of each address of the name; empty if the name cannot be resolved."""
     # Pass an ASCII name as bytes: the codec for international names costs 20 ms to load.
     host = name.encode() if name.isascii() else name
     try:
@@ -66,7 +66,7 @@ def addresses(name: str) -> list[tuple[int, str]]:
 
 
 def is_ours(family: int, address: str) -> bool:
-    """Whether this machine has the address: only then can it be bound."""
+    """Return whether this machine has the address. Only then can it be bound."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))

@@ -66,8 +66,8 @@ class Nvml:
         return found
 
     def uncorrected(self, handle: Any) -> int | None:
-        """Return the number of uncorrectable memory errors since the driver was loaded; None if the device
-        has no ECC."""
+        """Return the number of uncorrectable memory errors since the driver was loaded; None if the device has no
+        ECC."""
         found = ctypes.c_ulonglong()
         try:
             self._call("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE, ctypes.byref(found))
@@ -76,7 +76,8 @@ class Nvml:
         return found.value
 
     def remapping(self, handle: Any) -> tuple[bool, bool] | None:
-        """Return whether memory rows wait for a reset to be remapped, and whether remapping failed; None if unknown."""
+        """Return whether memory rows wait for a reset to be remapped, and whether a remapping has failed; None if
+        unknown."""
         corrected, uncorrected, pending, failed = (ctypes.c_uint() for _ in range(4))
         try:
             self._call(

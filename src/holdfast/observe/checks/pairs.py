@@ -74,7 +74,7 @@ class Pairs(BuiltIn):
         return good(f"{count} groups, {len(found.times)} exchanges", figures)
 
     def _why(self, node: int, found: PairSearch) -> str:
-        """Return a sentence about the failed or slow exchange of a bad group with a good one."""
+        """Return a sentence about the failed or slow exchange between a bad group and a good one."""
         for pair, seconds in found.times.items():
             if node in pair and not found.works(pair) and found.cleared.intersection(pair):
                 other = pair[0] if pair[1] == node else pair[1]
@@ -86,8 +86,8 @@ class Pairs(BuiltIn):
         return f"group {node} does not work with groups that work"
 
     def _wave(self, wave: Sequence[Pair]) -> list[float | None]:
-        """Run the exchanges of a wave, at most one pair per two cores at a time. Return seconds per pair, None for a
-        failure."""
+        """Run the exchanges of a wave, at most one pair per two cores at a time. Return seconds per pair, or None for a
+        failed pair."""
         answers: list[float | None] = []
         at_once = max(1, len(cores()) // 2)
         for start in range(0, len(wave), at_once):
@@ -121,7 +121,7 @@ class Pairs(BuiltIn):
         for pair in pairs:
             errors = [answers[node].error for node in pair if answers[node].error]
             if errors:
-                # A time-out on one side results from an error on the other side: prefer that error.
+                # An error of one group causes a time-out of the other. So put time-outs behind other errors.
                 errors.sort(key=lambda error: "timed out" in error or "no answer" in error or "Connection" in error)
                 self._errors[pair] = f"failed: {errors[0]}"
                 times.append(None)
@@ -130,8 +130,8 @@ class Pairs(BuiltIn):
         return times
 
     def exchange(self, node: int, other: int, link: socket.socket, number: int) -> float:
-        """Do one exchange on `node`'s side: send a block, receive the other's, check it. Return seconds. Raises on
-        failure."""
+        """Do one exchange in the process of `node`: send a block, receive the other group's block, and check it. Return
+        seconds. Raises on failure."""
         mine, expected = block(node, number, self.params.message), block(other, number, self.params.message)
         link.sendall(b"!")
         if link.recv(1) != b"!":
@@ -143,19 +143,20 @@ class Pairs(BuiltIn):
         else:
             got = receive(link, len(expected))
             link.sendall(self.disturb(node, mine))
-            # The last bytes are still in transit: the other side's time includes their arrival.
+            # The last bytes are still in transit. The other group's time includes their arrival.
         took = time.perf_counter() - began
         if hashlib.blake2b(got).digest() != hashlib.blake2b(expected).digest():
             raise ValueError(f"what came from group {other} is not what was sent")
         return took
 
     def disturb(self, node: int, data: bytes) -> bytes:
-        """Return the data to send: a hook for tests."""
+        """Return the data to send. Tests override this method to send wrong data."""
         return data
 
 
 def block(node: int, number: int, size: int) -> bytes:
-    """Return the bytes that a group sends: they differ for each group and repeat, and the partner can compute them."""
+    """Return the bytes that a group sends. They differ for each group and repeat, so that the partner can compute
+    them."""
     seed = hashlib.blake2b(f"{node}/{number}".encode()).digest()
     return (seed * (size // len(seed) + 1))[:size]
 
@@ -173,10 +174,10 @@ def receive(link: socket.socket, size: int) -> bytes:
 
 
 class Links(BuiltIn):
-    """Provides the name by which users choose the test of links between nodes.
+    """Makes the test of links between nodes available to users under a name.
 
-    One machine cannot measure such a link. The owner tests them in pairs of nodes, once all nodes have passed their
-    checks.
+    One machine cannot measure such a link. The owner tests the links of pairs of nodes, once all nodes have passed
+    their checks.
     """
 
     name = "links"

@@ -1,9 +1,9 @@
-"""Finds the process that holds a TCP port of this machine: it listens on the port, has only bound it, or is connected
-from it.
+"""Finds the process that holds a TCP port of this machine: it listens on the port, has only bound it, or has a
+connection from it.
 
-/proc/net/tcp does not list a socket that is bound but does not listen. To get its address, this module copies the other
-process's descriptor (pidfd_getfd, Linux 5.6), and closes the copy at once. The kernel allows that for processes that
-this user may trace: the job's own, and all processes for root.
+/proc/net/tcp does not list a socket that is bound but does not listen. To get the address of such a socket, this module
+copies the other process's descriptor (pidfd_getfd, Linux 5.6), and closes the copy at once. The kernel allows that for
+processes that this user may trace: the job's own processes, and all processes for root.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.model.human_format import duration
 from holdfast.observe.checks import proc_files
 from holdfast.safe_files import small_text
 
-#: Limit on the sockets whose addresses are read.
+#: Limit on the number of sockets whose addresses are read.
 MOST_SOCKETS = 4096
 _LISTEN = "0A"
 _TIME_WAIT = "06"
@@ -54,7 +54,7 @@ def holder(port: int) -> str:
     """Describe the holder of a port: `pid 123 (python serve.py), user ada, which runs for 3 min, rank 2 of job train-1
     (attempt 3)`.
 
-    For another user's hidden process it names only the user. Empty if no process is visible.
+    If another user's process is hidden, return only the user. Return "" if no process is visible.
     """
     if (pid := find(port, proc_files.pids())) is not None:
         return f"pid {pid} ({proc_files.command(pid)}){about(pid)}{_job(pid)}"
@@ -70,13 +70,13 @@ def about(pid: int) -> str:
     try:
         user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - as all of /proc here
     except OSError:
-        return ""  # the process has ended
+        return ""  # the process has exited
     age_s = proc_files.age_s(pid)
     return user if age_s is None else f"{user}, which runs for {duration(age_s)}"
 
 
 def taken(ports: Iterable[int]) -> list[int]:
-    """Return the ports among these that a socket of this machine uses, in the given order."""
+    """Return those of these ports that a socket of this machine uses, in their order."""
     wanted = list(ports)
     seen = {row.port for row in _rows()} if wanted else set()
     if not seen.intersection(wanted) and wanted:
@@ -91,7 +91,7 @@ def _rows() -> Iterator[_Row]:
 
 
 def _sockets(pid: int) -> list[tuple[int, str]]:
-    """Return (descriptor, name) of a process's sockets; empty if it has ended or another user owns it."""
+    """Return (descriptor, name) of a process's sockets; empty if the process has exited or another user owns it."""
     found = []
     try:
         for word in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names are all that is wanted
@@ -99,7 +99,7 @@ def _sockets(pid: int) -> list[tuple[int, str]]:
             if name.startswith("socket:"):
                 found.append((int(word), name))
     except OSError:
-        pass  # the process has ended, or the descriptor was closed
+        pass  # the process has exited, or the descriptor was closed
     return found
 
 
@@ -138,14 +138,14 @@ _TABLES = (
 
 
 def _copy(process: int, fd: int) -> int:
-    """Return a copy of another process's descriptor; -1 if the kernel refuses."""
-    import ctypes  # imported late: only the search for a port's holder needs it
+    """Return a copy of another process's descriptor, or -1 if the kernel refuses."""
+    import ctypes  # imported late, because only this search needs it
 
     return int(ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, fd, 0))
 
 
 def _port(fd: int) -> int | None:
-    """Return the port of a TCP socket, and close `fd`; None if it has no port, or is not a TCP socket."""
+    """Return the port of a TCP socket, and close `fd`. Return None if the socket has no port, or is no TCP socket."""
     if fd < 0:
         return None
     try:
@@ -163,7 +163,8 @@ def _port(fd: int) -> int | None:
 
 
 def _job(pid: int) -> str:
-    """Describe the job of a process: `, rank 0 of job train-1 (attempt 3)`; empty if no job of holdfast started it."""
+    """Describe the job of a process: `, rank 0 of job train-1 (attempt 3)`; "" if no job of holdfast started the
+    process."""
     job, rank, attempt = (proc_files.variable(pid, name)[:80] for name in ("HOLDFAST_JOB", "RANK", "HOLDFAST_ATTEMPT"))
     if not job or not job.isprintable():
         return ""

@@ -51,12 +51,12 @@ class Ports(BuiltIn):
 
 
 def why_taken(port: int) -> str:
-    """Return why no process can listen on the port on all addresses, with its holder if visible; empty if
-    it is free."""
+    """Return why no process can listen on the port on all addresses, with the port's holder if it is visible; "" if the
+    port is free."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
-                # Rendezvous stores set this too, so a connection in TIME_WAIT is no obstacle.
+                # Rendezvous stores set this option too, so a connection in TIME_WAIT is no obstacle.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -1,4 +1,4 @@
-"""Small readers of /proc and /sys that several checks share. An unreadable file counts as missing, never as an
+"""Readers of /proc and /sys files that several checks share. An unreadable file counts as missing, never as an
 error."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.safe_files import small_text
 
 
 def number(path: str | Path) -> int | None:
-    """Return the whole number in a file; None if the file is missing or has another content (`max`)."""
+    """Return the whole number in a file. Return None if the file is missing or contains something else (`max`)."""
     try:
         return int(small_text(path))
     except ValueError:
@@ -27,12 +27,12 @@ def pids() -> list[int]:
 
 def stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the state on: `[state, ppid, pgrp, session, …]`; empty if the process
-    has ended."""
+    has exited."""
     return small_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def command(pid: int) -> str:
-    """Return a process's command line, quoted, in at most 80 characters; else its name."""
+    """Return a process's quoted command line in at most 80 characters, or else its name."""
     try:
         line = shown(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
@@ -41,7 +41,7 @@ def command(pid: int) -> str:
 
 
 def age_s(pid: int) -> float | None:
-    """Return the seconds since the process started; None if it has ended."""
+    """Return the seconds since the process started, or None if it has exited."""
     fields, up = stat(pid), small_text("/proc/uptime").split()
     try:
         return max(0.0, float(up[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
@@ -50,7 +50,8 @@ def age_s(pid: int) -> float | None:
 
 
 def variable(pid: int, name: str) -> str:
-    """Return a variable of a process's initial environment; empty if it is unset, or another user owns the process."""
+    """Return a variable of a process's initial environment; "" if the variable is unset, or another user owns the
+    process."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -71,7 +72,7 @@ def ancestors() -> set[int]:
 
 
 def pause(seconds: float) -> None:
-    """Sleep during a measurement. The check has its own process, so it blocks nothing else."""
+    """Sleep during a measurement. The check has its own process, so it delays no other work."""
     select.poll().poll(seconds * 1000)
 
 
@@ -98,7 +99,7 @@ def cgroup_files(controller: str, name: str) -> list[Path]:
 
 @cache
 def _cgroup_mounts() -> list[tuple[str, list[str], str, str]]:
-    """Return (type, options, root, mount point) of every cgroup mount; cached, since they do not change
+    """Return (type, options, root, mount point) of every cgroup mount. The result is cached, since mounts do not change
     during a check."""
     found = []
     for line in small_text("/proc/self/mountinfo").splitlines():

@@ -41,7 +41,7 @@ class Processes(BuiltIn):
             elif fields[0] == "D":
                 stuck[pid] = switches(pid)
         if len(stuck) > params.max_stuck:
-            # A busy disk puts processes into state D briefly; a stuck process has no more context switches.
+            # A busy disk puts processes into state D for a moment. A stuck process makes no more context switches.
             proc_files.pause(params.window_s)
             stuck = {
                 pid: was
@@ -75,7 +75,7 @@ class Processes(BuiltIn):
 
 
 def switches(pid: int) -> str:
-    """Return the process's counts of context switches from /proc, as text to compare."""
+    """Return the process's counts of context switches from /proc, as text for a comparison."""
     rows = small_text(f"/proc/{pid}/status").splitlines()
     return " ".join(row.split()[-1] for row in rows if "ctxt_switches" in row)
 
@@ -125,7 +125,7 @@ class Hogs(BuiltIn):
 
 
 def idle_ticks() -> dict[int, tuple[int, int]]:
-    """Return core → (idle ticks, all ticks) since boot. Waiting for a disk counts as idle."""
+    """Return core → (idle ticks, all ticks) since boot. Time spent waiting for a disk counts as idle."""
     found = {}
     for line in small_text("/proc/stat").splitlines():
         name, *fields = line.split()

@@ -35,7 +35,7 @@ def quota_left(path: Path) -> int | None:
 
 
 def quota_of(path: Path) -> tuple[int, int] | None:
-    """Return (used, allowed) bytes of this user on the file system of `path`; None if no quota is known."""
+    """Return (used, allowed) bytes of this user on the file system of `path`, or None if no quota is known."""
     mount = mount_of(path)
     if mount is None or mount[1] not in _KINDS or "quota" not in mount[3]:
         return None
@@ -48,8 +48,8 @@ def quota_of(path: Path) -> tuple[int, int] | None:
 
 
 def mount_of(path: Path) -> tuple[str, str, str, str] | None:
-    """Return (device, type, mount point, options) of the mount of `path`, from mountinfo, without accessing the file
-    system."""
+    """Return (device, type, mount point, options) of the mount of `path`. Read mountinfo only, without accessing the
+    file system."""
     best: tuple[str, str, str, str] | None = None
     place = str(path.absolute())
     for line in small_text("/proc/self/mountinfo").splitlines():
@@ -57,7 +57,7 @@ def mount_of(path: Path) -> tuple[str, str, str, str] | None:
         dash = fields.index("-")
         point = unescape(fields[4])
         inside = place == point or place.startswith(point.rstrip("/") + "/")
-        # Of several mounts on one point, the last is the visible one.
+        # If several mounts have the same mount point, the last one is visible.
         if inside and (best is None or len(point) >= len(best[2])):
             options = f"{fields[5]};{fields[dash + 3] if len(fields) > dash + 3 else ''}"
             best = (unescape(fields[dash + 2]), fields[dash + 1], point, options)
@@ -65,7 +65,7 @@ def mount_of(path: Path) -> tuple[str, str, str, str] | None:
 
 
 def unescape(word: str) -> str:
-    """Decode a word of mountinfo, which writes space, tab, newline and backslash in octal."""
+    """Decode a word of mountinfo, in which space, tab, newline and backslash are written in octal."""
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         word = word.replace(code, char)
     return word

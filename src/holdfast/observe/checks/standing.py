@@ -18,7 +18,7 @@ from holdfast.observe.checks.nvml_queries import Nvml, NvmlError
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)")
 _CONTROL = Path("/dev/nvidiactl")
-#: Xids for which NVIDIA's catalogue advises a reset or a repair, and not to check the program.
+#: Xids for which NVIDIA's catalogue advises a reset or a repair, instead of an examination of the program.
 _GRAVE = frozenset({48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 145, 155, 156, 158})
 
 
@@ -68,7 +68,7 @@ class StandingCheck(BuiltIn):
 
 
 def kept_out(context: Context) -> list[tuple[str, str]]:
-    """Return the devices of this node that holdfast has recorded as faulty, each with a sentence."""
+    """Return a sentence for each device of this node that holdfast has recorded as faulty."""
     return [
         (each.device, f"{each.device} is {each.standing}{f': {each.reason}' if each.reason else ''}")
         for each in context.site.kept_out or ()
@@ -92,7 +92,7 @@ def gpu_memory() -> list[tuple[str, str]]:
     try:
         library = Nvml()
     except (OSError, NvmlError):
-        return []  # the driver check reports a faulty driver
+        return []  # another check (`driver`) reports a faulty driver
     found = []
     try:
         for index in range(library.count()):
@@ -117,7 +117,7 @@ def gpu_memory() -> list[tuple[str, str]]:
 
 
 def xids(path: str, window_s: float) -> list[tuple[str, str]]:
-    """Return the hardware Xids that the kernel logged in the last `window_s` seconds, the newest of each device and
+    """Return the hardware Xids that the kernel logged in the last `window_s` seconds: the newest of each device and
     code."""
     newest: dict[tuple[str, int], float] = {}
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -132,8 +132,8 @@ def xids(path: str, window_s: float) -> list[tuple[str, str]]:
 
 
 def kernel_lines(path: str) -> list[tuple[float, str]]:
-    """Return the driver's records in the kernel log, with seconds since boot; empty if it may not be read. Never
-    blocks."""
+    """Return the driver's records in the kernel log, with seconds since boot; empty if the log may not be read. This
+    never blocks."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -150,7 +150,7 @@ def kernel_lines(path: str) -> list[tuple[float, str]]:
             if not data:
                 break
             if b"NVRM" not in data:
-                continue  # skip it undecoded: a full log has thousands of records
+                continue  # skip this record without decoding it: a full log has thousands of records
             for record in data.decode("utf-8", "replace").splitlines():
                 head, _, words = record.partition(";")
                 fields = head.split(",")

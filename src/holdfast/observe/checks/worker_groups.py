@@ -1,5 +1,5 @@
-"""Runs worker groups on this machine, for checks that put load on it: each group is a forked process on its
-own core."""
+"""Runs worker groups on this machine, for checks that put load on it. Each group is a forked process on its own
+core."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pin(index: int) -> None:
 
 
 def run_groups(indices: Sequence[int], work: Callable[[int], Any], limit_s: float) -> list[GroupAnswer]:
-    """Run `work(index)` for all indices in parallel; kill a group that has no result after `limit_s` seconds."""
+    """Run `work(index)` for all indices in parallel. Kill a group that has no result after `limit_s` seconds."""
     waiting: dict[int, tuple[int, Child, bytearray]] = {}
     poll = select.poll()
     for index in indices:
@@ -99,12 +99,12 @@ def _answer(index: int, data: bytearray, status: int) -> GroupAnswer:
 
 
 def slow_ones(times: dict[int, float], factor: float) -> tuple[float, dict[int, float]]:
-    """Return the lower median of the times, and index → ratio to it, for groups slower than `factor` times
-    the median."""
+    """Return the lower median of the times, and index → ratio to the median, for groups slower than `factor` times the
+    median."""
     median = statistics.median_low(times.values())
     return median, {index: time / median for index, time in times.items() if median > 0 and time > factor * median}
 
 
 def percent(values: Sequence[float]) -> float:
-    """Return by how many percent the slowest value exceeds the fastest."""
+    """Return how much the slowest value exceeds the fastest, in percent."""
     return 100 * (max(values) / min(values) - 1) if values and min(values) > 0 else 0.0

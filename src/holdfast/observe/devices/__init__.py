@@ -1,1 +1,1 @@
-"""This package finds devices, and reads faults of devices and nodes from their sources."""
+"""Finds devices, and reads faults of devices and nodes from their sources."""

@@ -17,7 +17,7 @@ _MINOR = Lazy(r"Device Minor:\s*(\d+)")
 
 
 def local_devices(root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the names of devices (`gpu0`, `npu3`), from the drivers' device nodes, sorted."""
+    """Return the sorted names of devices (`gpu0`, `npu3`), from the drivers' device nodes."""
     try:
         names = [entry.name for entry in (root / "dev").iterdir()]
     except OSError:
@@ -58,12 +58,12 @@ def behind(function: str, root: Path = Path("/")) -> tuple[str, ...]:
             folders[:] = sorted(name for name in folders if _FUNCTION.fullmatch(name))
             found += folders
     except OSError:
-        pass  # the bridge is gone, or the machine does not show it
+        pass  # the bridge was removed, or the machine does not show it
     return tuple(found)
 
 
 def interfaces_of(function: str, root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the network interfaces of a PCI function (`ens1f0`), else its InfiniBand devices (`mlx5_0`)."""
+    """Return the network interfaces of a PCI function (`ens1f0`), or else its InfiniBand devices (`mlx5_0`)."""
     for kind in ("net", "infiniband"):
         try:
             return tuple(sorted(each.name for each in (root / "sys/bus/pci/devices" / function / kind).iterdir()))
@@ -73,7 +73,7 @@ def interfaces_of(function: str, root: Path = Path("/")) -> tuple[str, ...]:
 
 
 def pci_address(text: str) -> str:
-    """Normalize a PCI address: domain:bus:device in lower case, four digits of domain, without the function."""
+    """Normalise a PCI address: domain:bus:device in lower case, with four digits of domain and without the function."""
     address = text.strip().lower().partition(".")[0]
     parts = address.split(":")
     if len(parts) == 2:
@@ -83,7 +83,7 @@ def pci_address(text: str) -> str:
 
 
 def accelerators(env: Mapping[str, str], root: Path = Path("/")) -> int:
-    """Count the devices in a `*_VISIBLE_DEVICES` variable, else the driver's device nodes below `root`."""
+    """Count the devices in a `*_VISIBLE_DEVICES` variable, or else the driver's device nodes below `root`."""
     for name in VISIBLE:
         if name in env:
             return sum(bool(part.strip()) and part.strip() != "-1" for part in env[name].split(","))
@@ -104,8 +104,8 @@ def accelerators(env: Mapping[str, str], root: Path = Path("/")) -> int:
 
 
 def xpus(env: Mapping[str, str], root: Path = Path("/")) -> int:
-    """Count Intel's accelerators: those in ZE_AFFINITY_MASK, else the cards' tiles (or whole cards in
-    COMPOSITE mode)."""
+    """Count Intel's accelerators: those in ZE_AFFINITY_MASK, or else the cards' tiles (whole cards in COMPOSITE
+    mode)."""
     if mask := env.get("ZE_AFFINITY_MASK"):
         return sum(bool(part.strip()) for part in mask.split(","))
     try:

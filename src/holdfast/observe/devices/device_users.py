@@ -1,5 +1,5 @@
-"""Finds the processes that have a device open, as far as this user may see, and counts those that it may
-not examine."""
+"""Finds the processes that have a device open, as far as this user may see them. It counts the processes that this user
+may not examine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NODES = {"gpu": "/dev/nvidia", "npu": "/dev/davinci"}
 
 
 def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, str]:
-    """Return pid → command of each process that has one of these devices (`gpu0`, `npu3`) open, except other users'
-    processes."""
+    """Return pid → command of each process that has one of these devices (`gpu0`, `npu3`) open. Other users' processes
+    are left out."""
     wanted = {
         node + name.removeprefix(prefix)
         for name in devices
@@ -28,7 +28,7 @@ def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, st
             try:
                 found[int(entry.name)] = (entry / "comm").read_text().strip()
             except OSError:
-                continue  # the process has just ended
+                continue  # the process has just exited
     return found
 
 
@@ -48,15 +48,15 @@ def unseen(root: Path = Path("/proc")) -> int:
         except PermissionError:
             count += _has_memory(entry)
         except OSError:
-            continue  # the process has just ended
+            continue  # the process has just exited
     return count
 
 
 def question(devices: Sequence[str], root: Path = Path("/")) -> list[str]:
-    """Return a command that prints the processes of all users on these devices, one pid per line; empty if there is
-    none.
+    """Return a command that prints the pids of all users' processes on these devices, one per line; empty if there is
+    no such command.
 
-    NVIDIA's tool lists them all, and needs no special rights.
+    NVIDIA's tool lists all of them, and needs no special rights.
     """
     tool = shutil.which("nvidia-smi")
     if tool is None or not all(name.startswith("gpu") and name[3:].isdigit() for name in devices):
@@ -89,5 +89,5 @@ def _opens(folder: Path, wanted: set[str]) -> bool:
             if os.readlink(f"{folder}/{name}") in wanted:  # noqa: PTH115 - the same
                 return True
         except OSError:
-            continue  # the file was closed
+            continue  # the file was closed meanwhile
     return False

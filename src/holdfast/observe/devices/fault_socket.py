@@ -1,7 +1,7 @@
-"""The socket to which processes of this user report faults: it reads JSON lines, and answers each with one JSON line.
+"""The socket to which processes of this user report faults. It reads JSON lines, and answers each with one JSON line.
 
 Only this user may use the socket (mode 0600); a peer of another user gets a refusal and is disconnected. Refused lines
-are counted by reason. holdfast buffers at most one line per peer, and a peer that sends much does not block the others.
+are counted by reason. At most one line per peer is buffered, and a peer that sends much does not block the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.model.faults import FaultEvent
 from holdfast.observe.devices.reported_faults import LONGEST, FaultRejected, in_catalogue, kind_of, read_line
 
 MOST_PEERS = 64
-#: Seconds after which a turn ends, because workers' output and exits wait meanwhile.
+#: Seconds after which one call of `take` ends, because the workers' output and exits wait meanwhile.
 TURN_S = 0.05
 _BLOCK = 16_384
 _ANSWERS_MOST = 65_536
@@ -31,9 +31,9 @@ _DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class FaultSocket:
-    """Listens at `path`. `fileno()` is readable when `take` has work. A peer's lines never make it raise.
+    """Listens at `path`. `fileno()` is readable when `take` has work. Wrong lines from a peer never make `take` raise.
 
-    `known`: whether a fault code is known; lines with other codes are refused.
+    `known`: whether a fault code is known. Lines with other codes are refused.
     """
 
     def __init__(self, path: Path, *, known: Callable[[str], bool] = in_catalogue, clock: Clock | None = None) -> None:
@@ -42,12 +42,12 @@ class FaultSocket:
         self.missing = ""
         self.refused: Counter[str] = Counter()
         self._known = known
-        #: Fd → peer; the peer that was read longest ago is first.
+        #: Fd → peer. The peer that was read longest ago comes first.
         self._peers: dict[int, _Peer] = {}
         self._selector = selectors.EpollSelector()
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        # Set the mode by the umask, because the socket would be open to others until a later chmod.
+        # Set the mode by the umask, because the socket would be open to other users until a later chmod.
         before = os.umask(0o177)
         try:
             self._listener.bind(str(path))
@@ -55,15 +55,15 @@ class FaultSocket:
             os.umask(before)
         self._listener.listen(_WAITING_MOST)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        #: A spare descriptor, which is closed briefly to accept and refuse a peer if this process has too many open
-        #: files.
+        #: A spare descriptor. If this process has too many open files, the spare is closed for a moment to accept and
+        #: refuse a peer.
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def fileno(self) -> int:
         return self._selector.fileno()
 
     def take(self, now: float) -> list[FaultEvent]:
-        """Return the newly accepted events. A turn is short; the peer that was read longest ago is read first."""
+        """Return the newly accepted events. A call is short; the peer that was read longest ago is read first."""
         events: list[FaultEvent] = []
         ready = {key.fd for key, _ in self._selector.select(0)}
         end = self._clock.now() + TURN_S
@@ -71,7 +71,8 @@ class FaultSocket:
             events += self._read(fd, now)
             if self._clock.now() >= end:
                 break
-        # Always accept new peers too, even if the others took long: a new peer must not wait for a flood to end.
+        # Always accept new peers too, even if the others took long: a new peer must not wait for the end of a flood of
+        # lines.
         if self._listener.fileno() in ready:
             end = max(end, self._clock.now() + TURN_S / 2)
             while self._clock.now() < end and self._accept(events, now):
@@ -88,7 +89,7 @@ class FaultSocket:
         self.path.unlink(missing_ok=True)
 
     def _accept(self, events: list[FaultEvent], now: float) -> bool:
-        """Accept one peer; return whether there may be another."""
+        """Accept one peer. Return whether there may be another."""
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
@@ -110,7 +111,7 @@ class FaultSocket:
         return True
 
     def _make_room(self, events: list[FaultEvent], now: float) -> None:
-        """Disconnect the peer that was read longest ago, after reading the lines that it has sent."""
+        """Read the lines that were sent by the peer that was read longest ago, and disconnect it."""
         fd = next(iter(self._peers))
         before = self._peers[fd]
         while self._peers.get(fd) is before and before.has_more():
@@ -123,7 +124,7 @@ class FaultSocket:
             self._drop(fd)
 
     def _turn_away(self) -> bool:
-        """Refuse a peer because of too many open files: a peer that is not accepted would wake the loop again and
+        """Refuse a peer because of too many open files. If it were not accepted, it would wake the loop again and
         again."""
         if self._spare < 0:
             return False
@@ -142,7 +143,7 @@ class FaultSocket:
         try:
             connection.send(_answer(False, words))
         except OSError:
-            pass  # the peer is gone or does not read: close it anyway
+            pass  # the peer has disconnected or does not read: close the connection anyway
         connection.close()
 
     def _read(self, fd: int, now: float) -> list[FaultEvent]:
@@ -154,7 +155,7 @@ class FaultSocket:
             return []
         except OSError:
             block = b""
-        # The last line of a peer that has disconnected may be complete without its newline.
+        # After a peer has disconnected, its last line may be complete without a newline.
         events = self._on_lines(peer, peer.lines(block or b"\n"), now)
         if not block:
             self._drop(fd)
@@ -194,16 +195,16 @@ class _Peer:
         self.connection = connection
         self._rest = b""
         self._skipping = False
-        #: The rest of an answer that was sent in part.
+        #: The rest of an answer that was only partly sent.
         self._owed = b""
 
     @property
     def unfinished(self) -> bool:
-        """Whether the peer has sent a line without its end."""
+        """Return whether the peer has sent a line without its end."""
         return bool(self._rest.strip())
 
     def has_more(self) -> bool:
-        """Whether the peer has sent bytes that are not read yet, or has disconnected."""
+        """Return whether the peer has sent bytes that are not read yet, or has disconnected."""
         try:
             self.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:

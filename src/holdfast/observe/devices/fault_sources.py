@@ -32,14 +32,14 @@ from holdfast.observe.devices.kernel_faults import (
 from holdfast.observe.devices.reported_faults import FaultRejected, kind_of
 
 TOLD_MOST = 20
-#: Seconds within which equal Xids count as one: the driver often logs an Xid several times at once.
+#: Equal Xids within this many seconds count as one: the driver often logs an Xid several times at once.
 ECHO_S = 1.0
 
 
 class FaultSource(Protocol):
-    """A source of faults. `fileno()` is readable when `take` has work; -1 if it will never have work."""
+    """A source of faults. `fileno()` is readable when `take` has work, and -1 if it will never have work."""
 
-    #: One sentence about faults that this source cannot see; empty if there are none.
+    #: One sentence about faults that this source cannot see, or "".
     missing: str
 
     def fileno(self) -> int: ...
@@ -62,7 +62,7 @@ class KernelFaults:
     ) -> None:
         """Open the log.
 
-        `node`: this node's name, for events. `names`: PCI address → device; None to read it from the system.
+        `node`: this node's name, for events. `names`: PCI address → device; None to read the addresses from the system.
         `from_start`: read the log from its beginning. `lines`: the log, if it is open already. `root`: the directory
         that contains /sys and /proc.
         """
@@ -71,12 +71,12 @@ class KernelFaults:
         self._node = node
         self._names = gpu_addresses(root) if names is None else names
         self._root = root
-        #: Sentences to print about times when the log cannot be read.
+        #: Messages about times when the log cannot be read.
         self.news = self._lines.news
         self._said: dict[tuple[str, str], float] = {}
-        #: The interfaces that have lost their link. The node's fault ends when all of them have their link again.
+        #: The interfaces that have lost their link. The node's fault ends when all of them have a link again.
         self._down: set[str] = set()
-        #: (device, code) → the PCI functions that a fatal PCIe error has cut off.
+        #: (device, code) → the PCI functions that a fatal PCIe error has disconnected.
         self._pcie: dict[tuple[str, str], set[str]] = {}
         self._begun = ""
 
@@ -96,8 +96,8 @@ class KernelFaults:
         found = faults_in(line, at, node=self._node, names=self._names)
         goes_on = not found and bool(self._begun) and is_continued(line)
         if goes_on:
-            # A log daemon splits the driver's long messages, and only the first line names the device: join it with
-            # this line.
+            # A log daemon splits the driver's long messages, and only the first line names the device. So join the
+            # first line with this line.
             found = faults_in(f"{self._begun} {line.partition('NVRM:')[2]}", at, node=self._node, names=self._names)
         if "NVRM:" in line:
             self._begun = "" if found else gpu_begun(line) or (self._begun if goes_on else "")
@@ -175,7 +175,7 @@ class FileFaults:
         self.missing = self._lines.missing
         self.path = Path(path)
         self.refused: Counter[str] = Counter()
-        #: Sentences to print, one per refused line. After `TOLD_MOST` lines, further ones are only counted.
+        #: Messages about refused lines, one per line. After `TOLD_MOST` lines, further refused lines are only counted.
         self.news = self._lines.news
         self._node = node
         self._ascend = ascend_events
@@ -213,7 +213,8 @@ class FileFaults:
 
 
 def vendor_sources(node: str) -> list[FaultSource]:
-    """Return the sources of vendors' modules: `open_source(node)` of each existing `<vendor>.py` in this package."""
+    """Return the sources that vendors' modules provide: the result of `open_source(node)` in each `<vendor>.py` of this
+    package."""
     found: list[FaultSource] = []
     for vendor in vendors():
         name = f"{__package__}.{vendor}"

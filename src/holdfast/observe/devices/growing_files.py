@@ -22,7 +22,7 @@ from holdfast.clock import Clock
 if TYPE_CHECKING:
     import re
 
-#: Seconds after which a turn ends, so that a flood of lines does not delay the loop's other work.
+#: Seconds after which one call of `take` ends, so that a flood of lines does not delay the loop's other work.
 TURN_S = 0.05
 _BLOCK = 16_384
 _LONGEST = 65_536
@@ -30,7 +30,8 @@ _LONGEST = 65_536
 
 @functools.cache
 def _patterns() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the patterns of a record of /dev/kmsg and of a printed line's time stamp, compiled at the first use."""
+    """Return the patterns of a record of /dev/kmsg and of a printed line's time stamp. They are compiled at the first
+    use."""
     return re.compile(rb"^\d+,\d+,(\d+),[^;]*;(.*)$", re.DOTALL), re.compile(rb"^\[\s*(\d+\.\d+)\]")
 
 
@@ -44,10 +45,10 @@ _IN_NONBLOCK, _IN_CLOEXEC = 0o4000, 0o2000000
 class GrowingFile:
     """Reads the lines of a file or of `/dev/kmsg` from now on (`from_start`: from its beginning), with their times.
 
-    `fileno()` is readable when there may be more lines. `missing` is a sentence that says why there will be none, or
-    empty. If the file is replaced, the old one is read to its end, and then the new one from its beginning; a truncated
-    file is read from its beginning. An incomplete line is kept until its end arrives. `news` has sentences about times
-    when the file cannot be read.
+    `fileno()` is readable when there may be more lines. `missing` is a sentence that says why there will be no lines,
+    or "". If the file is replaced, the old file is read to its end, and then the new one from its beginning. A
+    truncated file is read from its beginning. An incomplete line is kept until its end arrives. `news` has messages
+    about times when the file cannot be read.
     """
 
     def __init__(
@@ -57,18 +58,18 @@ class GrowingFile:
         from_start: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """Open the file, or watch its folder until it exists. `clock`: for the times of lines and the length of
-        turns."""
+        """Open the file, or watch its folder until the file exists. `clock`: returns the time, for lines and for the
+        duration of calls."""
         self.path = Path(path)
         self._clock = clock or Clock()
         self.missing = ""
         self.news: list[str] = []
-        #: How many lines were skipped because they were longer than 64 KiB.
+        #: The number of skipped lines, which were longer than 64 KiB.
         self.too_long = 0
         self._fd = -1
         self._wake = -1
         self._more = -1
-        #: Waits for events of the folder, and for `_more`, which is readable after a turn that ended early.
+        #: Waits for events of the folder, and for `_more`, which is readable if a call of `take` ended early.
         self._both: select.epoll | None = None
         self._rest = b""
         #: The last, unfinished line of a replaced file.
@@ -94,15 +95,16 @@ class GrowingFile:
             self.close()
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on; -1 if there will be no lines."""
+        """Return the descriptor to wait on, or -1 if there will be no lines."""
         if self._device:
             return self._fd
         return self._both.fileno() if self._both is not None else -1
 
     def take(self, now: float) -> Iterator[tuple[str, float]]:
-        """Yield the complete new lines, each with its time in seconds since the epoch. Never blocks, never raises.
+        """Yield the complete new lines, each with its time in seconds since the epoch. This never blocks and never
+        raises.
 
-        After `TURN_S` it stops, the rest is left for the next turn, and `fileno()` stays readable.
+        After `TURN_S` it stops. The next call reads the rest, and `fileno()` stays readable.
         """
         end = self._clock.now() + TURN_S
         if not self._device:
@@ -130,18 +132,18 @@ class GrowingFile:
         self._fd = self._wake = self._more = -1
 
     def _block(self) -> list[bytes] | None:
-        """Return the lines of one read; None if there is nothing more to read."""
+        """Return the lines of one read, or None if there is nothing more to read."""
         try:
             block = os.read(self._fd, _BLOCK) if self._fd >= 0 else b""
         except BrokenPipeError:
-            return []  # kmsg: records were overwritten; the next read continues at the oldest one left
+            return []  # this is kmsg, and records were overwritten: the next read continues at the oldest remaining one
         except OSError:
             return None
         return self._split(block) if block else None
 
     def _split(self, block: bytes) -> list[bytes]:
         if self._device:
-            # A read returns one record; the lines after its first one are a dictionary, not text.
+            # A read returns one record. Its first line is the text; the lines after it are a dictionary.
             return [block.partition(b"\n")[0]]
         rows = (self._rest + block).split(b"\n")
         self._rest = rows.pop()
@@ -154,7 +156,8 @@ class GrowingFile:
         return rows
 
     def _moves_on(self) -> bool:
-        """Whether, at the end of the open file, there is a new file or a truncated one to read from its beginning."""
+        """Return whether there is a new or a truncated file to read from its beginning. Called at the end of the open
+        file."""
         try:
             found = self.path.stat()
             if self._fd >= 0:
@@ -185,13 +188,13 @@ class GrowingFile:
         return True
 
     def _let_go_of_deleted(self) -> None:
-        """Close a deleted file: while it is open, the removal of its folder would not be reported."""
+        """Close a deleted file. While it is open, the kernel would not report the removal of its folder."""
         if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
             os.close(self._fd)
             self._fd = -1
 
     def _begin(self) -> None:
-        """Reset the state of lines for a new or truncated file."""
+        """Reset the state of lines, because a new or truncated file is read from its beginning."""
         if self._rest:
             self._rest_of_old = [self._rest]
         self._rest, self._skipping = b"", False
@@ -206,11 +209,11 @@ class GrowingFile:
             self._both.register(fd, select.EPOLLIN)
 
     def _folders(self) -> set[Path]:
-        """Return the folder of the file's name and that of the file itself, since the name may be a link."""
+        """Return the folder of the file's name and the folder of the file itself. They differ if the name is a link."""
         return {self.path.parent, Path(os.path.realpath(self.path)).parent}
 
     def _look(self) -> None:
-        """Consume the folder's events. Only a removed folder matters, since the file itself is examined next."""
+        """Read the folder's events. Only a removed folder matters, since the file itself is examined next."""
         if self._wake < 0:
             return
         gone = False
@@ -265,7 +268,7 @@ def _timed(line: bytes, now: float, boot: float) -> tuple[str, float]:
         return record[2].decode("utf-8", "replace"), boot + int(record[1]) / 1e6
     stamp = stamped.match(line)
     at = boot + float(stamp[1]) if stamp is not None else now
-    # A later time stamp is from another boot, so ignore it.
+    # A time stamp in the future is from another boot, so ignore it.
     return line.decode("utf-8", "replace"), at if at <= now + 1 else now
 
 
@@ -282,7 +285,7 @@ def c_call(name: str, *words: int | bytes) -> int:
     ours: Any = None  # None means this process, which includes the C library
     answer: int = _ctypes.call_cdeclfunction(_ctypes.dlsym(_ctypes.dlopen(ours, 0), name), words)
     if answer < 0:
-        import ctypes  # imported late: it is needed only to read errno
+        import ctypes  # imported late, because it is needed only to read errno
 
         answer = int(getattr(ctypes.CDLL(None, use_errno=True), name)(*words))
         if answer < 0:

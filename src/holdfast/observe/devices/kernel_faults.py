@@ -1,7 +1,7 @@
 """Parses faults in kernel log lines: NVIDIA's Xids in all their forms, and faults of the node.
 
-It only parses: a line gives `FaultEvent`s or none. The reader of `/dev/kmsg` or a file passes the line's time; a
-trustworthy time in the line (ISO 8601 with its zone, or a journal entry as JSON) overrides it.
+It only parses: a line yields `FaultEvent`s or none. The reader of `/dev/kmsg` or a file passes the line's time. If the
+line itself has a reliable time (ISO 8601 with its zone, or a journal entry as JSON), that time is used instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = "kernel log"
 NIC_DOWN = "NODE-NIC-DOWN"
 PCIE_FATAL, PCIE_NONFATAL = "PCIE-FATAL", "PCIE-NONFATAL"
 NODE_PCIE, NIC_PCIE = "NODE-PCIE-FATAL", "NODE-NIC-PCIE"
-#: Characters to which a line is cut before it is parsed; the kernel's lines are shorter.
+#: A line is cut to this many characters before it is parsed. The kernel's lines are shorter.
 LONGEST = 4096
 
 _PCI = (
@@ -32,7 +32,8 @@ _PCI = (
 _XID = re.compile(
     r"NVRM:\s+Xid\s*\(" + _PCI + r"(?:\s+GPU-I:\d+)?\)\s*:\s*(?P<xid>\d{1,4})\b[,:]?\s*(?P<rest>.*)", re.DOTALL
 )
-#: This line is logged together with Xid 79, or instead of it if the driver finds the GPU missing at its start.
+#: The driver logs this line together with Xid 79, or instead of Xid 79 if it finds at its start that the GPU is
+#: missing.
 _OFF_THE_BUS = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
@@ -72,15 +73,15 @@ _ACTIONS: tuple[tuple[str, str], ...] = (
     ("flr", "RESET"),
 )
 _ADVICE = re.compile(r"\s*(?:0x([0-9a-f]{1,8})\b)?\s*\(?\s*([a-z][a-z0-9 ]*[a-z0-9])?")
-#: The driver's numbers for its actions, for a line without their names.
+#: The driver's numbers for its recovery actions, for lines without the actions' names.
 _NUMBERED = {0: "none", 1: "reset", 2: "reboot", 3: "drain p2p", 4: "drain and reset"}
 _CLEARED = ("RESET", "REBOOT", "DRAIN_P2P", "DRAIN_RESET")
 
 _INTERFACE = r"(?<![\w-])(?P<what>[a-z][a-z0-9._-]{1,30}):? (?:NIC )?Link (?:is )?"
 _PORT = r"(?<![\w-])[a-z][a-z0-9_]{1,30}: Port: \d+ Link "
 _SLAVE = r"(?<![\w.-])[a-z][\w.-]{0,30}: (?:\(slave [\w.-]{1,30}\): )?link status definitely "
-#: The kinds of node faults: words that the line must contain, in lower case; code, assertion, severity; and the
-#: pattern.
+#: The kinds of node faults. Each has: words that the line must contain, in lower case; code, assertion and severity;
+#: and the pattern.
 _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
     (
         "out of memory",
@@ -112,7 +113,7 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         "NODE-DISK-IO",
         Assertion.OCCUR,
         Severity.MAJOR,
-        # Leave out the empty drive of a virtual machine, which fails at every boot, and loop devices, which are not
+        # Leave out the empty drive of a virtual machine, which fails at every boot, and loop devices, which are no
         # disks.
         re.compile(
             r"(?:I/O error,? (?:on )?dev(?:ice)?|medium error, dev) (?!fd\d|sr\d|loop\d)",
@@ -174,7 +175,7 @@ _NODE: tuple[tuple[str, str, Assertion, Severity, re.Pattern[str]], ...] = (
         re.compile(r"EDAC (?:\w{1,30} )?MC\d+: (?:\d+ )?UE ", re.IGNORECASE),
     ),
 )
-#: Internal interfaces, and other devices that report links: an empty SATA port does at every boot.
+#: Interfaces to ignore: internal ones, and other devices that report links, such as an empty SATA port at every boot.
 _NO_NETWORK = re.compile(r"(?:lo$|docker\d|br-|veth|virbr|cni|flannel|cali|sata$|nvlink|usb|pcie)", re.IGNORECASE)
 
 
@@ -186,7 +187,7 @@ _WHOSE_LINK = re.compile(
 
 
 def interface_in(text: str) -> str:
-    """Return the interface in a line about a link; empty if the line names none."""
+    """Return the interface in a line about a link, or "" if the line names none."""
     found = _WHOSE_LINK.search(text)
     return next((name for name in found.groups() if name), "") if found is not None else ""
 
@@ -277,25 +278,25 @@ def _xid_events(
 
 
 def function_in(text: str) -> str:
-    """Return the PCI function (`0000:3b:00.0`) in an AER line; empty for any other line."""
+    """Return the PCI function (`0000:3b:00.0`) in an AER line, or "" for any other line."""
     found = _AER.search(text)
     return found["pci"].lower() if found is not None else ""
 
 
 def gpu_begun(line: str) -> str:
-    """Return the beginning of a message about a GPU that continues in later lines; empty if the line has none."""
+    """Return the beginning of a message about a GPU that continues in later lines, or "" if the line has none."""
     found = _GPU_BEGUN.search(line) if "NVRM:" in line else None
     return found[0] if found is not None else ""
 
 
 def is_continued(line: str) -> bool:
-    """Whether the line may continue a message of the driver from an earlier line."""
+    """Return whether the line may continue a message of the driver from an earlier line."""
     words = line.partition("NVRM:")[2].lstrip()
     return words[:1] == "(" or words[:1].islower()
 
 
 def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: Mapping[str, str]) -> list[FaultEvent]:
-    """Return the fault of the accelerator with this address, else of the node; the caller finds the devices behind a
+    """Return the fault of the accelerator with this address, or else of the node. The caller finds the devices behind a
     bridge."""
     address = pci_address(match["pci"])
     device = names.get(address) or (f"gpu@{address}" if match["driver"].lower() == "nvidia" else "")
@@ -319,7 +320,7 @@ def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: M
 
 
 def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultEvent:
-    """Return an error of an NVSwitch. No work runs on the switch, but a fatal error explains later failures."""
+    """Return the event of an NVSwitch error. No work runs on the switch, but a fatal error explains later failures."""
     return FaultEvent(
         device=f"nvswitch{int(match['switch'])}",
         code=f"SXID-{int(match['sxid'])}",
@@ -333,8 +334,8 @@ def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultE
 
 
 def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
-    """Return the events of Xid 154, the driver's recovery action. `None` ends all earlier actions; another action
-    replaces the previous one."""
+    """Return the events of Xid 154, which names the driver's recovery action. The action "none" ends all earlier
+    actions; another action replaces the previous one."""
     found = _ACTION.search(rest)
     before, after = (_advice(found["before"]), _advice(found["after"])) if found is not None else (None, None)
     if after is None:
@@ -366,14 +367,14 @@ def _nvlink5(number: int, rest: str, event: _Maker) -> FaultEvent:
 
 
 class _Entry(msgspec.Struct):
-    """A journal entry as JSON; a message that is not text is a list of byte values."""
+    """A journal entry as JSON. A message that is not text is a list of byte values."""
 
     message: str | list[int] = msgspec.field(name="MESSAGE", default="")
     microseconds: str | int = msgspec.field(name="__REALTIME_TIMESTAMP", default="")
 
 
 def _said(line: str, at: float) -> tuple[str, float]:
-    """Return the kernel's message without the log's format around it, and its time."""
+    """Return the kernel's message without the log's own format, and its time."""
     if line.startswith("{") and '"MESSAGE"' in line:
         try:
             entry = json_as(line, _Entry)
@@ -382,7 +383,7 @@ def _said(line: str, at: float) -> tuple[str, float]:
             own = int(entry.microseconds) / 1e6 if entry.microseconds else at
             line, at = said, at if wrong_time(own) else own
         except (Malformed, ValueError, OverflowError):
-            pass  # the line is no journal entry: parse it as it is
+            pass  # the line is no journal entry: parse it unchanged
     line = line[:LONGEST]
     return line, _own_time(line, at)
 

@@ -1,6 +1,6 @@
 """Opens NVIDIA's management library, even if the C library does not find it by name.
 
-holdfast's bundled runtime brings its own C library. In an image with another kind (musl), that C library cannot use the
+The bundled runtime of holdfast contains its own C library. In an image with another C library (musl), it cannot use the
 image's list of libraries, so the driver's library must be opened by its full path.
 """
 
@@ -15,7 +15,7 @@ PLACES = ("/usr/lib64", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/us
 
 
 def open_library() -> ctypes.CDLL:
-    """Open the library and return it. Later, other code in this process can open it by name. Raises OSError."""
+    """Open the library and return it. Then other code in this process can open it by name. Raises OSError."""
     try:
         return ctypes.CDLL(NAME)
     except OSError:

@@ -15,7 +15,7 @@ from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.nvidia_library import open_library
 
 SOURCE = "nvml"
-#: The Xid that is reported for a GPU that has fallen off the bus; NVML itself only raises an error then.
+#: The Xid that is reported for a GPU that has fallen off the bus. NVML itself only raises an error then.
 LOST = 79
 #: Time limit of one wait in the library, in milliseconds.
 _WAIT_MS = 60_000
@@ -42,7 +42,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
         try:
             found = nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
             tell(_event(names.get(str(nvml.nvmlDeviceGetUUID(found.device)), 0), int(found.eventData), node))
-        except Exception as error:  # the library raises an exception for a time-out; any other one ends the watch
+        except Exception as error:  # the library raises an exception for a time-out; any other exception ends the watch
             if "imeout" in str(error):
                 continue
             for number, handle in handles.items():
@@ -66,7 +66,7 @@ def _event(number: int, code: int, node: str) -> FaultEvent:
 
 
 def _number(nvml: Any, handle: Any, index: int) -> int:
-    """Return the number in the GPU's name: its device node's, which may differ from NVML's index."""
+    """Return the number in the GPU's name. It is the number of the device node, which may differ from NVML's index."""
     try:
         return int(nvml.nvmlDeviceGetMinorNumber(handle))
     except Exception:  # the library's own exception: some drivers do not report the number, so use NVML's index
@@ -90,7 +90,7 @@ def _library() -> Any:
     import pynvml
 
     try:
-        open_library()  # pynvml opens the library by name, and then gets this one
+        open_library()  # pynvml opens the library by name, and then finds this one
     except OSError:
         pass  # pynvml will raise its own error
     return pynvml

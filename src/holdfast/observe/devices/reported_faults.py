@@ -29,7 +29,7 @@ MOST_FAULTS = 100
 LONGEST = 65_536
 FUTURE_S = 60.0
 OLDEST_S = 864_000.0
-#: Larger times are invalid; a much larger number could not even be divided.
+#: Larger times are invalid. A much larger number could not even be divided.
 _ENDLESS = 1.0e18
 _WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
@@ -39,16 +39,16 @@ _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices a
 
 
 class FaultRejected(Exception):
-    """Raised for a line that is refused; the text gives the reason. The reader of lines catches it."""
+    """The line is refused. The text gives the reason. The reader of lines catches this error."""
 
 
 def kind_of(why: str) -> str:
-    """Return the kind of a refusal, without the line's details, for counting."""
+    """Return the kind of a refusal, without the line's details, for the counts."""
     return next((words for words in _KINDS if words in why), "malformed")
 
 
 def in_catalogue(code: str) -> bool:
-    """Whether a built-in catalogue contains the code."""
+    """Return whether a built-in catalogue contains the code."""
     return canonical(code) in all_codes()
 
 
@@ -60,8 +60,8 @@ def read_line(
     known: Callable[[str], bool] = in_catalogue,
     resources: frozenset[str] = PUBLIC_RESOURCES,
 ) -> list[FaultEvent]:
-    """Return the events of one line. Raises `FaultRejected` that names the expected form; then no event of the line
-    counts.
+    """Return the events of one line. If one of them is invalid, none counts: raises `FaultRejected`, whose message
+    names the expected form.
 
     `now`: seconds since the epoch. `source`: the name of the socket or file, for events. `known`: whether a code is
     known. `resources`: the senders that may use the public form.
