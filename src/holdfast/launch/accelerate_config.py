@@ -1,5 +1,6 @@
-"""Reads accelerate's configuration file (`accelerate config` writes it) in the place of `accelerate launch`: options of
-holdfast, and the variables from which accelerate reads its settings in each worker. accelerate is not imported."""
+"""Reads accelerate's configuration file (`accelerate config` writes it), as `accelerate launch` does. The result:
+options of holdfast, and the variables from which accelerate reads its settings in each worker. accelerate is not
+imported."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from holdfast.safe_files import read_given
 from holdfast.settings.run_options import RunOptions
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 
-#: Variables of settings that are the same for each kind of training, by key.
+#: Key in the file → variable, for settings that are the same for each kind of training.
 _GENERAL = {
     "mixed_precision": "ACCELERATE_MIXED_PRECISION",
     "gradient_accumulation_steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
@@ -42,12 +43,12 @@ _DEEPSPEED = {
     "deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
     "deepspeed_moe_layer_cls_names": "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES",
 }
-#: DeepSpeed's own launcher starts no node here, so its keys for that have no meaning.
+#: Keys for DeepSpeed's own launcher. They have no meaning, because that launcher starts no node of this job.
 _DEEPSPEED_LAUNCHER = frozenset({
     "deepspeed_hostfile", "deepspeed_multinode_launcher", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter",
 })  # fmt: skip
 _RENAMED = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}
-#: Keys about where and how accelerate starts; holdfast has options for them, or needs none.
+#: Keys about the machines and the start. holdfast has options for them, or needs none.
 _READ = frozenset({
     "compute_environment", "distributed_type", "num_processes", "num_machines", "machine_rank", "main_process_ip",
     "main_process_port", "rdzv_backend", "same_network", "main_training_function", "gpu_ids", "use_cpu", "debug",
@@ -57,26 +58,26 @@ _READ = frozenset({
 
 
 class AccelerateConfig(msgspec.Struct, frozen=True):
-    """What a configuration file of accelerate says."""
+    """The content of a configuration file of accelerate."""
 
     path: Path
-    #: The workers of all machines together; None: the file does not say it.
+    #: The number of workers on all machines together, or None if the file does not say it.
     processes: int | None
     machines: int
     rank: int | None
     address: str
     port: str
     backend: str
-    #: What `accelerate launch` would add to the workers' environment.
+    #: The variables that `accelerate launch` would add to the workers' environment.
     environment: Mapping[str, str]
-    #: What the training is: FSDP, DEEPSPEED, MULTI_GPU.
+    #: The kind of training: FSDP, DEEPSPEED, MULTI_GPU.
     kind: str
     passed_over: tuple[str, ...]
 
     def filled(self, options: RunOptions, *, machines: bool) -> RunOptions:
-        """Return the options, with the file's values for those that were not typed.
+        """Return the options, with the file's values for those that the user did not type.
 
-        `machines`: the file says which machines there are; otherwise a list of hosts or a platform does.
+        `machines`: the file describes the machines; otherwise a list of hosts or a platform does.
         """
         found: dict[str, str] = {}
         if self.processes is not None:
@@ -101,7 +102,7 @@ class AccelerateConfig(msgspec.Struct, frozen=True):
 
 
 def accelerate_config(path: Path, origin: str) -> AccelerateConfig:
-    """Read the file. `origin`: the option or variable, for messages. Raises `BadUsage`."""
+    """Read the file. `origin`: the option or variable that names the file, for messages. Raises `BadUsage`."""
     try:
         data = yaml_value(read_given(path, MOST_CONFIG_BYTES))
     except OSError as error:
@@ -143,7 +144,7 @@ def _environment(data: Mapping[str, Any], kind: str) -> dict[str, str]:
     if "ACCELERATE_DYNAMO_BACKEND" in found:
         found["ACCELERATE_DYNAMO_BACKEND"] = found["ACCELERATE_DYNAMO_BACKEND"].upper()
     if "ACCELERATE_MIXED_PRECISION" in found and data.get("mixed_precision") is False:
-        found["ACCELERATE_MIXED_PRECISION"] = "no"  # YAML reads a bare `no` as false
+        found["ACCELERATE_MIXED_PRECISION"] = "no"  # YAML reads an unquoted `no` as false
     gpus = data.get("gpu_ids")
     if gpus is not None and gpus != "all":
         found["CUDA_VISIBLE_DEVICES"] = _text(gpus)
@@ -179,7 +180,8 @@ def _variables(section: Any, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _prefixed(section: Any, prefix: str, variable: str) -> dict[str, str]:
-    """Return the variables of a section whose keys have this prefix; it becomes the beginning of their names."""
+    """Return the variables for those keys of a section that have this prefix. In the variables' names `variable`
+    replaces the prefix."""
     if not isinstance(section, dict):
         return {}
     return {
@@ -199,7 +201,7 @@ def _text(value: Any) -> str:
 
 
 def _number(path: Path, data: Mapping[str, Any], key: str, least: int) -> int | None:
-    """Return a whole number of the file, also in quotes; None if there is none."""
+    """Return a whole number of the file, which may be in quotes; None if the value is missing."""
     value = _text(data.get(key))
     if not value or value == "-1":
         return None

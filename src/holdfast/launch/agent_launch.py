@@ -1,4 +1,4 @@
-"""The order that a starter sends to an agent, and the agent's launch that is built from it.
+"""The order that a starter sends to an agent, and the agent's launch that is built from the order.
 
 The order is one line of JSON on the agent's stdin. The agent builds its launch as if the user had typed the command on
 the agent's node.
@@ -28,7 +28,7 @@ from holdfast.settings.settings_table import SETTINGS, Scope
 from holdfast.version import __version__
 from holdfast.wire.addresses import interfaces, is_loopback, offered
 
-#: The option fields that are not sent: settings of scope `run`, and the name, which the order has itself.
+#: The option fields that are not sent: settings of scope `run`, and the name, which is a field of the order itself.
 _NOT_SENT = (*(setting.param for setting in SETTINGS if setting.scope is Scope.RUN), "name")
 _UNSET = RunOptions()
 _DIAL_S = 5.0
@@ -37,11 +37,11 @@ _DIAL_S = 5.0
 class AgentOrder(Noun, frozen=True, kw_only=True):
     """The order that a starter sends to an agent."""
 
-    #: The version of holdfast.
+    #: The version of the starter's holdfast.
     version: str
     #: The name of the platform that starts the agent.
     by: str
-    #: The options that the user typed, without `_NOT_SENT`.
+    #: The options that the user typed, without those in `_NOT_SENT`.
     options: RunOptions
     #: The name of the job.
     name: str
@@ -51,36 +51,36 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
     plan: NodePlan
     #: The host's name in the user's list, which becomes the node's name. Empty: the machine's own name.
     host: str = ""
-    #: How many workers run on this node; None: as many as the user typed for each node.
+    #: The number of workers on this node. None: the number that the user typed for each node.
     slots: int | None = None
-    #: The node's index in the user's list of hosts, if its order counts.
+    #: The node's index in the user's list of hosts, if the order of the list matters.
     rank: int | None = None
-    #: The addresses of the owner's machine. The address that agents most likely reach is the first.
+    #: The addresses of the owner's machine. The first is the address that agents most likely reach.
     addresses: tuple[str, ...]
-    #: Whether the user typed the owner's address.
+    #: True if the user typed the owner's address.
     typed_address: bool
     port: int = 0
     #: The job's key: 32 bytes as hexadecimal digits.
     key: str
-    #: The id of this run of the command; a node has at most one agent of a run at a time.
+    #: The id of this run of the command. A node has at most one agent of a run at a time.
     run: str
 
 
 class AgentJoin(Noun, frozen=True, kw_only=True):
-    """The facts about its node that an agent gets from its starter, besides the typed options."""
+    """The facts about its node that an agent receives from its starter, besides the typed options."""
 
     order: AgentOrder
     #: The address at which the owner answers this agent.
     address: str
-    #: A descriptor whose end of file means that the connection to the starter has ended; None: there is no connection.
+    #: A descriptor whose end of file means that the connection to the starter has ended. None: there is no connection.
     starter_fd: int | None
-    #: A text that identifies the agent's place; at most one agent runs in a place at a time.
+    #: A text that identifies the agent's place. At most one agent runs in a place at a time.
     place: str
     #: The node's position in the network (rack, switch), as the platform reports it.
     labels: tuple[str, ...] = ()
-    #: A text for messages that says how the platform passes the job's key.
+    #: A text for messages: how the platform passes the job's key.
     key_from: str = ""
-    #: Seconds that the agent waits for a lost owner, unless the user sets a value.
+    #: Seconds that the agent waits for a lost owner, if the user has set no value.
     owner_wait_s: float = 60.0
 
     def launched(self, options: RunOptions, settings: Settings, job: JobFile) -> MultiNodeJob:
@@ -121,7 +121,7 @@ def order_for_agents(
     """Return the order with the values that are the same for all agents of a job. Raises `BadUsage`.
 
     `by`: the name of the platform that starts them. `key`: the job's 32 bytes. `slots`: the number of workers on each
-    node; None: as the user's options say.
+    node; None: the number in the user's options.
     """
     addresses, typed_address = owner_addresses(options)
     return AgentOrder(
@@ -146,7 +146,7 @@ def line_of(order: AgentOrder) -> bytes:
 
 
 def options_there(order: AgentOrder) -> RunOptions:
-    """Return the typed options as the agent must use them on its node."""
+    """Return the typed options in the form that the agent must use on its node."""
     options = replace(order.options, name=order.name, stdin="none")
     if order.slots is not None:
         options.nproc_per_node = str(order.slots)
@@ -170,15 +170,15 @@ def owner_addresses(options: RunOptions) -> tuple[tuple[str, ...], bool]:
 
 
 def owner_port(options: RunOptions) -> int:
-    """Return the owner's port; 0 means any free port, whose number the agents will get."""
+    """Return the owner's port. 0 means any free port, whose number the agents will receive."""
     if options.rdzv_endpoint and options.rdzv_endpoint.rpartition(":")[2].isdigit():
         return endpoint(options, options.rdzv_backend or "static")[1]
     return number(options, "master_port", options.master_port, 1, 65535) or 0
 
 
 def answering(addresses: Sequence[str], port: int) -> str:
-    """Return the first address at which the owner's port answers this machine; if none does, the first address,
-    to retry."""
+    """Return the first address at which the owner's port answers this machine. If none answers, return the first
+    address, for a retry."""
     for address in addresses:
         try:
             with socket.create_connection((address, port), timeout=_DIAL_S):

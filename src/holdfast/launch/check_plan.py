@@ -1,5 +1,5 @@
-"""The plan of a job's checks. The checks are chosen and loaded, and their parameters validated, before
-anything starts."""
+"""The plan of a job's checks. Before anything starts, the checks are chosen and loaded, and their parameters are
+validated."""
 
 from __future__ import annotations
 

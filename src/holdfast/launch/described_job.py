@@ -1,4 +1,4 @@
-"""Reads a job that is described elsewhere than on the command line: in a job file, or in a variable (`USER_CMD`).
+"""Reads a job that a job file or a variable (`USER_CMD`) describes, and not the command line.
 
 The variable contains the user's command: one or more lines for a shell, or a script with a `#!` line.
 """
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 PLACES = ("/bin", "/usr/bin", "/usr/local/bin")
 SHELLS = ("bash", "sh")
-#: The shells of images that have no /bin/sh (distroless, `:debug`).
+#: The paths of shells in images that have no /bin/sh (distroless, `:debug`).
 OTHER_SHELLS = ("/busybox/sh",)
-#: Limit on the length of a `#!` line that the kernel reads, in bytes (BINPRM_BUF_SIZE - 1).
+#: Limit on the length of a `#!` line, in bytes. The kernel reads no more (BINPRM_BUF_SIZE - 1).
 LONGEST_FIRST_LINE = 255
 
 
@@ -55,7 +55,7 @@ def described_job(options: RunOptions, settings: Settings, over_many: bool, plac
 
 
 def _not_given(spec: JobSpec, place: RunPlace, runtime: str) -> Iterator[str]:
-    """Yield a note for each key of a job file that needs a container platform."""
+    """Yield a note for each key of a job file that has no effect without a container platform."""
     if place.images:
         return
     images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))
@@ -93,21 +93,21 @@ def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobS
         name=plain_name(name, "task"),
         roles=(Role(name=role, count=workers(options), command=command, script=script),),
         parameters=parameters_in(environment),
-        # Do not set OpenPAI's variables if the platform has set them: it knows more about the task's peers.
+        # If the platform has set OpenPAI's variables, do not set them: it knows more about the task's peers.
         pai="PAI_CURRENT_TASK_ROLE_NAME" not in environment,
     )
 
 
 def command_of(text: str, where: str, environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
-    """Return the command that runs a text, and the script that it reads; the script is empty if the command contains
-    the text."""
+    """Return the command that runs a text, and the script that the command reads. The script is "" if the command
+    contains the text."""
     if text.startswith("#!"):
         return _interpreter(text, where, environment), text
     return (shell(environment), "-c", text), ""
 
 
 def shell(environment: Mapping[str, str]) -> str:
-    """Return the image's bash, else its sh, else the shell next to holdfast's Python. Raises `BadUsage`."""
+    """Return the image's bash, or else its sh, or else the shell next to holdfast's Python. Raises `BadUsage`."""
     paths = [*PLACES, *environment.get("PATH", "").split(os.pathsep)]
     for name in SHELLS:
         for place in paths:
@@ -151,7 +151,7 @@ def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple
 def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
     """Raise BadUsage if `env` would not find the program on the user's PATH, since the error of `env` shows no PATH."""
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
-        return  # `env` gets options, or its own message is clear
+        return  # the line passes options to `env`, or the message of `env` is clear
     path = environment.get("PATH") or os.defpath
     if not any(_runs(f"{directory or '.'}/{rest}") for directory in path.split(os.pathsep)):
         raise BadUsage(f"{place}: there is no program {rest} on the PATH ({path})", hint="echo $PATH")

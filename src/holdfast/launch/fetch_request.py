@@ -1,4 +1,5 @@
-"""Builds a node's request to fetch a job's prerequisites: expands names in addresses, and chooses each one's path."""
+"""Builds a node's request to fetch a job's prerequisites: it expands names in addresses, and chooses each
+prerequisite's path."""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ from holdfast.model.job_spec import JobSpec
 from holdfast.model.runtime_plan import Prerequisite
 from holdfast.runtime.name_expansion import ExpansionTarget, NameValues, expand
 
-#: The node's variable with the directory for prerequisites whose `into` is relative.
+#: A variable on the node: the directory for prerequisites whose `into` is relative.
 FETCH_DIR = "HOLDFAST_FETCH_DIR"
 _KEY_DIGITS = 16
 
 
 def data_directory(environment: Mapping[str, str], exchange: Path | None) -> Path | None:
-    """Return the base directory of a relative `into`: the variable's value, else the exchange directory; None for the
-    cache."""
+    """Return the base directory of a relative `into`: the variable's value, or else the exchange directory. Return None
+    for the cache."""
     named = environment.get(FETCH_DIR, "")
     return Path(named).absolute() if named else exchange
 
 
 def own_exchange() -> Path | None:
-    """Return the exchange directory from which this holdfast was started; None if holdfast is installed normally."""
+    """Return the exchange directory from which this holdfast was started, or None if holdfast is installed normally."""
     for above in Path(sys.executable).parents:
         if above.name == "holdfast" and (above.parent / "run").is_file():
             return above.parent
@@ -49,7 +50,7 @@ def order_of(
     """Return the fetch order of a node. Raises BadUsage.
 
     `node`: the node's name. `limit_s`: the time limit in seconds. `directory`: the base of a relative `into`; None for
-    the cache. `who`: names this fetch to others that wait for it.
+    the cache. `who`: names this fetch to other processes that wait for it.
     """
     known = _known(spec, environment)
     things = [_placed(thing, known, directory, environment) for thing in spec.runtime.prerequisites]
@@ -58,22 +59,22 @@ def order_of(
         things=tuple(things),
         who=who,
         node=node,
-        # A seed per node: if a fetch fails on all nodes at once, they retry at different times.
+        # Each node has another seed: if a fetch fails on all nodes at once, they retry at different times.
         seed=sum(f"{spec.name}{node}".encode()),
         limit_s=limit_s,
     )
 
 
 def variable_of(name: str) -> str:
-    """Return the variable that tells workers a prerequisite's path: `HOLDFAST_DATA_MODEL` for `model`."""
+    """Return the name of the variable with a prerequisite's path for workers: `HOLDFAST_DATA_MODEL` for `model`."""
     return (
         "HOLDFAST_DATA_" + "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name).upper()
     )
 
 
 def variables_of(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the workers' variables with each prerequisite's path on this node; none if the request is invalid, as the
-    fetch will report that."""
+    """Return the workers' variables with each prerequisite's path on this node. Return none if the request is invalid,
+    because the fetch will report that."""
     try:
         directory = data_directory(environment, own_exchange())
         order = order_of(spec, environment, node="", limit_s=0.0, directory=directory, who="")
@@ -107,7 +108,7 @@ def _placed(
     elif directory is not None:
         place = directory / into
     else:
-        # Jobs share the cache: another content gets another path, so it never replaces a file that a job reads.
+        # Jobs share the cache. Other content gets another path, so that it never replaces a file that a job reads.
         place = cache(environment) / key_of(whole, uri)[:_KEY_DIGITS] / into
     if ".." in into.parts or not place.name:
         raise BadUsage(f"{where}.into: expected a path without `..`, got {str(into)!r}")
@@ -115,7 +116,8 @@ def _placed(
 
 
 def _apart(things: Sequence[Prerequisite]) -> None:
-    """Raise BadUsage if one prerequisite's path is at or inside another's: each path is replaced as a whole."""
+    """Raise BadUsage if the path of one prerequisite is equal to another's or inside it, because each path is replaced
+    as a whole."""
     for one in things:
         for other in things:
             if one is not other and (Path(one.into) == Path(other.into) or Path(one.into) in Path(other.into).parents):

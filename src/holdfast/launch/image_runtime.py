@@ -1,4 +1,4 @@
-"""Runs the workers of a job file in their image with apptainer or singularity, where no platform starts a container."""
+"""Runs the workers of a job file in their image with apptainer or singularity, if no platform starts a container."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.errors import BadUsage
 from holdfast.model.job_spec import JobSpec
 
 PROGRAMS = ("apptainer", "singularity")
-#: The option that gives the workers the machine's devices, by a file that their driver makes.
+#: A device file → the option that makes the machine's devices usable in the image. The devices' driver makes the file.
 _DEVICES = {"/dev/nvidiactl": "--nv", "/dev/kfd": "--rocm"}
 
 
@@ -22,7 +22,8 @@ def images_of(spec: JobSpec) -> list[str]:
 def image_words(
     name: str, origin: str, spec: JobSpec, environment: Mapping[str, str], *places: Path
 ) -> tuple[str, ...]:
-    """Return the words in front of an image's address; () if the job has no image or `name` is `none`.
+    """Return the words that precede an image's address in a worker's command; () if the job has no image or `name` is
+    `none`.
 
     `name`: the program, or `auto`. `origin`: its option, for messages. `places`: directories that the workers see.
     Raises `BadUsage` if the program is not on the PATH.
@@ -44,5 +45,6 @@ def image_words(
 
 
 def image_address(image: str) -> str:
-    """Return an image's address for apptainer: a registry's unless it is a file or has a scheme."""
+    """Return an image's address for apptainer. Without a scheme, and if it is no file, the address is that of a
+    registry."""
     return image if "://" in image or image.startswith(("/", ".")) else f"docker://{image}"

@@ -1,4 +1,4 @@
-"""Chooses the workers' Python: the user's choice, else the active environment's, else holdfast's own.
+"""Chooses the workers' Python: the user's choice, or else the active environment's, or else holdfast's own.
 
 holdfast is often installed in its own environment (pipx, uv tool); torch is then in the environment that the user has
 activated.
@@ -51,13 +51,13 @@ def workers_python(options: RunOptions, settings: Settings, *, warm: bool) -> In
 
 
 def _by_imports(options: RunOptions, *, chosen: bool) -> Interpreter:
-    """Choose holdfast's own Python, or with --python auto the first on PATH that has what the script imports.
+    """Choose holdfast's own Python. With --python auto, choose the first Python on PATH that has the script's imports.
 
-    Without it that Python is named: holdfast may be installed apart from the user's packages.
+    Without --python auto, a note names that Python, because holdfast may be installed apart from the user's packages.
     """
     if options.module or not options.words or (not chosen and sys.prefix == sys.base_prefix):
         return Interpreter(sys.executable)
-    from holdfast.launch.script_imports import missing_imports, pythons  # imported late: it compiles a pattern
+    from holdfast.launch.script_imports import missing_imports, pythons  # imported late, because it compiles a pattern
 
     missing = missing_imports(Path(options.words[0]))
     found = next((path for path in pythons(os.environ) if imports(path, missing)), "") if missing else ""
@@ -70,9 +70,10 @@ def _by_imports(options: RunOptions, *, chosen: bool) -> Interpreter:
 
 
 def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, warm: bool) -> Interpreter:
-    """Choose the image's Python for the workers: holdfast runs from its own tree in the user's container.
+    """Choose the image's Python for the workers, because holdfast runs from its bundled runtime in the user's
+    container.
 
-    If the commands name their interpreter themselves, only a `warm` start has to find this Python.
+    If the commands name their interpreter themselves, only a `warm` start needs this Python.
     """
     whole = bool(options.job or options.no_python or options.command_from)
     found = asked or (None if whole and not warm else on_path(os.environ, must=not whole))
@@ -87,8 +88,8 @@ def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, war
 
 
 def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
-    """Return the workers' Python. `asked`: the value of `--python`. `origin`: the option, variable or file that set it.
-    Raises `BadUsage`."""
+    """Return the workers' Python. `asked`: the value of `--python`. `origin`: the option, variable or file that set the
+    value. Raises `BadUsage`."""
     for text, where in ((asked, origin), (env.get("PYTHON_EXEC"), "PYTHON_EXEC")):
         if text:
             return _asked_for(text, where, env, cwd)
@@ -107,7 +108,7 @@ def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) ->
 
 
 def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
-    import shutil  # imported late: it imports three compression modules
+    import shutil  # imported late, because it imports three compression modules
 
     if (cwd / text).is_dir():
         raise BadUsage(
@@ -125,8 +126,8 @@ def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Inte
 
 
 def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
-    """Return the user's Python: PYTHON_EXEC, the active environment's, or the first on PATH. If there is none, return
-    None, or raise `BadUsage` if `must`."""
+    """Return the user's Python: PYTHON_EXEC, the active environment's, or the first on PATH. If there is none, raise
+    `BadUsage` if `must` is true, else return None."""
     import shutil
 
     path = env.get("PATH", os.defpath)
@@ -142,13 +143,14 @@ def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
 
 
 def same_place(path: str, other: str) -> bool:
-    """Whether both paths are the same file in the same directory: the directory identifies a virtual environment."""
+    """Return whether both paths are the same file in the same directory: the directory identifies a virtual
+    environment."""
     here, there = Path(path).absolute(), Path(other).absolute()
     return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
 
 
 def imports(path: str, modules: Sequence[str]) -> bool:
-    """Whether the Python at this path has all these modules; it imports none."""
+    """Return whether the Python at this path has all these modules. None of them is imported."""
     import subprocess
 
     try:
@@ -161,7 +163,7 @@ def imports(path: str, modules: Sequence[str]) -> bool:
 
 
 def _other(path: str, where: str, note: str) -> Interpreter:
-    """Return an interpreter that is not holdfast's own, after running it to get its version and path."""
+    """Return an interpreter that is not holdfast's own. Run it to get its version and path."""
     import subprocess
 
     hint = f"{path} -c 'import sys; print(sys.version)'"
@@ -191,7 +193,8 @@ def _other(path: str, where: str, note: str) -> Interpreter:
 
 
 def _is_script(path: str) -> bool:
-    """Whether the interpreter is a wrapper script, whose variables the workers of a nursery would lack."""
+    """Return whether the interpreter is a wrapper script. Workers that are forked from a nursery would lack the
+    variables that it sets."""
     try:
         with Path(path).open("rb", buffering=0) as file:
             return file.read(2) == b"#!"
@@ -225,7 +228,7 @@ def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
 
 
 def has_module(prefix: Path, module: str) -> bool:
-    """Whether an environment's files show that a module (`torch`, `apex.amp`) is installed."""
+    """Return whether an environment's files show that a module (`torch`, `apex.amp`) is installed."""
     for packages in (*prefix.glob("lib*/python3*/site-packages"), *prefix.glob("lib/python3*/dist-packages")):
         place = packages.joinpath(*module.split("."))
         if place.is_dir() or place.with_suffix(".py").is_file() or any(place.parent.glob(f"{place.name}.*.so")):
@@ -234,7 +237,7 @@ def has_module(prefix: Path, module: str) -> bool:
 
 
 def environments(env: Mapping[str, str], places: Iterable[Path] = ()) -> Iterator[Path]:
-    """Yield the environments that the user may have meant: the active ones, holdfast's own, those in `places`, the
+    """Yield the environments that the user may have meant: the active ones, holdfast's own, those in `places`, and the
     system's.
 
     `places`: the job's working directory and its script's directory.
@@ -252,5 +255,5 @@ def _python_of(prefix: Path) -> Path | None:
 
 
 def python_of(prefix: Path) -> Path:
-    """Return the interpreter of an environment: `python`, or `python3` as on Debian."""
+    """Return the path of an environment's interpreter: `python`, or `python3` as on Debian."""
     return _python_of(prefix) or prefix / "bin" / "python"

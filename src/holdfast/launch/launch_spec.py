@@ -1,4 +1,4 @@
-"""The launch spec: everything that a run needs besides the job itself. It is complete before anything starts."""
+"""The launch spec: everything that a run needs besides the job itself. It is complete before any process starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from holdfast.settings.value_kinds import DiskLimit
 
 KERNEL_LOG = "/dev/kmsg"
-#: The directory from which a Python without holdfast imports holdfast's functions for workers.
+#: A directory for another Python, which has no holdfast. It imports from this directory the functions that holdfast
+#: provides for workers.
 ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
 
 
@@ -39,26 +40,27 @@ class Render(Protocol):
 
 
 class MultiNodeRunner(Protocol):
-    """Runs this node's part of a job over many nodes."""
+    """Runs this node's part of a multi-node job."""
 
     def __call__(self, launch: LaunchSpec) -> int:
-        """Run it and return the job's final code. This process becomes the guard of its node."""
+        """Run it and return the job's exit code. This process becomes the guard of its node."""
         ...
 
 
 class FaultOptions(msgspec.Struct, frozen=True):
-    """Files that replace the built-in codes and rules, the sources of faults, and the way to reset a device."""
+    """The options for device faults: files that replace the built-in codes and rules, the sources of faults, and the
+    command that resets a device."""
 
     codes: str | None = None
     rules: str | None = None
     kernel_log: str = KERNEL_LOG
     #: The socket that receives reported faults; None: `faults.sock` in the job's directory.
     socket: Path | None = None
-    #: The file that is read for faults; None: `faults.jsonl` in the job's directory.
+    #: The file from which faults are read; None: `faults.jsonl` in the job's directory.
     file: Path | None = None
     ascend_events: Path | None = None
     reset_command: str | None = None
-    #: How many neighbouring devices can only be reset together.
+    #: The number of neighbouring devices that can only be reset together.
     reset_group: int = 1
 
 
@@ -74,11 +76,11 @@ class Interpreter(msgspec.Struct, frozen=True):
     """The workers' Python interpreter."""
 
     path: str
-    #: Whether this is the Python that runs holdfast.
+    #: True if this is the Python that runs holdfast.
     own: bool = True
-    #: A note for the user about the choice; empty if there is none.
+    #: A note for the user about the choice, or "".
     note: str = ""
-    #: Why workers with this interpreter cannot start warm; empty if they can.
+    #: Why workers with this interpreter cannot start warm, or "" if they can.
     cold: str = ""
 
 
@@ -92,26 +94,27 @@ def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
 class Starter(Protocol):
     """Starts agents on other nodes."""
 
-    #: The fd from which the owner reads reports about the agents (`holdfast.wire.starter_reports`); negative: none.
+    #: The fd from which the owner reads reports about the agents (`holdfast.wire.starter_reports`); negative if there
+    #: is none.
     news_fd: int
 
     def __call__(self, address: str, port: int, guard_fd: int) -> int:
-        """Start the agents, and return the exit status when the last agent has exited.
+        """Start the agents. Return the exit status when the last agent has exited.
 
         The starter runs in its own process, a child of the guard on the owner's node, so that it survives the owner.
         The agents connect to `address` and `port`. From `guard_fd` the starter reads the guard's signals
-        (`holdfast.act.guard.WORD` bytes each). Its end of file means that the guard has died or the job is over: the
-        starter then ends the agents.
+        (`holdfast.act.guard.WORD` bytes each). The end of file of `guard_fd` means that the guard has died or the job
+        is over: the starter then ends the agents.
         """
         ...
 
 
 class NodesOrder(msgspec.Struct, frozen=True):
-    """This machine's part in a job on many nodes. `spec.nodes` has the number of nodes."""
+    """This machine's part in a multi-node job. `spec.nodes` has the number of nodes."""
 
     #: The host of the endpoint at which agents connect to the owner, as the user typed it, without brackets.
     host: str
-    #: The endpoint's port. 0 means any free port; only a starter can then tell the agents its number.
+    #: The endpoint's port. 0 means any free port; only a starter can then pass the port's number to the agents.
     port: int
     #: The job's secret key, 32 bytes.
     key: bytes
@@ -119,45 +122,44 @@ class NodesOrder(msgspec.Struct, frozen=True):
     key_from: str
     #: The job's identity, equal for all nodes of a job: `--rdzv-id`, else the job's name and its script.
     job: str
-    #: The number of workers on this node (`--nproc-per-node`); a role with `per_node` has the same `count`.
+    #: The number of workers on this node (`--nproc-per-node`). A role with `per_node` has the same `count`.
     slots: int
-    #: Whether this machine hosts the owner (`holdfast.launch.owner_placement.part`). If the port is in use already, it
-    #: connects to the owner there.
+    #: True if this machine hosts the owner (`holdfast.launch.owner_placement.part`). If the port is in use already,
+    #: this machine connects to the owner at that port.
     hosts: bool = False
     #: The reason for `hosts`, as a clause: `its --node-rank is 0`.
     hosts_why: str = ""
-    #: Whether this machine hosts the owner although the endpoint is not one of its addresses.
+    #: True if this machine hosts the owner although the endpoint is not one of its addresses.
     elsewhere: bool = False
-    #: The user's explicit choice of `hosts` (`--rdzv-conf is_host=1`, or `--master-addr` with a node rank); None if
-    #: there is none.
+    #: The user's explicit choice of `hosts` (`--rdzv-conf is_host=1`, or `--master-addr` with a node rank), or None.
     is_host: bool | None = None
     node_rank: int | None = None
-    #: The address at which peers reach this node, as the user typed it; empty: the address at which a peer has reached
-    #: it.
+    #: The address at which peers reach this node, as the user typed it. Empty: the address at which a peer has reached
+    #: this node.
     local_addr: str = ""
     #: The first and last port for MASTER_PORT and pairwise checks; None allows any port.
     port_range: tuple[int, int] | None = None
     #: Seconds for which an agent whose lease has expired tries to reach the owner again.
     owner_wait_s: float = 60.0
-    #: The default of `owner_wait_s`, in seconds, if nobody has set `owner-wait`.
+    #: The default of `owner_wait_s`, in seconds, if `owner-wait` is not set.
     usual_owner_wait_s: float = 60.0
-    #: Starts the agents on the other nodes; None if the user types the command on every node.
+    #: Starts the agents on the other nodes. None if the user types the command on every node.
     starter: Starter | None = None
-    #: Whether this machine runs workers; otherwise it only hosts the owner.
+    #: True if this machine runs workers. Otherwise it only hosts the owner.
     takes_part: bool = True
-    #: This node's name in the list of hosts; empty: the machine's own name.
+    #: This node's name in the list of hosts. Empty: the machine's own name.
     name: str = ""
     #: The node's position in the network as the platform reports it, the outermost level first. Ranks are ordered by
-    #: it.
+    #: this position.
     labels: tuple[str, ...] = ()
-    #: An fd that becomes readable when the connection to the agent's starter has ended. Once the lease has expired too,
+    #: An fd that becomes readable when the connection to the agent's starter has ended. If the lease has expired too,
     #: the agent stops reconnecting.
     starter_fd: int | None = None
-    #: The agent's id, if a starter allows one agent at a time on a node: the next agent on that node replaces it.
-    #: Empty: a random id.
+    #: The agent's id, if a starter allows one agent at a time on a node: the next agent on that node replaces the
+    #: present one. Empty: a random id.
     agent: str = ""
-    #: Do not print the report on this node: its output appears on the owner's terminal, where the owner prints the
-    #: report.
+    #: Do not print the report on this node. Its output appears on the owner's terminal, and the owner prints the report
+    #: there.
     quiet: bool = False
 
     def __repr__(self) -> str:
@@ -192,15 +194,16 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     termination_log: Path | None = None
     #: The file in which a container engine reports the status of the job's container; None if there is none.
     container_status: Path | None = None
-    #: If the job failed with an exit status of the user's program, holdfast exits with the same status.
+    #: If this is true and the job failed with an exit status of the user's program, holdfast exits with the same
+    #: status.
     users_status: bool = False
-    #: A pid or the path of a FIFO: the job ends when this process, or the FIFO's writer, has ended. None if there is
+    #: A pid or the path of a FIFO. The job ends when this process, or the FIFO's writer, has ended. None if there is
     #: none.
     outer: str | None = None
     as_json: bool = False
     #: Print the long report on the terminal.
     verbose: bool = False
-    #: Print events on stdout, one per line; the last one contains the report.
+    #: Print events on stdout, one per line. The last one contains the report.
     as_events: bool = False
     run_id: str = ""
     master_addr: str = "127.0.0.1"
@@ -209,17 +212,17 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     virtual_local_rank: bool = False
     #: The workers' Python, if their command does not name one.
     python: str = sys.executable
-    #: Why workers cannot start warm with this Python; empty if they can.
+    #: Why workers cannot start warm with this Python, or "" if they can.
     no_warmth: str = ""
-    #: Finds the Python of a user's container, which only a warm start needs; None if it is `python`.
+    #: Finds the Python of a user's container, which only a warm start needs. None if that Python is `python`.
     image_python: Callable[[], Interpreter] | None = None
     #: The rank that reads holdfast's stdin; None for no rank.
     stdin: int | None = 0
     #: The settings by which devices are watched.
     faults: FaultOptions = FaultOptions()
-    #: The words in front of an image's address that run a worker in it; () if no image runs.
+    #: The words that precede an image's address in the command that runs a worker in it; () if no image runs.
     image_words: tuple[str, ...] = ()
-    #: Notes to print at the start, about options that are ignored.
+    #: Messages to print at the start, about options that are ignored.
     notes: tuple[str, ...] = ()
     #: The options for warm starts; None if every worker starts cold.
     warm: WarmStartOptions | None = None
@@ -228,18 +231,18 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     preload_in_file: tuple[str, ...] = ()
     #: The rotation of the workers' logs; None if they grow without a limit.
     rotation: Rotation | None = None
-    #: The number of attempts, the present one included, whose logs each node keeps; None for all.
+    #: The number of attempts, including the present one, whose logs each node keeps; None for all.
     kept_attempts: int | None = None
     #: The limit of the disk cleaner; None if it is off.
     disk_limit: DiskLimit | None = None
     #: The catalogue that explains exits; None for the built-in one.
     catalogue: Catalogue | None = None
-    #: This machine's part in a job on many nodes; None for a job on one machine.
+    #: This machine's part in a multi-node job; None for a job on one machine.
     nodes: NodesOrder | None = None
 
     @property
     def prints_json(self) -> bool:
-        """Whether holdfast's stdout contains only JSON."""
+        """Return whether holdfast's stdout contains only JSON."""
         return self.as_json or self.as_events
 
     def names(self) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Builds a job on many nodes from the typed options: the number of nodes, the owner's endpoint, and this machine's
+"""Builds a multi-node job from the typed options: the number of nodes, the owner's endpoint, and this machine's
 part."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HINT = "holdfast run --nnodes 2 --rdzv-endpoint NODE:29500 …"
 
 
 class MultiNodeJob(msgspec.Struct, frozen=True):
-    """A job on many nodes, as the command line describes it."""
+    """A multi-node job, as the command line describes it."""
 
     job: JobFile
     order: NodesOrder
@@ -42,8 +42,8 @@ class MultiNodeJob(msgspec.Struct, frozen=True):
 def over_nodes(
     options: RunOptions, settings: Settings, job: JobFile, home: Path, nodes: tuple[int, int]
 ) -> MultiNodeJob:
-    """Build the job for a command that the user types on every node. `nodes`: the least and the most nodes of
-    `--nnodes`. Raises `BadUsage`."""
+    """Build the job for a command that the user types on every node. `nodes`: the smallest and largest number of nodes
+    in `--nnodes`. Raises `BadUsage`."""
     backend = options.rdzv_backend or "static"
     if backend not in OWN_BACKENDS:
         raise BadUsage(
@@ -102,7 +102,7 @@ def over_nodes(
 
 
 def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], spares: int) -> NodePlan:
-    """Return the plan of nodes: how many, and how long to wait for them."""
+    """Return the plan of nodes: how many there are, and how long to wait for them."""
     return NodePlan(
         least=nodes[0],
         most=nodes[1],
@@ -115,7 +115,7 @@ def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int],
 
 
 def _wait_s(settings: Settings, conf: Mapping[str, str], name: str, key: str) -> float:
-    """Return a wait in seconds: holdfast's option overrides torchrun's, which overrides variables and files."""
+    """Return a wait in seconds. holdfast's option overrides torchrun's, which overrides variables and files."""
     if key in conf and settings.source(name) is not SettingSource.OPTION:
         return float(conf[key])
     return settings.number(name) or 0.0
@@ -145,13 +145,13 @@ def _conf_wrong(options: RunOptions, problem: str) -> BadUsage:
 
 
 def _rank(options: RunOptions, plan: NodePlan, backend: str) -> tuple[int | None, list[str]]:
-    """Return the value of `--node-rank`, and notes about it."""
+    """Return the value of `--node-rank`, and notes about the option."""
     if options.node_rank is None:
         return None, []
     last = plan.most + plan.spares - 1
     rank = number(options, "node_rank", options.node_rank, 0, _RANKS)
     if backend == "c10d":
-        # torchrun ignores it too: scripts for this backend often pass the same rank on every node.
+        # torchrun ignores the rank too: scripts for this backend often pass the same rank on every node.
         return None, [f"{named(options, 'node_rank')}: --rdzv-backend c10d ranks the nodes by itself, ignored"]
     if rank is not None and rank > last:
         spare = f" and --spares {plan.spares}" if plan.spares else ""
@@ -163,8 +163,8 @@ def _rank(options: RunOptions, plan: NodePlan, backend: str) -> tuple[int | None
 
 
 def _is_host(options: RunOptions, conf: Mapping[str, str], backend: str, rank: int | None) -> bool | None:
-    """Return whether the user chose this node as the host; None if the options do not say. With `--master-addr`,
-    torchrun's static form, node rank 0 is the host."""
+    """Return whether the user chose this node as the host of the owner; None if the options do not say. With
+    `--master-addr`, torchrun's static form, node rank 0 is the host."""
     if "is_host" in conf:
         return _FLAGS[conf["is_host"].lower()]
     if backend == "static" and not options.rdzv_endpoint and rank is not None:
@@ -230,7 +230,7 @@ def port_range(settings: Settings) -> tuple[int, int] | None:
 
 
 def owner_wait_s(settings: Settings) -> float:
-    """Return the seconds of `owner-wait`, 60 if it is not set."""
+    """Return the value of `owner-wait` in seconds, or 60 if it is not set."""
     found = settings.number("owner-wait")
     return 60.0 if found is None else found
 
@@ -247,8 +247,8 @@ def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
 
 
 def slots_of(options: RunOptions, spec: JobSpec, plan: NodePlan) -> int:
-    """Return the number of workers on this machine. A job file's `count` is for the whole job, and is
-    divided evenly."""
+    """Return the number of workers on this machine. A job file's `count` is for the whole job, and is divided
+    evenly."""
     if not options.job:
         return workers(options)
     total = spec.world_size
@@ -275,8 +275,8 @@ def with_plan(options: RunOptions, job: JobFile, plan: NodePlan, slots: int) -> 
 
 
 def readable_again(options: RunOptions) -> None:
-    """Raise BadUsage if the job file is a pipe or the like: the supervisor reads it, and then the guard
-    reads it again."""
+    """Raise BadUsage if the job file can be read only once (a pipe or the like): the supervisor reads it, and then the
+    guard reads it again."""
     if options.job and (kind := not_a_file(options.job)) not in ("", "a directory"):
         raise BadUsage(
             f"--job {options.job}: it is {kind}, and a job over nodes reads its job file again: expected a file",

@@ -1,4 +1,4 @@
-"""Checks the names of holdfast and OpenPAI in a job's commands before the job starts."""
+"""Checks the names of variables and parameters of holdfast and OpenPAI in a job's commands before the job starts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ OF_WORKERS = (
     "PAI_OUTPUT_DIR", "HOLDFAST_CPUS",
 )  # fmt: skip
 
-#: While the number of a role's workers is unknown, at most this many are assumed.
+#: Limit on the number of workers that is assumed while the real number of a role's workers is unknown.
 MOST_NAMED = 10_000
 _INDEX = Lazy(r"_([0-9]{1,5})(?![0-9])")
 
 
 def checked_environment(job: JobFile, environment: Mapping[str, str], where: str) -> dict[str, str]:
-    """Return the environment of a job's workers: with its secrets, which records and reports mask from now on.
+    """Return the environment of a job's workers, including its secrets. From now on records and reports mask the
+    secrets.
 
     Raises `BadUsage` as `check_names` does. `where`: the source of the job, for messages.
     """
@@ -49,8 +50,8 @@ def checked_environment(job: JobFile, environment: Mapping[str, str], where: str
 
 
 def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> None:
-    """Raise `BadUsage` for a name of holdfast or OpenPAI in a command that no worker will have. `where`: the source of
-    the job, for messages.
+    """Raise `BadUsage` if a command contains a name of holdfast or OpenPAI that no worker will have. `where`: the
+    source of the job, for messages.
 
     The values are filled in later, when a worker starts: only then are hosts and ports known.
     """
@@ -74,8 +75,8 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
 
 
 def _with_any_index(spec: JobSpec) -> JobSpec:
-    """Return the job with enough workers for every index that its commands name: the real number is known only with the
-    nodes."""
+    """Return the job with enough workers for every index that its commands name. The real number is known only when the
+    nodes are known."""
     texts = [text for role in spec.roles for text in (*role.command, role.script)]
     named = [int(found[1]) for text in texts for found in _INDEX.finditer(text)]
     count = min(max(named, default=0) + 1, MOST_NAMED)

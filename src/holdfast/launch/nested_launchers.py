@@ -1,5 +1,5 @@
-"""Finds a launcher below the launcher, and options of the launcher behind the script: both run, and do not what was
-meant."""
+"""Finds two mistakes in a command: a worker that starts another launcher, and a launcher's option after the script, so
+that the script gets it. In both cases the command runs, but not as the user meant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OURS_ONLY = frozenset({
 
 
 def behind_the_script(words: Sequence[str], script: Path) -> str:
-    """Return a sentence if an option of ours stands behind a script that does not know it; empty otherwise."""
+    """If an option of holdfast comes after a script that does not know it, return a sentence about it, else ""."""
     at = next((i for i, word in enumerate(words) if i and option_name(word) in _OURS_ONLY), 0)
     if not at:
         return ""
@@ -47,7 +47,8 @@ def behind_the_script(words: Sequence[str], script: Path) -> str:
 
 
 def launchers_in(command: Sequence[str], cwd: Path) -> Iterator[OtherCommand]:
-    """Yield the launchers that a worker's command starts: it is one, or a shell's text has one."""
+    """Yield the launchers that a worker's command starts. The command may be a launcher itself, or a shell's text may
+    contain one."""
     text, _ = shell_text(command, cwd)
     for words in commands_of(text) if text else [list(command)]:
         while words and (re.match(r"\w+=", words[0]) or words[0] in ("env", "exec", "nohup", "time")):
@@ -62,7 +63,8 @@ def launchers_in(command: Sequence[str], cwd: Path) -> Iterator[OtherCommand]:
 
 
 def nested_warning(command: Sequence[str], workers: int, cwd: Path) -> str:
-    """Return a sentence if each of several workers starts a launcher that trains by itself; empty otherwise."""
+    """If each of several workers starts a launcher that begins its own training job, return a sentence about it, else
+    ""."""
     found = next((one for one in launchers_in(command, cwd) if not one.joins), None)
     if workers < 2 or found is None or "HOLDFAST_ATTEMPT" in os.environ:
         return ""

@@ -1,4 +1,4 @@
-"""Tries a job's notices before the job starts, so that a message that cannot arrive is known at once."""
+"""Checks a job's notices before the job starts, so that a notice that cannot arrive is reported at once."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import msgspec
 
 from holdfast.model.notice_messages import NoticePlan
 
-#: Seconds for parsing the addresses: apprise is large, and a busy machine slow.
+#: Time limit for parsing the addresses, in seconds: apprise is large, and a busy machine is slow.
 PARSE_LIMIT_S = 30.0
-#: A first word that the shell neither expands nor assigns.
+#: Matches a first word that the shell neither expands nor assigns.
 _PLAIN_WORD = re.compile(r"[\w./+-]+(?=\s|$)")
 
 
 class NoticeProblem(msgspec.Struct, frozen=True):
-    """A notice that would not arrive: a sentence, and the line to type."""
+    """A notice that would not arrive: a sentence, and the command to type."""
 
     text: str
     hint: str
-    #: Holdfast itself could not send it. False: the user's command seems to be missing, which only its shell knows.
+    #: True if holdfast itself could not send the notice. False if the user's command seems to be missing; only the
+    #: user's shell knows.
     certain: bool = True
 
 
 def notice_problems(plan: NoticePlan, environment: Mapping[str, str]) -> Iterator[NoticeProblem]:
-    """Yield what is wrong with the addresses and commands of `plan`. Nothing is sent, and no command runs.
+    """Yield the problems of the addresses and commands in `plan`. Nothing is sent, and no command runs.
 
     `environment`: the variables with which the commands will run.
     """
@@ -46,7 +47,7 @@ def notice_problems(plan: NoticePlan, environment: Mapping[str, str]) -> Iterato
 
 
 def send_test(url: str, host: str, limit_s: float) -> str:
-    """Send a test message that names `host` to one address. Return why it was not taken; empty: it was."""
+    """Send a test message that names `host` to one address. Return why it was not accepted, or "" if it was."""
     body = "This is a test. A job's notices arrive here."
     try:
         done = _sender((), limit_s, urls=(url,), title=f"holdfast on {host}: test", body=body)
@@ -56,23 +57,23 @@ def send_test(url: str, host: str, limit_s: float) -> str:
 
 
 def _unparsable(urls: tuple[str, ...]) -> str:
-    """Return which addresses apprise does not know; empty: it knows all."""
+    """Return which addresses apprise does not know, or "" if it knows all."""
     try:
         done = _sender(("--parse",), PARSE_LIMIT_S, urls=urls, title="", body="")
     except (OSError, subprocess.TimeoutExpired):
-        return ""  # too slow to tell; a message may still arrive
+        return ""  # the check was too slow; a message may still arrive
     return done.stderr.decode(errors="replace").strip().rpartition("\n")[2] if done.returncode == 1 else ""
 
 
 def _sender(words: tuple[str, ...], limit_s: float, **message: object) -> subprocess.CompletedProcess[bytes]:
-    """Run the process that has apprise. Addresses are secret, so they travel by stdin."""
+    """Run the process that imports apprise. Addresses are secret, so they are passed on stdin."""
     command = [sys.executable, "-P", "-m", "holdfast.notices.send_message", *words]
     given = msgspec.json.encode(message)
     return subprocess.run(command, input=given, capture_output=True, timeout=limit_s, check=False)
 
 
 def _has_program(word: str, environment: Mapping[str, str]) -> bool:
-    """Ask the shell, which also knows its own commands."""
+    """Return whether the shell knows the program. The shell also knows its built-in commands."""
     words = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word]
     try:
         done = subprocess.run(words, env=dict(environment), capture_output=True, timeout=PARSE_LIMIT_S, check=False)

@@ -1,4 +1,4 @@
-"""Chooses the receivers of a job's notices: the user's options and settings, else the job file's."""
+"""Chooses the receivers of a job's notices: the user's options and settings, or else those in the job file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -> NoticePlan | None:
-    """Return the plan of notices; None if nobody is notified. Remove the addresses of `notify` from the workers'
+    """Return the plan of notices, or None if nobody is notified. Remove the addresses of `notify` from the workers'
     `environment`."""
     environment.pop("HOLDFAST_NOTIFY", None)
-    own = "HOLDFAST_ATTEMPT" not in os.environ  # false in a run that a worker starts
+    own = "HOLDFAST_ATTEMPT" not in os.environ  # False if a worker started this run
     summary = (
         settings.text("summary") or job.told.get("summary") or (os.environ.get("GITHUB_STEP_SUMMARY") if own else "")
     )
@@ -25,7 +25,7 @@ def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -
     traces = bool(settings.flag("traces"))
     if not (summary or notify or traces or any(asked.values())):
         return None
-    from holdfast.model.notice_messages import NoticePlan  # imported late: most runs notify nobody
+    from holdfast.model.notice_messages import NoticePlan  # imported late, because most runs notify nobody
 
     limit_s = settings.number("notice-timeout")
     return NoticePlan(

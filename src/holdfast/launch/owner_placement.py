@@ -1,4 +1,4 @@
-"""Decides which node hosts the job's owner when the user types the same command on every node."""
+"""Decides which node hosts the job's owner if the user types the same command on every node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OwnerPlacement(Noun, frozen=True, kw_only=True):
     hosts: bool
     #: The reason as a clause: `fd00::2 is an address of its eth0`.
     why: str
-    #: Whether the endpoint's name resolves to an address now.
+    #: True if the endpoint's name resolves to an address now.
     resolved: bool = True
 
 
@@ -30,8 +30,8 @@ def part(
     machine: str,
     found: Iterable[Interface],
 ) -> OwnerPlacement:
-    """Decide whether this machine hosts the owner: by `is_host`, else by the endpoint's address, else if it is node
-    rank 0.
+    """Decide whether this machine hosts the owner: by `is_host`, or else by the endpoint's address, or else by whether
+    it is node rank 0.
 
     `addresses`: the addresses to which the endpoint's host resolves on this machine. `machine`: this machine's name.
     `found`: its network interfaces.
@@ -54,13 +54,13 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     """Call `part` for this machine. Raises `BadUsage` if the decision needs the endpoint's address and its name cannot
     be resolved.
 
-    `must_resolve` false: never raise; if the name cannot be resolved, decide without its addresses.
+    `must_resolve` false: never raise. If the name cannot be resolved, decide without its addresses.
     """
     machine = os.uname().nodename
     try:
         found = interfaces()
     except OSError:
-        found = ()  # no netlink, as in some sandboxes: decide by names and ranks
+        found = ()  # there is no netlink, as in some sandboxes: decide by names and ranks
 
     def decide(addresses: Sequence[str]) -> OwnerPlacement:
         return part(host, addresses, is_host=is_host, node_rank=node_rank, machine=machine, found=found)

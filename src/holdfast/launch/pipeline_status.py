@@ -1,5 +1,5 @@
-"""Finds pipes in a shell's text whose last program hides the failure of the first: a shell without `pipefail` returns
-the status of the last one."""
+"""Finds pipes in a shell's text that hide a failure: without `pipefail`, a shell returns the status of a pipe's last
+program, even if the first program failed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.runtime.shell_quoting import Quote, quotes_at
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
-#: A longer script is not read: the warning is a courtesy.
+#: A longer script is not read, because the warning is not essential.
 MOST_BYTES = 65_536
-#: Programs whose exit status does not matter: they only list, or print what they are given.
+#: Programs whose exit status does not matter, because they only list or print something.
 _SOURCES = frozenset({
     ":", "[", "[[", "awk", "cat", "cd", "cut", "date", "df", "dirname", "du", "echo", "env", "find", "free", "grep",
     "head", "hostname", "hwloc-ls", "id", "jq", "ls", "lscpu", "lspci", "nproc", "nvidia-smi", "printf", "ps",
     "pwd", "readlink", "realpath", "rocm-smi", "scontrol", "sed", "seq", "set", "sort", "squeue", "tail", "test",
     "tr", "true", "type", "uname", "uniq", "wc", "which", "who", "yes",
 })  # fmt: skip
-#: Words in front of a program, or of a whole pipe.
+#: Words that may precede a program, or a whole pipe.
 _IN_FRONT = frozenset({"then", "do", "else", "time", "exec", "command", "nohup"})
-#: The status of such a pipe is a question, or the text is no command.
+#: After one of these words, the pipe's status is a condition, or the text is no command.
 _QUESTIONS = frozenset({"!", "if", "elif", "while", "until", "case", "for", "select", "function"})
-#: The end of a group of commands whose output goes into a pipe.
+#: Words that end a group of commands. The group's output may go into a pipe.
 _GROUP_ENDS = frozenset({"}", "done", "fi", "esac"})
 _PIPE = Lazy(r"(?<![|>])\|&?(?!\|)")
 _PIPELINE = Lazy(r"(?:(?!&&|\|\||;|\n|(?<![<>|])&(?![>&])).)+", re.DOTALL)
@@ -35,9 +35,9 @@ _PATTERN = Lazy(r"\s*\(?[^()\s|]+(?:\s*\|\s*[^()\s|]+)*\)\s*\S")
 
 
 def pipe_warning(command: Sequence[str], cwd: Path) -> str:
-    """Return a sentence about the first pipe of a worker's command that hides a failure; empty if there is none.
+    """Return a sentence about the first pipe of a worker's command that hides a failure, or "" if there is none.
 
-    The text is behind `-c`, or in the script that the shell reads; `cwd` is the directory from which it starts.
+    The text follows `-c`, or is in the script that the shell reads. `cwd` is the directory from which it starts.
     """
     text, place = shell_text(command, cwd)
     if "|" not in text or "pipefail" in text or "PIPESTATUS" in text or "pipefail" in command:
@@ -52,7 +52,7 @@ def pipe_warning(command: Sequence[str], cwd: Path) -> str:
 
 
 def hiding_pipe(text: str) -> tuple[str, str] | None:
-    """Return the first and the last program of the first such pipe."""
+    """Return the first and the last program of the first pipe that hides a failure."""
     text = re.sub(r"\\\n|(?<=\|)\s*\n", lambda found: " " * len(found[0]), text)
     plain = _plain(text)
     for pipeline in _PIPELINE.finditer(plain):
@@ -86,7 +86,8 @@ def commands_of(text: str) -> list[list[str]]:
 
 
 def _plain(text: str) -> str:
-    """Return a text of the same length, in which nothing quoted, commented or substituted looks like syntax."""
+    """Replace quoted text, comments and substitutions, so that they do not look like syntax. The length of the text
+    stays the same."""
     quotes = quotes_at(text, range(len(text)))
     plain = "".join(map(_plain_letter, text, quotes, [*quotes[1:], Quote.PLAIN]))
     while (next_plain := _SUBSTITUTION.sub(lambda found: "_" * len(found[0]), plain)) != plain:
@@ -109,7 +110,7 @@ def _plain_letter(letter: str, quote: Quote, next_quote: Quote) -> str:
 
 
 def _program(text: str, plain: str, start: int, end: int) -> str:
-    """Return the name of the program between two positions, without the words and assignments in front of it."""
+    """Return the name of the program between two positions, without the words and assignments that precede it."""
     for word in re.finditer(r"[^\s(){]+|\{\S+", plain[start:end]):
         if word[0] not in _IN_FRONT and not re.match(r"[A-Za-z_]\w*=", word[0]):
             return text[start + word.start() : start + word.end()].strip("\"'").rpartition("/")[2]
@@ -117,7 +118,7 @@ def _program(text: str, plain: str, start: int, end: int) -> str:
 
 
 def shell_text(command: Sequence[str], cwd: Path) -> tuple[str, str]:
-    """Return the text that a shell reads, and what it is called in a sentence; empty if no shell runs."""
+    """Return the text that a shell reads, and the name of that text in a sentence. Both are "" if no shell runs."""
     for i, word in enumerate(command):
         if word.rpartition("/")[2] not in SHELLS:
             continue
@@ -131,7 +132,7 @@ def shell_text(command: Sequence[str], cwd: Path) -> tuple[str, str]:
 
 
 def _script(path: Path, *, by_line: bool = False) -> str:
-    """Return a script's text; empty if it cannot be read or, `by_line`, if its `#!` line names no shell."""
+    """Return a script's text. Return "" if it cannot be read, or, with `by_line`, if its `#!` line names no shell."""
     try:
         if not path.is_file():
             return ""

@@ -1,5 +1,5 @@
-"""Finds the Python on PATH that has what a script imports, where holdfast is installed apart from the user's packages
-(uv tool, pipx) and no environment is active."""
+"""Finds the Python on PATH that has the modules a script imports. This is needed if holdfast is installed apart from
+the user's packages (uv tool, pipx) and no environment is active."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-#: A longer script is not read.
+#: Limit on the bytes of a script that are read.
 MOST_BYTES = 262_144
 _IMPORT = re.compile(r"^(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([\w., \t]+))", re.MULTILINE)
 
 
 def missing_imports(script: Path) -> list[str]:
-    """Return the modules that the script imports at its top level, and which are neither beside it nor here."""
+    """Return the modules that the script imports at its top level and that are neither beside the script nor in this
+    Python."""
     try:
         with script.open("rb") as file:
             text = file.read(MOST_BYTES).decode(errors="replace")
@@ -28,7 +29,7 @@ def missing_imports(script: Path) -> list[str]:
 
 
 def pythons(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the Pythons on PATH, without those of holdfast's own environment."""
+    """Yield the Pythons on PATH, except those of holdfast's own environment."""
     seen = {os.path.realpath(sys.executable)} if sys.prefix == sys.base_prefix else set()
     for directory in env.get("PATH", os.defpath).split(os.pathsep):
         for name in ("python", "python3"):

@@ -15,7 +15,7 @@ from holdfast.errors import BadUsage
 from holdfast.observe.devices.device_discovery import accelerators, xpus
 from holdfast.settings.run_options import IGNORED, OF_MANY, RunOptions
 
-#: The options that torchrun also reads from the environment; `--logs-specs` and `--numa-binding` are not among them.
+#: The options that torchrun also reads from the environment. `--logs-specs` and `--numa-binding` are not among them.
 VALUES = (
     "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "monitor_interval",
     "start_method", "event_log_handler", "role", "local_ranks_filter", "duplicate_stdout_filters",
@@ -23,7 +23,7 @@ VALUES = (
     "log_line_prefix_template",
 )  # fmt: skip
 FLAGS = ("standalone", "module", "no_python", "run_path", "virtual_local_rank")
-#: Options that a job file sets itself: environment variables do not change them.
+#: Options that a job file sets itself. Environment variables do not change them.
 OF_A_SCRIPT = ("nproc_per_node", "role", "module", "no_python", "run_path")
 
 MOST_NODES = 10_000
@@ -34,7 +34,8 @@ _HANDLED = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 
 
 def with_variables(options: RunOptions, env: Mapping[str, str]) -> RunOptions:
-    """Return a copy of the typed options, with `PET_*` variables for those that were not typed. Raises `BadUsage`."""
+    """Return a copy of the typed options, with the values of `PET_*` variables for options that were not typed. Raises
+    `BadUsage`."""
     found: dict[str, str | bool] = {}
     origins: dict[str, str] = {}
     skipped = OF_A_SCRIPT if options.job else ()
@@ -62,7 +63,7 @@ def named(options: RunOptions, name: str) -> str:
 
 
 def node_range(options: RunOptions) -> tuple[int, int]:
-    """Return the least and the most nodes of `--nnodes`; (1, 1) if it is not set. Raises `BadUsage`."""
+    """Return the smallest and largest number of nodes in `--nnodes`, or (1, 1) if it is not set. Raises `BadUsage`."""
     text = options.nnodes
     if text is None:
         return 1, 1
@@ -77,7 +78,7 @@ def node_range(options: RunOptions) -> tuple[int, int]:
 
 
 def alone(options: RunOptions, nodes: tuple[int, int], spares: int) -> str:
-    """Return a note if the job must run on this machine alone because other nodes cannot find it; empty otherwise.
+    """If the job must run on this machine alone because other nodes cannot find it, return a note about that, else "".
 
     As in torchrun, `1:4` without an endpoint runs on this machine. Raises `BadUsage` if the job needs more nodes.
     """
@@ -95,7 +96,7 @@ def alone(options: RunOptions, nodes: tuple[int, int], spares: int) -> str:
 
 
 def no_endpoint(options: RunOptions) -> str:
-    """Return why no other node could find this one; empty if the user typed an endpoint."""
+    """Return why no other node could find this one, or "" if the user typed an endpoint."""
     if options.standalone:
         return f"{named(options, 'standalone')} means one machine"
     endpoint = (options.rdzv_endpoint or "").strip()
@@ -106,8 +107,8 @@ def no_endpoint(options: RunOptions) -> str:
 
 
 def refuse(options: RunOptions, *, many: bool = False) -> None:
-    """Raise BadUsage for options of torchrun that holdfast does not support, unless their value is what holdfast does
-    anyway.
+    """Raise BadUsage for options of torchrun that holdfast does not support, unless their value asks for holdfast's
+    usual behaviour.
 
     `many`: the job may have more than one node.
     """
@@ -159,7 +160,7 @@ def unused(options: RunOptions, *, many: bool = False) -> list[str]:
     if many:
         return said
     if options.rdzv_endpoint:
-        # One of these two options decides how the endpoint is used, so that option has an effect.
+        # This option decides how the endpoint is used, so the option has an effect.
         meant = "--standalone" if options.standalone else "--rdzv-backend"
         said = [option for option in said if option != meant]
         if options.standalone or (options.rdzv_backend or "static") not in OWN_BACKENDS:
@@ -170,7 +171,7 @@ def unused(options: RunOptions, *, many: bool = False) -> list[str]:
 
 
 def meeting_place(options: RunOptions) -> tuple[str | None, str | None]:
-    """Return MASTER_ADDR and MASTER_PORT as torchrun's options set them, as text; None if holdfast chooses.
+    """Return MASTER_ADDR and MASTER_PORT as torchrun's options set them, as text; None if holdfast chooses them.
 
     As in torchrun, the endpoint overrides `--master-addr` and `--master-port`, and `--standalone` ignores the endpoint.
     For a backend other than `OWN_BACKENDS` the endpoint is ignored: it is the address of a server that holdfast does
@@ -195,8 +196,8 @@ def _address(text: str | None) -> str | None:
 
 
 def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
-    """Split `host:29500`, `[::1]:29500` or `host` into the host, without brackets, and the port; empty if there is no
-    port."""
+    """Split `host:29500`, `[::1]:29500` or `host` into the host, without brackets, and the port. The port is "" if
+    there is none."""
     host, colon, port = endpoint.rpartition(":")
     if not colon or endpoint.endswith("]"):
         host, port = endpoint, ""
@@ -206,8 +207,8 @@ def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
 
 
 def workers(options: RunOptions) -> int:
-    """Return the number of workers to start, from a number, `auto`, `cpu`, `gpu`, `xpu` or `npu`; 1 if it
-    is not set."""
+    """Return the number of workers to start, from a number, `auto`, `cpu`, `gpu`, `xpu` or `npu`; 1 if it is not
+    set."""
     word = options.nproc_per_node
     if word not in _WORDS:
         return number(options, "nproc_per_node", word, 1, 100_000, f", or one of {', '.join(_WORDS)}") or 1
@@ -225,8 +226,8 @@ def workers(options: RunOptions) -> int:
 
 
 def number(options: RunOptions, name: str, text: str | None, least: int, most: int, more: str = "") -> int | None:
-    """Convert the text to a number from `least` to `most`; None if there is no text. Raises `BadUsage` that names the
-    option."""
+    """Convert the text to a number from `least` to `most`; None if there is no text. Raises `BadUsage`, whose message
+    names the option."""
     if text is None:
         return None
     if not _is_number(text) or not least <= int(text) <= most:

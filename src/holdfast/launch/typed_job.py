@@ -32,20 +32,20 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
             hint="holdfast run --name my-job …",
         )
     if options.job or options.command_from:
-        from holdfast.launch.described_job import described_job  # imported late: most commands name a script
+        from holdfast.launch.described_job import described_job  # imported late, because most commands name a script
 
         job = described_job(options, settings, over_many, place)
     else:
-        own = not options.run_path  # as in torchrun, `run_path` overrides the other two
+        own = not options.run_path  # as in torchrun, `run_path` overrides the other two options
         command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
         role = options.role or "worker"
-        # A role may have any name, but a directory's name may not: ROLE_NAME keeps the original.
+        # A role may have any name, but a directory's name may not. ROLE_NAME keeps the original name.
         env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # compiling NAME takes 1 ms
         name_of_role = plain_name(role, "worker") if env else role
         count = workers(options)
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)
         script = Path(words[0]).absolute()
-        folder = job_name(script.parent.name, "job")  # for a script whose name has no letter
+        folder = job_name(script.parent.name, "job")  # the name of the script contains no letter
         spec = JobSpec(name=job_name(script.name.removesuffix(".py"), folder), roles=roles)
         job = JobFile(spec, None, ())
     spec = job.spec

@@ -1,4 +1,4 @@
-"""Reads the options on workers' output: `--redirects` and `--tee` select streams, `--log-size` limits the logs."""
+"""Reads the options about workers' output: `--redirects` and `--tee` select streams, `--log-size` limits the logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.observe.log_file import Rotation
 if TYPE_CHECKING:
     from holdfast.settings.resolved_settings import Settings
 
-#: The smallest size in bytes at which a log is rotated.
+#: The smallest size, in bytes, at which a log is rotated.
 LEAST_LOG_BYTES = 4096
 
 
@@ -27,7 +27,7 @@ class Std(enum.IntFlag):
 
 
 class StdChoice(Noun, frozen=True, kw_only=True):
-    """One value for every worker, or a value for each local rank; a local rank that is not listed gets `every`."""
+    """One value for every worker, or a value for each local rank. A local rank that is not listed gets `every`."""
 
     every: Std = Std.NONE
     by_local_rank: dict[int, Std] = {}
@@ -40,7 +40,7 @@ def parse_std(text: str, option: str = "--redirects") -> StdChoice:
     """Parse `3` or `0:1,1:2` (local rank : value).
 
     Raises:
-        BadUsage: for anything else, a value above 3, and a local rank that is named twice.
+        BadUsage: for any other text, a value above 3, and a local rank that is named twice.
     """
     text = text.strip()
     if text in ("0", "1", "2", "3"):
@@ -58,7 +58,7 @@ def parse_std(text: str, option: str = "--redirects") -> StdChoice:
 
 
 def shown(redirects: StdChoice, tee: StdChoice, local_rank: int) -> tuple[bool, bool]:
-    """Whether the worker's stdout and stderr go to the terminal.
+    """Return whether the worker's stdout and stderr go to the terminal.
 
     As in torchrun, a redirected stream goes only to its file, and a teed stream goes to both, even if it is also
     redirected. A stream that neither option selects goes to the terminal, and in holdfast also to its file.
@@ -68,7 +68,7 @@ def shown(redirects: StdChoice, tee: StdChoice, local_rank: int) -> tuple[bool, 
 
 
 def rotation_of(settings: Settings) -> Rotation | None:
-    """Return the rotation of logs; None if the user set no size. Raises BadUsage for a value that is not a size."""
+    """Return the rotation of logs, or None if the user set no size. Raises BadUsage for a value that is no size."""
     limit = settings.limit("log-size")
     if limit is None:
         return None

@@ -15,7 +15,8 @@ _BATCH = Lazy(r"(?m)^#(?:SBATCH|PBS|BSUB) ")
 def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool) -> tuple[str, ...]:
     """Return the workers' command line with this Python. Raises BadUsage for a missing script.
 
-    `words`: the script or command and its arguments. `module`: run with `-m`. `plain`: run as it is, without Python.
+    `words`: the script or command and its arguments. `module`: run it with `-m`. `plain`: run it as it is, without
+    Python.
     """
     if not words:
         raise BadUsage(
@@ -58,14 +59,16 @@ def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
     first_line = begins.partition("\n")[0]
     shell = first_line.startswith("#!") and any(word.endswith("sh") for word in first_line.split())
     if script.suffix in (".yaml", ".yml") or (shell and _BATCH.search(begins)):
-        from holdfast.launch.jobfile.foreign_files import refuse_foreign  # imported late: a mistake
+        # imported late, because only a mistake needs it
+        from holdfast.launch.jobfile.foreign_files import refuse_foreign
 
         refuse_foreign(script, begins.encode())
         raise BadUsage(
             f"{script} is no Python script; a job file is given with --job", hint=f"holdfast run --job {script}"
         )
     if shell or script.suffix in (".sh", ".bash"):
-        from holdfast.settings.other_launchers import line, typed_options  # imported late: a mistake
+        # imported late, because only a mistake needs it
+        from holdfast.settings.other_launchers import line, typed_options
 
         typed = typed_options(words)
         raise BadUsage(
@@ -80,15 +83,17 @@ def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
 
 
 def _is_program(script: Path) -> bool:
-    """Whether this is the name of a program, and no script of Python: nothing is there, or no text is in it."""
+    """Return whether this is the name of a program, and not of a Python script: no file has this name, or the file
+    contains no text."""
     if script.suffix or not script.exists():
         return not script.suffix
     return script.is_file() and os.access(script, os.R_OK) and script.open("rb").read(4) == b"\x7fELF"
 
 
 def _refuse_launcher(words: tuple[str, ...]) -> None:
-    """Raise BadUsage if the words begin with Python or another launcher: holdfast takes its place."""
-    from holdfast.settings.other_launchers import line, other_command, typed_options  # imported late: a mistake
+    """Raise BadUsage if the words begin with Python or another launcher, because holdfast takes its place."""
+    # imported late, because only a mistake needs it
+    from holdfast.settings.other_launchers import line, other_command, typed_options
 
     if (found := other_command(words)) is None:
         return
@@ -119,7 +124,7 @@ def is_job_name(text: str) -> bool:
     return job_name(text, "") == unicodedata.normalize("NFC", text)
 
 
-#: The most characters, and bytes in UTF-8, of a job's name.
+#: Limits on a job's name: characters, and bytes in UTF-8.
 MOST_CHARACTERS, MOST_BYTES = 63, 180
 
 
@@ -129,7 +134,8 @@ def job_name(text: str, otherwise: str) -> str:
         return plain_name(text, otherwise)
     import unicodedata
 
-    # The name of a file may have its accents as characters of their own (macOS), a typed one has them with the letter.
+    # In a file's name on macOS an accent may be a separate character. Typed text has one character for the letter with
+    # its accent.
     composed = unicodedata.normalize("NFC", text)
     kept = "".join(c if c in "._-" or unicodedata.category(c)[0] in "LMN" else " " for c in composed)
     name = "-".join(kept.split()).strip("-._")[:MOST_CHARACTERS]

@@ -1,4 +1,5 @@
-"""Recognises files of other tools in the place of a job file, and says what to type for each. Pure."""
+"""Recognises a file of another tool that the user passes as a job file, and names the command to type instead. This
+module does no I/O."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ _KEY = Lazy(r"(?m)^(?:\s{0,4}\{?\s*\"([\w.-]+)\"|([A-Za-z_][\w.-]*))\s*:")
 _VALUE = Lazy(r"(?m)^(apiVersion|kind):\s*[\"']?([\w./-]+)")
 _BATCH = Lazy(r"(?m)^#(SBATCH|PBS|BSUB|\$) ")
 _TORCHX = Lazy(r"(?m)^\[(?:cli:|component:|dist\.|[a-z_]+\]\s*$)")
-#: Kinds of Kubernetes that stand beside the one that runs the job.
+#: Kinds of Kubernetes objects that often accompany the object that runs the job.
 _BESIDE = frozenset({"Service", "Namespace", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim"})
 _INSTEAD = "write `holdfast run` in it in the place of torchrun"
 
 
 class _Kind(NamedTuple):
-    """A kind of file. `keys`: of each group one key has to stand at the top level."""
+    """A kind of file. `keys`: groups of keys; one key of each group must be at the top level."""
 
     name: str
     keys: tuple[frozenset[str], ...]
@@ -74,7 +75,7 @@ _BATCHES = {
 
 
 def refuse_foreign(path: Path, data: bytes) -> None:
-    """Raise `BadUsage` that names the kind of file, and how it is used, if another tool reads it."""
+    """If another tool reads the file, raise `BadUsage` that names the kind of file, and how to use it."""
     text = data.decode(errors="replace").lstrip("\ufeff")
     if text.startswith("#!"):
         batch = _BATCH.search(text)

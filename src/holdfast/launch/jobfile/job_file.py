@@ -20,7 +20,7 @@ class JobFile(msgspec.Struct, frozen=True):
     secrets: Mapping[str, str] = {}
     #: The values of `on-event`, `on-end` and `summary`, by setting name.
     told: Mapping[str, str] = {}
-    #: The addresses to notify; they are secret.
+    #: The addresses that receive notices. They are secret.
     notify: tuple[str, ...] = ()
     #: Messages about keys that holdfast ignores or treats differently.
     notes: tuple[str, ...] = ()
@@ -32,9 +32,9 @@ class JobFile(msgspec.Struct, frozen=True):
 class RunPlace(Noun, frozen=True, kw_only=True):
     """The properties of a run's platform that change how a job file is read."""
 
-    #: Whether the platform runs the container images of a job.
+    #: True if the platform runs the container images of a job.
     images: bool = False
-    #: Whether this process only hosts the owner, and the workers run on other machines.
+    #: True if this process only hosts the owner, and the workers run on other machines.
     hosts_only: bool = False
-    #: Whether a platform charges the job to a virtual cluster.
+    #: True if the platform charges the job to a virtual cluster.
     charged: bool = False

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import BadUsage
 from holdfast.untrusted import Malformed, convert
 
-#: Limit on the number of mistakes that the message lists; of the others it has only the number.
+#: Limit on the number of mistakes in the message. It gives only the number of the others.
 MOST_SHOWN = 12
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -30,7 +30,7 @@ class Mistakes:
         return len(self._found)
 
     def add(self, where: str, problem: str) -> None:
-        """Add a mistake. `where`: the path inside the file, such as `roles.worker.count`; empty for the file itself."""
+        """Add a mistake. `where`: the path inside the file, such as `roles.worker.count`; "" for the file itself."""
         self._found.append((where, problem))
 
     def end(self) -> None:
@@ -48,14 +48,14 @@ class Mistakes:
         )
 
     def unknown(self, where: str, data: Mapping[Any, Any], known: list[str]) -> set[str]:
-        """Add a mistake for every unknown key: it is probably a typing error, and must not be ignored.
+        """Add a mistake for every unknown key. The key is probably a typing error, and must not be ignored.
 
         Return the known keys that were probably meant.
         """
         nearest: set[str] = set()
         for key in data:
             if key not in known:
-                import difflib  # imported late: only a mistake needs it
+                import difflib  # imported late, because only a mistake needs it
 
                 near = difflib.get_close_matches(str(key), known, n=1)
                 nearest.update(near)
@@ -64,7 +64,7 @@ class Mistakes:
         return nearest
 
     def read(self, where: str, data: Any, kind: type[T], example: str) -> T | None:
-        """Convert a mapping of the file to the struct `kind`; return None, and add the mistakes, if it is invalid.
+        """Convert a mapping of the file to the struct `kind`. If it is invalid, add the mistakes and return None.
 
         Each key is converted separately, so that every key with a wrong type is reported.
         """
@@ -100,7 +100,7 @@ class Mistakes:
 
 
 def wrong(path: Path, where: str, problem: str) -> BadUsage:
-    """Return the error for one mistake: it names the file, the path inside it, and the problem."""
+    """Return the error for one mistake. It names the file, the path inside it, and the problem."""
     place = f": `{where}`" if where else ""
     return BadUsage(f"job file {path}{place}: {problem}", hint=_edit(path))
 
@@ -122,8 +122,8 @@ def kind_of(value: Any) -> str:
 
 
 def no_such(what: str, name: str, known: Collection[str]) -> str:
-    """Return the message for an unknown name, with the nearest known one."""
-    import difflib  # imported late: only a mistake needs it
+    """Return the message for an unknown name. It suggests the nearest known name."""
+    import difflib  # imported late, because only a mistake needs it
 
     near = difflib.get_close_matches(name, known, n=1)
     meant = f"; did you mean `{near[0]}`?" if near else ""

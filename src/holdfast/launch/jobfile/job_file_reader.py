@@ -34,15 +34,15 @@ EXAMPLE = "roles: {worker: {count: 2, command: [python, train.py]}}"
 
 
 def load(path: Path, *, binds: bool = True, runs: bool = True) -> JobFile:
-    """Read a job file. Raises `BadUsage` that lists every mistake.
+    """Read a job file. Raises `BadUsage`, whose message lists every mistake.
 
-    `binds`: workers get exclusive use of the resources that they request. `runs`: they run on this machine.
+    `binds`: workers get exclusive use of the resources that they request. `runs`: the workers run on this machine.
     """
     return parsed(path, text_of(path), binds=binds, runs=runs)
 
 
 def text_of(path: Path) -> bytes:
-    """Return the bytes of a job file. Raises `BadUsage` if it cannot be read."""
+    """Return the bytes of a job file. Raises `BadUsage` if the file cannot be read."""
     try:
         return read_given(path, MOST_CONFIG_BYTES)
     except OSError as error:
@@ -53,7 +53,7 @@ def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, ru
     """Parse a job file's text. Raises `BadUsage`.
 
     `here`: the job is started from this machine, so the values of its secrets are read. `binds`: workers get exclusive
-    use of the resources that they request. `runs`: they run on this machine, which must have these resources.
+    use of the resources that they request. `runs`: the workers run on this machine, which must have these resources.
     """
     try:
         data = yaml_value(text)
@@ -123,7 +123,8 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
 
 
 def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
-    """Return only the sections, so that their mistakes are reported together with a mistake at the top level."""
+    """Return only the sections of the file, so that their mistakes are reported together with a mistake at the top
+    level."""
     return JobKeys(
         name="",
         roles=data.get("roles", {}),
@@ -189,7 +190,7 @@ def _role(found: Mistakes, name: Any, data: Any, here: bool) -> Role | None:
         return None
     role = found.read(where, data, RoleKeys, "with `count` and `command`")
     if role is None:
-        # Keep the role's name, so that references to it are not reported as mistakes.
+        # Keep the role's name, so that references to the role are not reported as mistakes.
         return Role(name=name, count=0, command=())
     if role.count < 1:
         found.add(f"{where}.count", f"expected 1 or more, got {role.count}")
@@ -235,7 +236,7 @@ def _completion(found: Mistakes, where: str, said: Any, count: int) -> Completio
 
 
 def _resources(found: Mistakes, where: str, said: Any, here: bool) -> Resources:
-    """Read a role's resources. If `here`, add a mistake for resources that exceed this machine's."""
+    """Read a role's resources. If `here` is true, add a mistake for resources that exceed this machine's."""
     asked = found.read(where, said, ResourceKeys, "such as `{memory: 16GiB, cpus: 4, devices: 1}`")
     if asked is None:
         return Resources()

@@ -1,7 +1,7 @@
-"""Reads values of a job file: commands, variables, sizes, and texts as they were written.
+"""Reads values of a job file: commands, variables, sizes, and values whose text must not change.
 
-A command line is split as a shell splits it. No shell runs the command, so shell syntax is refused. A text as it was
-written keeps its form: `0.10` is the number 0.1 in YAML, but a command needs the text.
+A command line is split as a shell splits it. No shell runs the command, so shell syntax is refused. Some values keep
+the text that the user wrote: `0.10` is the number 0.1 in YAML, but a command needs the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZE = Lazy(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
 def command_of(found: Mistakes, where: str, said: list[str] | str) -> tuple[str, ...]:
-    """Return the words of a command; empty, with a mistake added, if it is invalid."""
+    """Return the words of a command. If it is invalid, add a mistake and return no words."""
     words = said
     if isinstance(words, str):
         try:
@@ -44,7 +44,7 @@ def command_of(found: Mistakes, where: str, said: list[str] | str) -> tuple[str,
 
 
 def env_of(found: Mistakes, where: str, said: Mapping[str, str | float | bool]) -> dict[str, str]:
-    """Return the variables for a process as text; add a mistake for an invalid name."""
+    """Return the variables for a process as text. Add a mistake for an invalid name."""
     for key, value in said.items():
         if not key or "=" in key or "\0" in key or "\0" in str(value):
             found.add(f"{where}.{key}", "expected a variable's name without `=` and NUL")
@@ -66,8 +66,9 @@ def _text(value: str | float | bool) -> str:
 
 
 def split(line: str) -> list[str]:
-    """Return the words of `line`. Raises ValueError that names the first piece of shell syntax, or an open quote."""
-    # Names that holdfast expands are not shell syntax: replace each by a placeholder while the line is split.
+    """Return the words of `line`. Raises ValueError, whose message names the first piece of shell syntax, or an open
+    quote."""
+    # Names that holdfast expands are not shell syntax. So replace each name by a placeholder while the line is split.
     ours: list[str] = []
 
     def held(found: re.Match[str]) -> str:
@@ -86,7 +87,7 @@ def split(line: str) -> list[str]:
 
 
 def _syntax(line: str) -> str:
-    """Return the first piece that a shell would not take literally; empty if there is none."""
+    """Return the first piece of the text that a shell would not take literally, or "" if there is none."""
     quote = ""
     at = 0
     while at < len(line):
@@ -108,7 +109,7 @@ def _syntax(line: str) -> str:
 
 
 def written(text: bytes, section: str) -> dict[str, str]:
-    """Return each name of a section with its value's text. Nested values are named by their path: `a.b`, `a[0]`.
+    """Return each name of a section with the text of its value. Nested values are named by their path: `a.b`, `a[0]`.
 
     Raises `Malformed`.
     """
@@ -133,7 +134,8 @@ def _flat(whole: dict[str, str], name: str, node: yaml.Node) -> None:
 
 
 def _pairs(node: Any) -> list[tuple[str, yaml.Node]]:
-    """Return the pairs of a mapping; those merged by `<<` come first, so that the mapping's own override them."""
+    """Return the pairs of a mapping. Pairs that are merged by `<<` come first, so that the mapping's own pairs override
+    them."""
     if node is None or not node.tag.endswith(":map"):
         return []
     merged: list[tuple[str, yaml.Node]] = []

@@ -125,7 +125,7 @@ def job_of(
     binds: bool,
     fetches: bool = True,
 ) -> JobFile:
-    """Return the job of a protocol file; add its mistakes to `found`.
+    """Return the job of a protocol file. Add its mistakes to `found`.
 
     `written`: the texts of `parameters`. `here`: the workers run on this machine, which must have their resources.
     `binds`: workers get exclusive use of their resources. `fetches`: the values of secrets are read.
@@ -207,7 +207,7 @@ def _prerequisites(found: Mistakes, said: Any, notes: list[str]) -> dict[str, _P
 
 
 def _callbacks(found: Mistakes, one: _Prerequisite, role: str) -> list[Hook]:
-    """Return the hooks of a prerequisite whose plug-in has commands to run before or after a task."""
+    """Return the hooks of a prerequisite whose plug-in runs commands before or after a task."""
     where = f"prerequisites.{one.name}"
     if one.plugin not in ("", "cmd", f"{PLUGINS}.cmd"):
         found.add(f"{where}.plugin", f"there is no plug-in {one.plugin!r} for it; expected {PLUGINS}.cmd")
@@ -327,7 +327,7 @@ def _fields(group: str, one: _Prerequisite) -> dict[str, str]:
 
 
 def _referred(found: Mistakes, where: str, text: str, others: Mapping[str, str]) -> str:
-    """Replace the references to the role's prerequisites in a text; add a mistake for an unknown one."""
+    """Replace the references to the role's prerequisites in a text. Add a mistake for an unknown prerequisite."""
     pieces, end = [], 0
     for token in _REFERENCE.finditer(text):
         name = f"{token[1]}.{token[2]}"

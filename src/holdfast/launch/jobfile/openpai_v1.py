@@ -1,4 +1,4 @@
-"""Converts OpenPAI's first kind of job file (JSON, `jobName` and a list of `taskRoles`) to a job of holdfast."""
+"""Converts OpenPAI's older kind of job file (JSON, `jobName` and a list of `taskRoles`) to a job of holdfast."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _RoleV1(msgspec.Struct, rename="camel"):
 
 
 def job_of(found: Mistakes, data: Mapping[Any, Any], *, here: bool, binds: bool) -> JobFile:
-    """Return the job of such a file; add its mistakes to `found`."""
+    """Return the job of such a file. Add its mistakes to `found`."""
     keys = found.read("", dict(data), _JobV1, "")
     if keys is None:
         return JobFile(JobSpec(name="", roles=()), None, ())

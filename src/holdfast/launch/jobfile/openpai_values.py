@@ -1,4 +1,4 @@
-"""Converts values of OpenPAI's job files, of both protocols, to those of holdfast."""
+"""Converts values of OpenPAI's job files, of both protocols, to values of holdfast."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from holdfast.launch.jobfile.job_file_mistakes import Mistakes
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import NAME, RestartPolicy
 
-#: The number of restarts for `always`: holdfast restarts no job without end.
+#: The number of restarts that replaces `always`, because holdfast restarts no job without end.
 MANY = 100_000
 #: Limit on the script of a role's commands, in bytes: the kernel allows 131,072 for one argument (MAX_ARG_STRLEN).
 LONGEST = 120_000
 MOST_PORTS = 1_000
-#: How OpenPAI's runtime starts its shell. An old sh has no `pipefail`, and would end at the unknown option.
+#: Shell → the commands that begin each script, as in OpenPAI's runtime. An old sh has no `pipefail`, and would end at
+#: the unknown option.
 STRICT = {
     "bash": "set -o errexit -o nounset -o pipefail",
     "sh": "set -o errexit -o nounset; if (set -o pipefail) 2>/dev/null; then set -o pipefail; fi",
 }
-#: Ends the script if the command before it failed: `errexit` passes over the first part of `a && b`.
+#: Ends the script if the previous command failed. `errexit` does not do that for the first part of `a && b`.
 _IF_SUCCEEDED = "case $? in 0) ;; *) exit ;; esac"
 _MIB = 1 << 20
 _LABEL = Lazy(r"[A-Za-z0-9_][A-Za-z0-9_.~-]{0,62}")
@@ -29,8 +30,8 @@ _STRANGE = Lazy(r"[^A-Za-z0-9._-]")
 
 
 def job_name(found: Mistakes, where: str, name: str, notes: list[str]) -> str:
-    """Return a valid job name, and add a note if it is not OpenPAI's: OpenPAI allows longer names and other first
-    letters."""
+    """Return a valid job name, and add a note if it differs from OpenPAI's name: OpenPAI allows longer names and other
+    first letters."""
     short = _STRANGE.sub("-", name).lstrip("._-")[:63]
     if not NAME.fullmatch(short):
         found.add(where, f"expected letters, digits, `_` or `-`, got {name!r}")
@@ -40,8 +41,8 @@ def job_name(found: Mistakes, where: str, name: str, notes: list[str]) -> str:
 
 
 def restarts_of(found: Mistakes, where: str, count: int) -> RestartPolicy:
-    """Convert a retry count: 0 or more counts restarts after failures charged to the user; -1 means always,
-    -2 never."""
+    """Convert a retry count. A count of 0 or more limits the restarts after failures charged to the user; -1 means
+    always, -2 never."""
     if count < -2:
         found.add(where, f"expected 0 or more, -1 (always) or -2 (never, for any cause), got {count}")
     if count == -2:
@@ -52,14 +53,14 @@ def restarts_of(found: Mistakes, where: str, count: int) -> RestartPolicy:
 
 
 def min_failed(number: int | None, count: int) -> int | None:
-    """Convert the number of failed workers that fail the job; None, for no failure, if it is -1, null or
-    above `count`."""
+    """Convert the number of failed workers that fail the job. None if it is -1, null or above `count`: then no number
+    of failed workers fails the job."""
     return number if number is not None and 1 <= number <= count else None
 
 
 def min_succeeded(found: Mistakes, where: str, number: Any, count: int) -> int | None:
-    """Convert the number of succeeded workers that complete the job; `all` is the default. None, for -1, null or a
-    number above `count`: all workers must end."""
+    """Convert the number of succeeded workers that complete the job; `all` is the default. None if it is -1, null or
+    above `count`: then all workers must end."""
     if number == "all":
         return count
     if number is None or number == -1:
@@ -71,12 +72,12 @@ def min_succeeded(found: Mistakes, where: str, number: Any, count: int) -> int |
 
 
 def cpus_of(number: float | None) -> float | None:
-    """Return the number of CPUs; None if it is 0 or not set."""
+    """Return the number of CPUs, or None if it is 0 or not set."""
     return number or None
 
 
 def memory_of(found: Mistakes, where: str, number: int | None, *, here: bool) -> int | None:
-    """Convert MiB to bytes; None if unset or 0. `here`: add a mistake if this machine has less."""
+    """Convert MiB to bytes; None if unset or 0. If `here` is true, add a mistake if this machine has less memory."""
     if not number:
         return None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -96,7 +97,7 @@ def ports_of(found: Mistakes, where: str, ports: Mapping[str, int]) -> dict[str,
 
 
 def image_of(found: Mistakes, where: str, image: str) -> str:
-    """Return the address of an image; add a mistake if it is invalid."""
+    """Return the address of an image. Add a mistake if the address is invalid."""
     image = image.strip()
     if not image or not image.isprintable() or " " in image:
         found.add(where, f"expected an image such as registry.example/train:1.2, without spaces, got {image!r}")
@@ -104,14 +105,14 @@ def image_of(found: Mistakes, where: str, image: str) -> str:
 
 
 def script_of(found: Mistakes, where: str, commands: Sequence[str], shell: str = "bash") -> str:
-    """Join commands into one script, which ends at the first one that fails, as in OpenPAI's runtime.
+    """Join commands into one script, which ends at the first command that fails, as in OpenPAI's runtime.
 
-    Each command is on its own lines, so that a comment at its end does not hide the next one.
+    Each command is on its own lines, so that a comment at its end does not hide the next command.
     """
     lines = [command.strip() for command in commands if command.strip()]
     if not lines:
         found.add(where, "expected at least one command, as in [python train.py]")
-    # What is added stands in front of the user's lines, whose numbers are in messages of bash and of holdfast.
+    # Add these commands without new lines, because messages of bash and of holdfast contain the user's line numbers.
     text = f"{STRICT[shell]}; " + f"\n{_IF_SUCCEEDED}; ".join(lines)
     if "\0" in text:
         found.add(where, "expected text without NUL characters")
@@ -121,6 +122,6 @@ def script_of(found: Mistakes, where: str, commands: Sequence[str], shell: str =
 
 
 def shell_command(found: Mistakes, where: str, commands: Sequence[str], *, here: bool) -> tuple[str, ...]:
-    """Return the command that runs a role's commands. `here`: this machine runs them, so sh if it has no bash."""
+    """Return the command that runs a role's commands. `here`: this machine runs them, so use sh if it has no bash."""
     shell = "bash" if not here or shutil.which("bash") else "sh"
     return shell, "-c", script_of(found, where, commands, shell)

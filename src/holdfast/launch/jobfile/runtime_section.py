@@ -1,6 +1,5 @@
 """Reads the runtime keys of a job file: prerequisites, plugins, parameters. It checks references to parameters and
-secrets, such as `<% $parameters.lr %>`, before anything starts: an unknown name is a mistake.
-"""
+secrets, such as `<% $parameters.lr %>`, before anything starts: an unknown name is a mistake."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _KEYS = ("ssh-ed25519 ", "ssh-rsa ", "ssh-dss ", "ecdsa-sha2-", "sk-ssh-", "sk-e
 
 
 def runtime_of(found: Mistakes, prerequisites: Any, plugins: Any, roles: Collection[str]) -> RuntimePlan:
-    """Return the plan for what holdfast does besides running the workers; add mistakes to `found`."""
+    """Return the plan of everything that holdfast does besides running the workers. Add mistakes to `found`."""
     wanted = [
         _prerequisite(found, f"prerequisites.{name}", name, said)
         for name, said in found.entries("prerequisites", prerequisites, "of names, as in `data: {uri: s3://bucket/x}`")
@@ -92,7 +91,7 @@ def _prerequisite(found: Mistakes, where: str, name: str, said: Any) -> Prerequi
 
 
 def _mistake(uri: str, name: str) -> str:
-    """Return why the address is invalid; empty if it is valid."""
+    """Return why the address is invalid, or "" if it is valid."""
     try:
         uri_of(Prerequisite(name=name, uri=uri))
     except BadUsage as error:
@@ -151,7 +150,7 @@ def _ssh(found: Mistakes, said: Any) -> Ssh | None:
 
 
 def public_keys(found: Mistakes, where: str, lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the public keys that may log in; add a mistake for each invalid line."""
+    """Return the public keys that may log in. Add a mistake for each invalid line."""
     keys = tuple(line.strip() for line in lines if line.strip())
     for i, key in enumerate(keys):
         if "PRIVATE KEY" in key:
@@ -170,8 +169,8 @@ def _roles(found: Mistakes, where: str, said: list[str] | str, roles: Collection
 
 
 def parameters_of(found: Mistakes, said: Any, written: Mapping[str, str]) -> dict[str, str]:
-    """Return name → text as `written`; nested values are named by their path: `a.b`, `a[0]`. Add a mistake for an
-    invalid name."""
+    """Return name → text as the user wrote it (`written`). Nested values are named by their path: `a.b`, `a[0]`. Add a
+    mistake for an invalid name."""
     for name, _ in found.entries("parameters", said, "of names and values, as in `{lr: 0.1}`"):
         if not PARAMETER.fullmatch(name):
             found.add(f"parameters.{name}", "expected a name of letters, digits, `_`, `-` or `.`")

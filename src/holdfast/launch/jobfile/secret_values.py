@@ -1,5 +1,5 @@
-"""Reads the secrets of a job file. Their values are kept out of the job spec, so no journal, report or
-record has them."""
+"""Reads the secrets of a job file. Their values are kept out of the job spec, so that no journal, report or record has
+them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.runtime.name_expansion import NameValues
 from holdfast.safe_files import read_given
 from holdfast.untrusted import Malformed, json_as, yaml_nodes, yaml_value
 
-#: The variable with the path of a JSON file, name → value: these values override those of the job file.
+#: The environment variable with the path of a JSON file, name → value. These values override those of the job file.
 VARIABLE = "HOLDFAST_SECRETS"
 #: Replaces the value of a secret in a copy of a job file.
 HIDDEN = "********"
@@ -23,7 +23,7 @@ _EXAMPLE = "of names, as in `token: {env: WANDB_API_KEY}` or `token: {file: ~/.t
 
 
 def secrets_of(found: Mistakes, said: Any, *, here: bool) -> dict[str, str]:
-    """Return name → value of the secrets; add mistakes to `found`. `here`: the job starts from this machine, so values
+    """Return name → value of the secrets. Add mistakes to `found`. `here`: the job starts from this machine, so values
     are read from variables and files.
 
     No message contains a value.
@@ -104,7 +104,7 @@ def hidden(text: bytes) -> bytes:
                 if isinstance(inner.value, str) and not inner.tag.endswith(":null")
             ]
     for start, end in sorted(set(spans), reverse=True):
-        # The end mark of a block scalar is at the next key, so keep the trailing white space.
+        # The parser puts the end of a block scalar at the next key. So keep the white space before that key.
         rest = letters[start:end]
         letters = f'{letters[:start]}"{HIDDEN}"{rest[len(rest.rstrip()) :]}{letters[end:]}'
     copy = letters.encode()
