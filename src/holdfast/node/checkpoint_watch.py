@@ -53,7 +53,7 @@ class CheckpointPoller:
         if phase is Phase.PREPARING:
             self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:
-            # A fast worker may print before all workers are up. That output counts, because it belongs to this attempt.
+            # A fast worker may print before all workers are up. Its output counts, because it belongs to this attempt.
             self._running, self._gap_s = True, 0.0
         elif self._running:
             self._running, self._due = False, None
@@ -61,7 +61,7 @@ class CheckpointPoller:
                 self._watch.look(self._pids().values())
 
     def finished(self) -> tuple[str, ...]:
-        """Return the checkpoints of this attempt that are complete."""
+        """Return the complete checkpoints of this attempt."""
         return () if self._watch is None else tuple(self._watch.finished)
 
     def next_wake(self) -> float | None:

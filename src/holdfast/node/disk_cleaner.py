@@ -55,7 +55,7 @@ class DiskCleaner:
         self._pids = pids
         self._say = say
         self._shares = DiskShares(job_dir, tuple(str(path) for path in own))
-        self._shares.note({})  # show the other jobs that the cleaner may stop this job
+        self._shares.note({})  # the share shows other jobs that the cleaner may stop this job
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""
@@ -98,8 +98,8 @@ class DiskCleaner:
         return limit.inodes is not None and use.used_inodes > limit.inodes
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
-        """Request this job's stop if it uses the most. If two jobs use the same, the newer one (with the higher id) is
-        stopped.
+        """Request this job's stop if it uses the most. Of two jobs that use the same, the newer one (with the higher
+        id) is stopped.
         """
         users = self._shares.users(use.device)
         for text in self._shares.news:

@@ -133,7 +133,7 @@ class DiskShares:
         """
         life = life_of(directory)
         share = self._read(directory / SHARE_NAME)
-        # Read this file last: a job that is stopped meanwhile renames its share before it ends.
+        # Read this file last, because a job that is stopped meanwhile renames its share before it ends.
         if (stopped := self._read(directory / STOPPED_NAME)) is not None:
             return stopped, True, True
         if life is OwnerLiveness.DEAD:
@@ -156,8 +156,8 @@ class DiskShares:
         return written_files(descendants(supervisor.pid))
 
     def _is_fresh(self, path: Path) -> bool:
-        """Return whether a share was updated recently. The file system's clock sets its time and our own share's
-        time.
+        """Return whether a share was updated recently. The file system's clock sets the time of both this share and our
+        own.
         """
         try:
             return self._path.stat().st_mtime - path.stat().st_mtime < SILENT_S
@@ -178,6 +178,6 @@ class DiskShares:
 
 
 def _logs(directory: Path) -> tuple[str, ...]:
-    """Return the job's log directory, if the directory is outside the job's directory."""
+    """Return the job's log directory if it is outside the job's directory."""
     link = directory / "logs"
     return (os.path.realpath(link),) if link.is_symlink() else ()

@@ -121,7 +121,7 @@ class Collector:
         )
 
     def _with_words(self, worker: WorkerEvidence, directory: Path) -> WorkerEvidence:
-        """Add the whole end of the worker's log, and its error file. Before this the owner had only an excerpt."""
+        """Add the whole end of the worker's log, and its error file. The owner has received only an excerpt before."""
         ended = worker.exit
         if ended is None or ended.ok:
             return worker
@@ -133,7 +133,7 @@ class Collector:
 
 
 def error_files(spec: JobSpec) -> dict[str, Path]:
-    """Return role → error file, for the roles whose own environment sets the path."""
+    """Return role → error file, for the roles whose environment sets the file's path."""
     named = {role.name: role.env.get("TORCHELASTIC_ERROR_FILE", "") for role in spec.roles}
     return {role: Path(path) for role, path in named.items() if path}
 
@@ -171,7 +171,9 @@ def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> Hang
 
 
 def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
-    """Return the ranks whose logs are searched far back for the cause: those that died first or still hang."""
+    """Return the ranks whose logs are searched far back for the cause: those that died first and those that still
+    hang.
+    """
 
     def when(worker: WorkerEvidence) -> tuple[float, int]:
         ended = worker.exit
@@ -192,7 +194,7 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
             logs = rare_parts.explain_files
             return logs.excerpt(path, source, logs.LIVE_BYTES // (2 * share) if share else logs.MOST_TAIL_BYTES)
     except OSError:
-        pass  # the file was never written or the disk is unavailable, so only memory has the output
+        pass  # the file was never written or the disk is unavailable, so only the memory has the output
     ended = worker.exit
     if ended is not None and ended.last_words and source.endswith(f" {ended.last_words_stream}"):
         return LogExcerpt(source=source, text=ended.last_words)
@@ -217,7 +219,9 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
 
 
 def _beside(directory: Path) -> Iterator[Path]:
-    """Yield the `*.pai.error` files in the parent of the attempts' directories, and in its other subdirectories."""
+    """Yield the `*.pai.error` files in the parent of the attempts' directories, and in the parent's other
+    subdirectories.
+    """
     try:
         # A job with a thousand attempts has a thousand directories, so read only their names.
         with os.scandir(directory) as entries:

@@ -17,7 +17,9 @@ _MOST = 4096
 
 
 def status_of(report: ExitReport, users: bool) -> int:
-    """Return the exit status. `users`: return the failed program's own status (128 + number for a signal)."""
+    """Return the exit status. If `users` is true, return the failed program's own status (128 + number for a
+    signal).
+    """
     if not users or report.code == 0:
         return report.code
     if report.original.exit_code:
@@ -36,7 +38,7 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
     try:
         write_given(Path(place), rare_parts.openpai_exit_file.refused_exit_file(code, reason, solution))
     except OSError:
-        pass  # the message is on stderr too
+        pass  # stderr has the message too
 
 
 def for_engine(place: Path, report: ExitReport, logs: Path) -> None:

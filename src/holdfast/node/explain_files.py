@@ -45,7 +45,8 @@ __all__ = [
 
 #: This many bytes at a log's end are always kept.
 TAIL_BYTES = 64 << 10
-#: Limit on the bytes kept from the end of a log without progress messages: a thousand ranks may report one death.
+#: Limit on the bytes kept from the end of a log without progress messages. They are many, because a thousand ranks may
+#: report one death.
 MOST_TAIL_BYTES = 1 << 20
 #: Limit on the bytes scanned in the logs of all workers together, between a death and its report.
 LIVE_BYTES = 256 << 20
@@ -192,7 +193,7 @@ def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogE
             )
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            # A pipe (`<(kubectl logs …)`) is written to while it is read, so it is as new as now.
+            # A pipe (`<(kubectl logs …)`) is written while it is read, so its text is as new as now.
             written_at = status.st_mtime if stat.S_ISREG(status.st_mode) else time.time()
             return _dated(_scan(_blocks(file), name, matcher), written_at)
     except FileNotFoundError:

@@ -70,7 +70,7 @@ class ExplainWarmup:
         self._due: float | None = None
 
     def begin(self, now: float) -> None:
-        """Start the steps soon: all workers are up."""
+        """Start the steps soon, because all workers are up."""
         if self._steps is not None:
             self._due = now + AFTER_S
 
@@ -87,7 +87,7 @@ class ExplainWarmup:
             self._due = now
         except StopIteration:
             self._over()
-        except Exception as error:  # a failed warm-up must not end the job
+        except Exception as error:  # a failure of these imports must not end the job
             self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
             self._over()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
 
-#: The default for warm starts; see docs/internals/decisions/0006-warm-default.md.
+#: The default for warm starts. The reasons are in docs/internals/decisions/0006-warm-default.md.
 WARM_UNLESS_TOLD = False
 
 
@@ -105,7 +105,7 @@ def _cold(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
 
 
 def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
-    """Use the Python of the image if the job runs in a user's container: workers are forked from a process of that
+    """If the job runs in a user's container, use the Python of its image. Workers are forked from a process of that
     Python.
     """
     if launch.image_python is None:

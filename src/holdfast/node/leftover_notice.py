@@ -12,7 +12,7 @@ AFTER_S = 1.0
 
 
 class LeftoverNotice:
-    """Prints at most one line for an attempt. `say` prints a message."""
+    """Prints at most one line for each attempt. `say` prints a message."""
 
     def __init__(self, leftovers: Leftovers, say: Callable[[str], None]) -> None:
         self._leftovers = leftovers

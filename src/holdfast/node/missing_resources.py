@@ -1,4 +1,4 @@
-"""Examines a module, a port or disk space that a failed attempt's workers lacked."""
+"""Examines the resource that a failed attempt's workers lacked: a module, a port or disk space."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def port_in(words: str) -> int | None:
 def descendant_with_port(words: str) -> tuple[int, str] | None:
     """Return the taken port that a worker's last lines name, and the descendant of this process that holds the port.
 
-    Return None if no descendant holds it. Processes of others are not inspected, because the stop of all ranks waits
-    for this.
+    Return None if no descendant holds the port. Other processes are not inspected, because the stop of all ranks waits
+    for this search.
     """
     port = port_in(words)
     pid = find(port, sorted(descendants(os.getpid()))) if port is not None else None
     if port is None or pid is None:
         return None
-    # If the worker was forked from a warm process, /proc shows the environment of that process.
+    # For a worker that was forked from a warm process, /proc shows the environment of that process.
     rank = proc_files.variable(pid, "RANK")
     who = f"rank {rank} of this job" if rank.isdigit() else f"{proc_files.command(pid)}, which this job started"
     return port, f"{who} (pid {pid}{about(pid)})"
@@ -131,7 +131,7 @@ def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str])
 
 
 def _answers(path: str) -> bool:
-    """Return whether a path's file system responds. If its server is lost, a call would block for ever."""
+    """Return whether a path's file system responds. A call on it would block for ever if its server is lost."""
     try:
         within(lambda: os.path.realpath(path), seconds=_ANSWER_S)
     except OSError:

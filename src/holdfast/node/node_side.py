@@ -154,7 +154,7 @@ class NodeSide:
         return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
 
     def warm_up(self, now: float) -> None:
-        """If the user asked for warm starts, import the modules that the first attempt needs, during the checks."""
+        """During the checks, import the modules that the first attempt needs, if the user asked for warm starts."""
         if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
             self._host.warm_up(seats, now)
 
@@ -165,7 +165,7 @@ class NodeSide:
 
     def close(self) -> None:
         """Remove everything of the job from this node."""
-        # Spare the process that writes the logs. It exits once the last log is written.
+        # Do not kill the process that writes the logs. It exits once the last log is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in self._stations:
             if station is not None:

@@ -35,8 +35,8 @@ Running = Callable[[], int | None]
 def rendezvous_store(
     launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
-    """Return the process that hosts the workers' rendezvous store. Return None for a single worker, whose store need
-    not outlive the worker.
+    """Return the process that hosts the workers' rendezvous store. A single worker needs no store that outlives it:
+    return None.
     """
     if launch.spec.world_size < 2:
         return None
@@ -113,7 +113,7 @@ def disk_cleaner(part: NodePart, host: LocalHost, now: float, say: Callable[[str
 
 
 def forget_logs(logs: Path, last: int) -> None:
-    """Remove the logs of attempt `last` and of earlier attempts, down to the first attempt without logs."""
+    """Remove the logs of attempt `last` and of the attempts before it. Stop at the first attempt without logs."""
     import shutil  # imported late, because few jobs remove logs
 
     for attempt in range(last, 0, -1):

@@ -1,4 +1,4 @@
-"""Watches the outer process that started this task. When that process ends, the job is stopped."""
+"""Watches the outer process, which started this task. When that process ends, the job is stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def outer_of(text: str | None, origin: str) -> str | None:
 
 
 class OuterWatch:
-    """Stops the job when the outer process ends. `outer`: its pid, or a FIFO that it holds open for writing."""
+    """Stops the job when the outer process ends. `outer`: the process's pid, or the path of a FIFO that it holds open
+    for writing.
+    """
 
     def __init__(self, outer: str, reactor: Reactor, say: Callable[[str], None]) -> None:
         self._who = _who(outer)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: For a program that reports no steps: after this many hang time-outs, repeated lines are no sign of life any more.
+#: For a program that reports no steps: after this many hang time-outs, repeated lines no longer count as a sign of
+#: life.
 REPEATS_FACTOR = 2.0
 
 
@@ -66,7 +67,7 @@ class HangSampler:
         reactor.deadlines(self._next_wake, self._tick)
 
     def look(self, asked: LookAtRanks, now: float) -> None:
-        """Sample the ranks. Send the result at once, or when the last stack was read."""
+        """Sample the ranks. Send the result at once, or when the last stack has been read."""
         self.close()
         if self._asked is not None and self._asked.attempt != asked.attempt:
             self._lines.clear()
@@ -94,7 +95,7 @@ class HangSampler:
         return max((at for at in moments if at is not None), default=None)
 
     def _new_line_at(self, attempt: int, rank: int) -> float | None:
-        """Return when the rank printed its last line that is a sign of life."""
+        """Return the time at which the rank printed its last line that counts as a sign of life."""
         at = self._output.last_output_at(rank)
         if self._timeout_s is None or at is None:
             return at

@@ -26,13 +26,14 @@ from holdfast.reactor import Reactor
 #: Seconds to wait before forwarding a signal, to see whether it also arrives the other way. A sender needs microseconds
 #: from one process to the next, and some milliseconds if the kernel interrupts it in between.
 HOLD_S = 0.1
-#: If guard and supervisor get the same signal within this many seconds, it counts as one, even if it was forwarded.
+#: If guard and supervisor get the same signal within this many seconds, it counts as one signal, even if it was
+#: forwarded.
 SAME_S = 1.0
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class SignalRoute(enum.Enum):
-    """The process that a signal was sent to."""
+    """The process that received a signal."""
 
     GUARD = enum.auto()
     SUPERVISOR = enum.auto()
@@ -129,7 +130,8 @@ class SignalHandler:
         # Schedulers announce the end of a job with these signals. Programs that handle them save a checkpoint.
         if not everywhere:
             if number in self._held:
-                self._pass_on(number)  # the same signal that is still held was sent separately, so forward it
+                # a second signal means that the held one was sent separately, so forward the held one
+                self._pass_on(number)
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S
         elif self._held.pop(number, None) is not None:

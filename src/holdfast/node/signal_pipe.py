@@ -50,4 +50,4 @@ class Signals:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """Do nothing. Python writes a byte to the pipe only for signals with a handler."""
+    """Do nothing. Python writes a byte to the pipe only for signals that have a handler."""

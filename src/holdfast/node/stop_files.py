@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.wire.control_socket import StopLine
 
 SUFFIX = ".pai.error"
-#: Seconds from the first line of a request until the file is read: its other lines may follow.
+#: Seconds from the first line of a request until its file is read, because more lines may follow.
 SETTLE_S = 0.25
 MOST_FILES = 64
 MOST_BYTES = 16 * 1024

@@ -15,7 +15,7 @@ from holdfast.act.workers import Worker
 from holdfast.model.human_format import duration
 from holdfast.observe.output_pump import OutputPump
 
-#: Seconds between two checks of a rank that has printed something.
+#: A rank that has printed something is checked at most once in this many seconds.
 LOOK_S = 5.0
 TAIL_BYTES = 16 * 1024
 _TAG = "]: Traceback (most recent call last):"

@@ -52,7 +52,7 @@ def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], 
 
 
 def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerConfig:
-    """Return the settings that are the same for all workers of a run."""
+    """Return the settings of workers that are the same for all workers of a run."""
     return WorkerConfig(
         spec=launch.spec,
         job_id=place.job_id,
@@ -124,21 +124,23 @@ def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[i
 
 
 def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
-    """Return the base of every worker's environment: holdfast's own, and the path of torch's timers if they are on."""
+    """Return the base of every worker's environment: holdfast's own environment, and the path of torch's timers if they
+    are on.
+    """
     path = timer_file(launch.environment, job_dir, launch.cwd)
     return launch.environment if path is None else {**launch.environment, FILE: str(path)}
 
 
 def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Add the path of the configuration for `ssh -F`, if the job has an ssh server for debugging."""
+    """Add the path of the configuration for `ssh -F` to the environment, if the job has an ssh server for debugging."""
     if launch.spec.runtime.ssh is None:
         return environment
     return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / DOOR / "config")}
 
 
 def screens(launch: LaunchSpec) -> tuple[int | None, int | None]:
-    """Return the terminal's descriptors for a single worker's stdout and stderr, which show them directly. None: a pipe
-    carries the stream.
+    """Return the terminal's descriptors if there is a single worker, whose stdout and stderr are shown directly. None
+    means that a pipe carries the stream.
 
     With several workers each line needs a prefix, so no worker gets the terminal itself.
     """

@@ -1,5 +1,5 @@
-"""Shows the output of a node's workers. Also watches the guard and the outer process: when one of them ends, the job is
-stopped.
+"""Shows the output of a node's workers. It also watches the guard and the outer process: when one of them ends, the job
+is stopped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class TakenPorts:
             self._held = rare_parts.missing_resources.descendant_with_port(words)
 
     def take(self) -> tuple[int, str] | None:
-        """Return the port that the first such worker needed and its holder. Forget both, for the next attempt."""
+        """Return the port that the first such worker needed and the port's holder. Forget both, because the next
+        attempt follows.
+        """
         held, self._held = self._held, None
         return held
 
@@ -85,12 +87,12 @@ class WorkerOutput:
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
         fields = self._fields(seat, directory)
-        # This node may have another name for the role (`--role`). Then its lines show that name.
+        # This node may use another name for the role (`--role`). Then its lines show that name.
         label = plain_name(fields.get("role_name", ""), seat.role)
         return line_prefix(label, seat.rank, seat.local_rank, environment, fields)
 
     def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
-        """Return the values of the other fields that a prefix template may contain."""
+        """Return the values of the further fields that a prefix template may contain, such as `job` and `attempt`."""
         spec = self._launch.spec
         role = next(role for role in spec.roles if role.name == seat.role)
         fields = {
@@ -125,7 +127,7 @@ def watch_above(
     heard: Callable[[int, bool, float], list[ev.Event]],
     say: Callable[[str], None],
 ) -> None:
-    """Watch for the guard's signals and its end, and for the end of the outer process if there is one."""
+    """Watch the guard's signals and its end. Watch also the end of the outer process if there is one."""
     GuardWatch(guard_fd, reactor, heard)
     if outer is not None:
         OuterWatch(outer, reactor, say)

@@ -96,7 +96,7 @@ class EventLines:
         self._tell(EventKind.JOB_ENDED, text, outcome=report.outcome, code=last.code, report=to_json_object(report))
 
     def _exits(self, event: ev.EvidenceCollected) -> None:
-        """Print the exits of workers that ended by themselves. Holdfast stopped the others."""
+        """Print the exits of workers that ended by themselves. holdfast stopped the others."""
         for worker in event.evidence.workers:
             ended = worker.exit
             if ended is None or ended.ok or ended.after_stop:

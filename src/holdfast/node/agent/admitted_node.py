@@ -119,7 +119,7 @@ class AdmittedNode:
 
     @property
     def lease_ends(self) -> float:
-        """Return the time at which this agent's latest lease ends, or ended."""
+        """Return the time at which this agent's latest lease ends. It may be in the past."""
         last = self.link.acknowledged_at
         begun = self._welcome_at if last is None else max(last, self._welcome_at)
         return begun + self.welcome.spec.timers.lease_s
@@ -146,7 +146,7 @@ class NodeAnswers:
         self._verbs = VerbRunner(reactor, place.home, os.environ)
 
     def answer(self, question: Question) -> None:
-        """Answer a question from the owner."""
+        """Answer a question from the owner, such as a request to read a log."""
         match question:
             case ReadLog():
                 self._logs.read(question)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.wire.node_messages import Question, Refused
 
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-#: For this many stop signals, the agent asks the owner to stop the job. At the next signal the agent exits.
+#: Number of stop signals at which the agent asks the owner to stop the job. At the next signal the agent exits.
 STOPS_ASKED = 2
 #: Seconds that an owner without a guard has to stop its workers and end the job.
 STOPPED_S = 5.0
@@ -107,11 +107,11 @@ class _AgentProcess:
             quiet=owners_place is not None or order.quiet,
         )
         self._part: AdmittedNode | None = None
-        #: None until the owner has admitted this agent.
+        #: Listens for news of the fault log. None until the owner has admitted this agent.
         self._news: FaultNews | None = None
         self._stops = 0
         self._platform = on_platform(os.environ)
-        #: True once the owner is gone and the platform decides about the job.
+        #: True once the owner is lost and the platform decides about the job.
         self._orphaned = False
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
@@ -251,7 +251,7 @@ class _AgentProcess:
 
     def asked(self, request: Request, now: float) -> None:
         """Carry out a request from the owner."""
-        if self._part is not None:  # without `_part`, this agent could not use the job's settings, and exits soon
+        if self._part is not None:  # without `_part`, this agent cannot use the job's settings, and exits soon
             self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
@@ -262,16 +262,16 @@ class _AgentProcess:
             self._part.answers.answer(question)
 
     def refused(self, refused: Refused, now: float) -> None:
-        """Print the owner's reason for refusing this agent, and leave."""
+        """Print the owner's reason for refusing this agent, and leave the job."""
         self._say(f"{refused.reason}\n  try: {refused.hint}")
         self._leave(refused.code)
 
     def finished(self, finished: Finished, now: float) -> None:
-        """Write the report of the finished job, and leave."""
+        """Write the report of the finished job, and leave the job."""
         self._leave(self._farewell.tell(finished.report), Bye())
 
     def requeued(self, now: float) -> None:
-        """Leave without a message: the job is queued again, and the owner has informed the user."""
+        """Leave the job without a message: the job is queued again, and the owner has informed the user."""
         self._leave(QUEUED_AGAIN, Bye())
 
     # ------------------------------------------------------------------------------------------ time
@@ -306,7 +306,7 @@ class _AgentProcess:
         """Forward a signal to the workers, or ask the owner to end the job."""
         asked = self._platform and number in OF_A_PLATFORM
         if asked and self._part is not None and self._dialling.connected:
-            # This node stays in the job. The owner asks the platform about the signal, and may let the workers save
+            # The agent stays in the job. The owner asks the platform about the signal, and may let the workers save
             # first.
             self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._agent.boot, number=number))
             if number not in _OF_THE_WORKERS:
@@ -321,14 +321,14 @@ class _AgentProcess:
             self._part.signalled(number, typed)
 
     def _over(self, now: float) -> None:
-        """Leave, because the owner on this node has exited. If the owner ended the job, its last message was handled
-        before.
+        """Leave the job, because the owner on this node has exited. If the owner ended the job, its last message was
+        handled before this call.
         """
         self._leave(1)
 
     def _gone(self, now: float) -> None:
-        """Leave, because the guard is dead. An owner on this node notices the death too, stops the job and explains
-        it.
+        """Leave the job, because the guard is dead. An owner on this node notices the death too, stops the job and
+        explains it.
         """
         if self._owners_place is not None and self._dialling.connected:
             self._reactor.at(now + STOPPED_S, self._leave_now)

@@ -1,4 +1,4 @@
-"""Writes a report on a node at the end of a job, and prints a few lines for the user."""
+"""On one of a job's nodes, writes the job's report at its end, and prints a few lines for the user."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EndReporter:
         self._writer().write_agg(record, evidence)
 
     def tell(self, report: JobReport) -> int:
-        """Write the report that the owner sent; print a summary, or the full report with `--json`. Return the job's
+        """Write the report that the owner sent. Print a summary, or with `--json` the full report. Return the job's
         exit code.
         """
         last = report.report

@@ -18,7 +18,7 @@ MOST_AT_ONCE = 64
 
 
 class FaultNews:
-    """Calls `heard(now)` when messages have arrived. Does nothing if no socket can be made in the directory."""
+    """Calls `heard(now)` when messages have arrived. Does nothing if no socket can be made in the job's directory."""
 
     def __init__(self, directory: Path, reactor: Reactor, heard: Callable[[float], None]) -> None:
         self._heard = heard

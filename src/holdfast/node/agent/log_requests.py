@@ -55,7 +55,7 @@ class LogReader:
         self._waiting: dict[int, _Waiting] = {}
 
     def read(self, question: ReadLog) -> None:
-        """Answer the question at once. If the log has nothing new and the question may wait, answer when the log has
+        """Answer the question at once. If the log has no new output and the question may wait, answer when the log has
         grown.
         """
         self.forget(question.id)
@@ -116,7 +116,7 @@ class LogReader:
             waiting.watch = None
 
     def _look(self, question: ReadLog) -> LogRead | None:
-        """Return the answer, or None if there is nothing yet and the question may wait."""
+        """Return the answer, or None if there is no output yet and the question may wait."""
         directory = self._directory(question)
         if directory is None:
             begun = question.attempt and question.attempt < self._attempt
@@ -183,7 +183,7 @@ def _rest(path: str, where: LogFrom) -> LogPiece | None:
 
 
 def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
-    """Read a piece of a log, and the time at which each part was written. Raises OSError if there is no log."""
+    """Read a piece of a log, with the time at which each part was written. Raises OSError if there is no log."""
     mark = (where.file, where.at) if where.file else None
     whole_size = 0
     if where.at < 0:

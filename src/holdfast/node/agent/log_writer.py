@@ -43,7 +43,7 @@ class _Kind(enum.IntEnum):
 
 
 class LogProcess:
-    """The agent's handle of the writer process. `say` prints a message."""
+    """Starts the process that writes the logs, and sends the output to it. `say` prints a message."""
 
     def __init__(self, reactor: Reactor, say: Callable[[str], None], rotation: Rotation | None = None) -> None:
         """Fork the writer process. Raises OSError if that fails.
@@ -145,7 +145,7 @@ class LogProcess:
             self._watch.write_too(True)
             return
         except OSError:
-            return  # The writer has exited. `_ready` reads the end of its stream.
+            return  # The writer process has exited. `_ready` reads the end of its stream.
         self._watch.write_too(False)
         self._slow = False
 

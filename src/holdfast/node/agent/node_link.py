@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OwnerLinkNow(Protocol):
-    """A connection to the owner. It may be broken at the moment."""
+    """A connection to the owner. It may be broken at times."""
 
     @property
     def connected(self) -> bool: ...
@@ -34,7 +34,7 @@ class OwnerLinkNow(Protocol):
 
 
 class NodeLink:
-    """A link (`holdfast.wire.link_interface.OwnerLink`) that continues after the connection breaks and is restored."""
+    """A link to the owner (`holdfast.wire.link_interface.OwnerLink`) that survives broken connections."""
 
     def __init__(self, wire: OwnerLinkNow, node: str) -> None:
         self._wire = wire
@@ -79,7 +79,7 @@ class NodeLink:
             self._wire.send(word)
 
     def _with_meeting(self, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """If this is the node of rank 0, add the rendezvous address of the attempt's workers."""
+        """If this node runs rank 0, add the rendezvous address of the attempt's workers to the event."""
         order = self._checks
         asked = order is not None and (order.attempt, order.round) == (answer.attempt, answer.round)
         if order is None or not asked or order.meet_on != self._node or self.meet is None:
@@ -95,9 +95,10 @@ class Outbox:
     """Keeps one node's events until the owner acknowledges them. Times are seconds on the node's clock."""
 
     def __init__(self) -> None:
-        #: Pairs of an event and the time of the first report after it on this connection, or None before that report.
+        #: Pairs (event, send time of the first report after the event on this connection). The time is None before that
+        #: report.
         self._kept: deque[tuple[Event, float | None]] = deque()
-        #: The number of events, from the oldest on, that were followed by a report.
+        #: The number of events that were followed by a report. They are the oldest ones.
         self._after: int = 0
         self.left_out = 0
 
@@ -124,7 +125,7 @@ class Outbox:
             self._after -= 1
 
     def again(self) -> Iterator[Event]:
-        """Return, after a reconnection, every event that may not have arrived, in order."""
+        """After a reconnection, return every event that may not have arrived, in order."""
         self._kept = deque((event, None) for event, _ in self._kept)
         self._after = 0
         return (event for event, _ in tuple(self._kept))

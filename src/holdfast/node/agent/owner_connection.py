@@ -95,7 +95,7 @@ class OwnerConnection:
         self.place = written(order.host, port)
         #: The reason why there is no connection. It is empty until a connection attempt fails.
         self.trouble = ""
-        #: The user's possible remedy for `trouble`.
+        #: A remedy for `trouble` that the user can try.
         self.hint = ""
         self._launch = launch
         self._order = order
@@ -143,7 +143,7 @@ class OwnerConnection:
             pass  # the file cannot be written; the job runs anyway, but commands on this node do not find it
 
     def hurry(self, on: bool) -> None:
-        """Connect more often if `on` is true: workers live, and their lease ends soon without the owner."""
+        """If `on` is true, connect more often: workers live, and their lease ends soon without the owner."""
         self._dialler.longest_s = HURRY_S if on else LONGEST_S
 
     def send(self, message: Sent) -> bool:

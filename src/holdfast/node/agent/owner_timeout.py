@@ -1,4 +1,6 @@
-"""Time limits for a node without an owner: until the owner admits the node, and after the node's lease has ended."""
+"""Time limits for a node without an owner: one until the owner admits the node, one after the node's lease has
+ended.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ class OwnerTimeout:
     def __init__(
         self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
     ) -> None:
-        #: True once the starter of this node is gone. Then the node leaves when its lease ends. If no owner has
-        #: admitted it, it leaves at once.
+        #: True once the starter of this node has exited or is unreachable. Then the node leaves when its lease ends. If
+        #: no owner has admitted the node, it leaves at once.
         self.starter_gone = False
         self._dialling = dialling
         self._say = say
         self._join_by = now + join_s
         self._join_s = join_s
-        #: The owner's setting replaces this value once the owner has admitted this node.
+        #: Seconds to wait for a lost owner. The owner's setting replaces this value after the admission.
         self.owner_wait_s = owner_wait_s
         self._notice_at = now + NOTICE_S
         self._noticed = ""
@@ -45,14 +47,14 @@ class OwnerTimeout:
         return 0.0 if self.starter_gone else min(self._notice_at, self._join_by)
 
     def absent(self, now: float) -> ExitReport | None:
-        """Return a report if no owner has admitted this node in time, so that the node leaves; else None."""
+        """If no owner has admitted this node in time, return a report, so that the node leaves; else return None."""
         if now < self._join_by:
             self._notice(now)
             return None
         return explain_owner_absent(self._dialling.place, waited_s=self._join_s, last=self._dialling.trouble)
 
     def lost(self, part: AdmittedNode, now: float) -> ExitReport:
-        """Return the report with which the node leaves, because the owner was silent for too long."""
+        """Return the report for leaving the job, because the owner was silent for too long."""
         welcome = part.welcome
         return explain_owner_lost(
             welcome.job_id,

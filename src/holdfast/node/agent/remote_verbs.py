@@ -23,7 +23,7 @@ SIDE_BY_SIDE = 4
 MOST_WAITING = 64
 MOST_OUTPUT_BYTES = 512 * 1024
 
-#: Receives a command's success (True or False) and its output.
+#: A callback. Its arguments: whether the command succeeded, and the command's output.
 Done = Callable[[bool, str], None]
 
 
@@ -47,8 +47,8 @@ class VerbRunner:
         self._running: dict[int, _Running] = {}
 
     def run(self, verb: Verb, words: Sequence[str], done: Done) -> None:
-        """Run the command when fewer than `SIDE_BY_SIDE` run. `done` is called once, even if the command cannot run;
-        `close` prevents the call.
+        """Run the command as soon as fewer than `SIDE_BY_SIDE` commands run. `done` is called once, even if the command
+        cannot run, but not after `close`.
         """
         if len(self._waiting) >= MOST_WAITING:
             done(False, f"{MOST_WAITING} commands wait already on {os.uname().nodename}: try again")

@@ -1,4 +1,5 @@
-"""Device faults of this machine during a run: their sources, the shared log, the consequences for the job, and resets.
+"""Handles device faults of this machine during a run: their sources, the shared log, their consequences for the job,
+and resets.
 
 Most runs see no fault, and importing the fault engine, its rules and its sources takes 20 ms. So a module is imported
 when one of the names below is first used.

@@ -34,7 +34,7 @@ class BufferedFaultLog:
     Times are seconds since the epoch. Each method returns the level changes that it caused. Accepted events stay in
     `events` until the caller removes them; messages for people stay in `news`.
 
-    `log`: the open log, or None if it could not be opened. `reopen` opens the log later; it raises `holdfastError` on
+    `log`: the open log, or None if it could not be opened. `reopen` opens the log later; it raises `HoldfastError` on
     failure. `node`: this node's name, for the count of resets.
     """
 
@@ -52,7 +52,7 @@ class BufferedFaultLog:
         self.news: list[str] = []
         self.overlaps = Overlaps()
         self._reopen = reopen
-        #: Judges in memory while the log cannot be written, else None.
+        #: A fault engine in memory, which judges while the log cannot be written; else None.
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
@@ -164,7 +164,7 @@ class BufferedFaultLog:
         self.events += events
 
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
-        """Judge in memory from now on, because the log cannot be written.
+        """From now on judge in memory, because the log cannot be written.
 
         Return the level changes from entries that other processes had written.
         """
@@ -185,8 +185,8 @@ class BufferedFaultLog:
         return missed
 
     def _try_again(self, at: float) -> list[LevelChange]:
-        """If a retry is due, write the pending events. Return the changes from the levels judged in memory to those
-        judged from the log.
+        """If a retry is due, write the pending events. The engine of the log then replaces the one in memory. Return
+        the level changes between the two.
         """
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):

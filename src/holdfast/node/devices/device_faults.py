@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
 #: Time limit for reading the last reports before an attempt's end, in seconds. A flood of reports would never end.
 LAST_WORDS_S = 0.5
-#: Time limit of a wait for another writer of the fault log, in milliseconds. It delays the workers' output and exits.
+#: Time limit of a wait for another writer of the fault log, in milliseconds. Meanwhile the workers' output and exits
+#: wait.
 BUSY_MS = 200
 #: A driver may log a report this many seconds after the fault began.
 SLACK_S = 5.0
@@ -119,7 +120,7 @@ class DeviceFaults:
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(job.home, job.node.name, say)
-        #: Waits until another job has reset a device of this job; None if no other job resets one.
+        #: A waiter for the end of another job's reset of this job's device; None if no other job resets one.
         self._others: LockWaiter | None = None
 
     # ------------------------------------------------------------------------------------------ the run's life
@@ -137,7 +138,7 @@ class DeviceFaults:
         return self._judge.entered(phase, now) if self._judge is not None else []
 
     def listen(self, now: float) -> Iterator[object]:
-        """Start to read the files and the socket, and load the rules if the job has devices.
+        """Start to read the files and the socket. If the job has devices, load the rules.
 
         Yields after each short step, so that the caller can do other work in between.
         """
@@ -225,8 +226,8 @@ class DeviceFaults:
         return self._released(found, now)
 
     def awaiting_reset(self, devices: Sequence[str], now: float) -> tuple[str, ...]:
-        """Before the job is submitted: return the excluded devices that will be reset first, so that the job can use
-        them.
+        """Before the job is submitted, return the excluded devices that will be reset first. The job can use them after
+        the reset.
         """
         if self._job.options.reset_command is None or not devices:
             return ()
@@ -267,7 +268,7 @@ class DeviceFaults:
             self._say(f"edits of the fault rules are not seen: {error.message}")
 
     def _reload(self, now: float) -> list[ev.Event]:
-        """Apply an edit of the codes or rules. Notify the other runs of this state directory, which use the same
+        """Apply an edit of the fault codes or rules. Notify the other runs of this state directory, which use the same
         rules.
         """
         policy = self._rules.take(now)
@@ -292,7 +293,7 @@ class DeviceFaults:
         log.close()
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
-        """Begin the waiting checks unless a reset blocks them. Return `events`, followed by the events of the
+        """Unless a reset blocks them, begin the waiting checks. Return `events`, followed by the events of the
         checks.
         """
         judge = self._judge
@@ -380,7 +381,7 @@ class DeviceFaults:
         )
         devices.publish(
             self._node.name, devices.standings(faults.engine, local)
-        )  # a reboot removes the published state
+        )  # publish at every start, because a reboot removes the published state
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge

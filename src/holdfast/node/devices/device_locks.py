@@ -37,7 +37,7 @@ class LockWaiter:
         self.pidfd = self._child.pidfd
 
     def ended(self) -> bool:
-        """Reap the child; return whether it acquired the locks."""
+        """Reap the child process. Return whether it acquired the locks."""
         return self._child.reap() == 0
 
     def give_up(self) -> None:
@@ -45,7 +45,9 @@ class LockWaiter:
 
 
 class DeviceLocks:
-    """This job's locks on its devices. If no lock file can be made, `say` prints why, and every request succeeds."""
+    """This job's locks on its devices. If no lock file can be made, `say` prints why, and every request succeeds
+    without a lock.
+    """
 
     def __init__(self, home: Path, node: str, say: Callable[[str], None], *, machine: Path | None = None) -> None:
         """Store where the lock files are.
@@ -63,11 +65,11 @@ class DeviceLocks:
         self._broken = False
 
     def share(self, devices: Iterable[str]) -> bool:
-        """Lock devices for use. Return False, without any lock, if another job resets one of the devices."""
+        """Lock devices for use. If another job resets one of the devices, lock none and return False."""
         return self._try(devices, fcntl.LOCK_SH)
 
     def claim(self, devices: Iterable[str]) -> bool:
-        """Lock devices exclusively. Return False, without any lock, if another job uses one of the devices."""
+        """Lock devices exclusively. If another job uses one of the devices, lock none and return False."""
         return self._try(devices, fcntl.LOCK_EX)
 
     def wait(self, devices: Iterable[str], *, alone: bool) -> LockWaiter:
@@ -94,7 +96,8 @@ class DeviceLocks:
             return ()
         held = [line.split() for line in lines if "FLOCK" in line and "->" not in line]
         found = {int(words[4]) for words in held if int(words[5].rpartition(":")[2]) in inodes}
-        # The kernel lists a lock under the process that acquired it. That can be the child, which has exited.
+        # The kernel lists a lock under the process that acquired it. That can be a waiting child, which has exited
+        # since.
         return tuple(sorted(pid for pid in found if pid != os.getpid() and Path(f"/proc/{pid}").exists()))
 
     def fds(self, devices: Iterable[str]) -> tuple[int, ...]:
@@ -157,7 +160,8 @@ def _open_shared(path: Path) -> int:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for more in (0, os.O_CREAT | os.O_EXCL, 0):
         try:
-            # In such a folder the kernel refuses O_CREAT for another user's file, so create it only if it is missing.
+            # In such a folder the kernel refuses O_CREAT for another user's file. So use O_CREAT only if the file is
+            # missing.
             fd = os.open(path, flags | more, 0o444)
         except OSError:
             continue

@@ -1,4 +1,4 @@
-"""Resets of this machine's devices: one `Tolerance` per reset group, and the reset commands.
+"""Resets this machine's devices. Each reset group has one `Tolerance`, and each reset runs the user's command.
 
 A command waits until no other job uses a device of its group (locks) and no process has one open. /proc shows only this
 user's processes; the vendor's tool, if there is one, shows all. If some processes stay hidden, a message warns about
@@ -75,7 +75,8 @@ class ResetCommand(msgspec.Struct, frozen=True):
 
 
 class Resets:
-    """Runs the resets of this machine's devices. Its descriptors call `heard(fd, now)`, which leads to `ready`.
+    """Runs the resets of this machine's devices. When one of its descriptors is readable, the reactor calls `heard(fd,
+    now)`.
 
     `command`: without words, no reset may be requested. `grace`: time limits. `users` finds the users of devices. `say`
     prints a message. `history` stores the tries, so that they survive a crash.
@@ -110,7 +111,9 @@ class Resets:
 
     @property
     def running(self) -> bool:
-        """Return whether a device is being reset or is about to be. Then no work may start on it."""
+        """Return whether a device is being reset or is about to be. While this is true, no work may start on
+        devices.
+        """
         return any(group.phase is TolerancePhase.RESETTING for group in self._groups.values())
 
     @property
@@ -168,7 +171,7 @@ class Resets:
     # ------------------------------------------------------------------------------------------ events
 
     def reload(self, grace: GraceTimes) -> None:
-        """Use other time limits from now on. Limits that already run stay as they are."""
+        """Use other time limits from now on. Limits that already run do not change."""
         self.grace = grace
         for group in self._groups.values():
             group.grace = grace
@@ -281,7 +284,7 @@ class Resets:
         return self._perform(one.group, actions, now)
 
     def _start(self, one: _ResetTry, now: float) -> str:
-        """Run the command, or wait for the processes that use the devices. Return the reason if neither is possible, or
+        """Run the command, or wait until no process uses the devices. If neither is possible, return the reason, else
         "".
         """
         devices = ", ".join(one.order.devices)
@@ -316,7 +319,7 @@ class Resets:
             self._reactor.watch(fd, self._heard_at)
             try:
                 if name == OUR_WATCH:
-                    # This is an NVML process of a run, which restarts it after the reset.
+                    # This process watches NVML for a run. The run starts it again after the reset.
                     signal.pidfd_send_signal(fd, signal.SIGTERM)
                     continue
             except OSError:

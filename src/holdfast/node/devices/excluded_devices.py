@@ -1,5 +1,5 @@
-"""Reads from the fault log which devices of this machine are excluded. The forked pre-check `standing` uses this
-too.
+"""Reads from the fault log which devices of this machine are excluded. The pre-check `standing`, which runs in a fork,
+uses this too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
         store.close()
     if all(row.kind is RowKind.POLICY for row in rows):
         return ()  # if the log has no fault, no device is excluded
-    # import the fault engine late: most machines have no faults
+    # imported late, because the fault engine is large and most machines have no faults
     from holdfast.node.devices.fault_log import judged_standings
 
     rules = [row.body for row in rows if row.kind is RowKind.POLICY]

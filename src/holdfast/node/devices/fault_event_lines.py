@@ -24,7 +24,7 @@ CODE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:,\]-]{0,63}")
 
 
 def event_refusal(event: FaultEvent, now: float) -> str:
-    """Return why an event is malformed, or "". The device may be unknown."""
+    """Return why an event is malformed, or "". An unknown device is allowed."""
     if not DEVICE.fullmatch(event.device):
         return f"`{event.device[:40]}` is not a device's name: letters, digits and . _ : @ / + - were expected"
     if not CODE.fullmatch(event.code):
@@ -104,7 +104,7 @@ def read_events(line: str) -> list[FaultEvent]:
     try:
         item = json_value(line)
     except Malformed:
-        return [read_event(line)]  # raises an error that explains the mistake
+        return [read_event(line)]  # `read_event` raises an error that explains the mistake
     if not isinstance(item, dict):
         return [read_event(line)]
     fields = {key.lower(): value for key, value in item.items()}
@@ -142,7 +142,7 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange]
         changes += _ticks(engine, event.at)
         changes += engine.handle(event, event.at)
     if events:
-        # Advance the time past the deadlines that the last events have set.
+        # Advance the time, so that the deadlines that the last events have set take effect.
         changes += _ticks(engine, max(event.at for event in events) + 600.0)
     return changes, bad, engine
 

@@ -91,7 +91,7 @@ class FaultLog:
                 policy = self.policy = self.engine.policy
             if self.engine.policy != policy:
                 if writable:
-                    # Other processes may have written after the read above. Their changes are missed ones too.
+                    # Other processes may have written after the read above. `missed` must contain their changes too.
                     self.missed += self._write(now, RowKind.POLICY, [encode(policy)])
                 else:
                     self.engine.reload(policy, now)
@@ -215,8 +215,8 @@ class FaultLog:
         return True
 
     def _catch_up(self, row: StandingRow) -> list[LevelChange]:
-        """Load the newest snapshot, or else the stored remainder: other processes removed entries that this one never
-        read.
+        """Load the newest snapshot, or else the stored remainder, because another process removed entries that this
+        process had not read.
         """
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
@@ -279,13 +279,15 @@ class FaultLog:
 
 
 def judged_standings(home: Path, rules: bytes | None, now: float) -> list[DeviceStanding]:
-    """Return the devices with a lasting fault, judged by the rules in `policy`, or else by the built-in ones."""
+    """Return the devices with a lasting fault, judged by the encoded rules, or by the built-in rules if `rules` is
+    None.
+    """
     try:
         policy = json_as(rules, Policy) if rules is not None else load_policy(None, None).policy
     except Malformed:
         policy = load_policy(None, None).policy  # another version wrote the rules
     with FaultLog(home, policy, now, writable=False) as log:
-        # A momentary fault does not exclude the device, because it may be only the way in which the last job died.
+        # A momentary fault does not exclude the device. The way in which the last job died may have caused the fault.
         return [each for each in log.standings() if log.engine.lasts(each.device)]
 
 
@@ -311,7 +313,7 @@ def _own(home: Path) -> None:
 
 #: Maximum age of kept entries, in seconds: the widest window of any rule (10 days), plus an hour for late events.
 KEEP_S = 864_000.0 + 3600.0
-#: Limit on the number of entries. The oldest ones above it are removed at any age, so that one day with many faults
+#: Limit on the number of entries. If there are more, the oldest are removed at any age. So one day with many faults
 #: does not keep a huge file for ten days.
 KEEP_MOST = 20_000
 AT_A_TIME = 20_000
@@ -327,8 +329,8 @@ class Escalated(Noun, frozen=True, kw_only=True):
 
 
 class PrunedRemainder(Noun, frozen=True, kw_only=True):
-    """The facts in pruned log entries that must not be lost: the faults that still last, and the effective escalations.
-    (Escalations by a fault's duration are left out.)
+    """The facts in removed log entries that must not be lost: the faults that still last, and the effective
+    escalations. (Escalations by a fault's duration are left out.)
     """
 
     lasting: tuple[FaultEvent, ...] = ()
@@ -362,7 +364,7 @@ def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
 
 
 def put_back(engine: FaultEngine, left: PrunedRemainder, now: float) -> None:
-    """Load the remainder of pruned log entries into the engine."""
+    """Load the remainder of removed log entries into the engine."""
     for event in left.lasting:
         engine.handle(event, max(now, event.at))
     for one in left.escalated:

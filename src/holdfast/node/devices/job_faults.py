@@ -43,7 +43,7 @@ RESET_FAILED = "RESET-FAILED"
 
 
 class JobFaults:
-    """The machine's faults, as they concern one job. `node`: the node with the devices that this job may use."""
+    """Judges the machine's faults for one job. `node`: the node with the devices that this job may use."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class JobFaults:
         self._stand = stand
         #: Device → its newest event.
         self._latest: dict[str, FaultEvent] = {}
-        #: Device → the time of a check whether its fault is still active. Until then the program may retry its request.
+        #: Device → the time of a check whether its fault is still active. Until then the fault has no consequence.
         self._waiting: dict[str, float] = {}
         self._said_no_reset = False
 
@@ -109,7 +109,7 @@ class JobFaults:
         return self._act(self._resets.use(True, now), now)
 
     def awaiting_reset(self, devices: Iterable[str]) -> tuple[str, ...]:
-        """Return the devices that no process uses and that a reset could make usable, so that it could begin now."""
+        """Return the devices that a reset could make usable and that no process uses. Their reset could begin now."""
         if not self._resets.possible:
             return ()
         levels = ((device, self._faults.engine.level(device) or Remedy.NONE) for device in devices)
@@ -134,7 +134,7 @@ class JobFaults:
 
     @property
     def resetting(self) -> bool:
-        """Return whether a reset runs. Then no worker may start."""
+        """Return whether a reset runs. While it runs, no worker may start."""
         return self._resets.running
 
     def knows(self, code: str) -> bool:
@@ -299,7 +299,7 @@ class JobFaults:
         return found
 
     def _stop_for(self, devices: Sequence[str], why: str, now: float) -> list[ev.Event]:
-        """Stop the workers because of the gravest fault of these devices. The devices stay with the job."""
+        """Stop the workers because of the gravest fault of these devices. The job keeps the devices."""
         levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         device = max(levels, key=lambda name: (levels[name], name in self._latest))
         fault = self._fault(device, None, now)
@@ -377,7 +377,9 @@ class JobFaults:
         )
 
     def _fault(self, device: str, change: LevelChange | None, now: float = 0.0) -> FaultEvent:
-        """Return the event that caused a change. If a deadline caused the change, return the device's latest event."""
+        """Return the event that caused a change. A deadline may have caused it; then return the device's latest
+        event.
+        """
         latest = self._latest.get(device)
         if latest is not None and (
             change is None or not change.code or canonical(latest.code) == canonical(change.code)
@@ -394,7 +396,7 @@ class JobFaults:
         )
 
     def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
-        """Replace this machine's name by the gang's name of it: in a pod, the owner does not know the machine's own
-        name.
+        """Replace this machine's own name by the gang's name for it. In a pod the two names differ, and the owner knows
+        only the gang's.
         """
         return replace(fault, node=self._node) if fault.node != self._node else fault

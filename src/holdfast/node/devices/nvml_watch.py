@@ -36,7 +36,7 @@ _MOST_RETURNS = 100
 
 
 class NvmlWatch:
-    """The NVML fault source of a run. `before` runs first in the child process; it may take as long as a reset."""
+    """The NVML fault source of a run. `before` runs first in the child process. It may take as long as a reset."""
 
     def __init__(self, *, node: str, before: Callable[[], None]) -> None:
         self.missing = ""

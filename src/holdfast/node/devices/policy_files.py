@@ -20,7 +20,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_value
 
-#: In a warning this text follows the name of a file in a wrong format. The default configuration applies instead.
+#: A warning has this text after the name of a file in a wrong format. The default configuration applies instead.
 UNUSED = " IS NOT USED"
 _Read = TypeVar("_Read", Levels, Rules)
 
@@ -97,7 +97,7 @@ def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
 
 
 def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[PolicyProblem]:
-    """Yield duration rules that have no effect while the fault lasts, because their code's level is at least as
+    """Yield duration rules that have no effect while the fault lasts, because the level of their code is at least as
     harsh.
     """
     for code, rule in rules.duration.items():

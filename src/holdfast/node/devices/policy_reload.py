@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from holdfast.decide.faults.fault_policy import Policy
     from holdfast.reactor import Reactor
 
-#: Seconds from the first sign of an edit until the file is read: an editor may write, rename and touch in a row.
+#: Seconds from the first sign of an edit until the file is read. An editor may write, rename and touch the file in a
+#: row.
 SETTLE_S = 0.25
 _STAYS = "what was in force before stays"
 
@@ -54,18 +55,18 @@ class RuleFiles:
         return bool(self._files)
 
     def policy(self) -> Policy:
-        """Return the rules in the files, or the last ones if the files are missing. Raises holdfastError."""
+        """Return the rules in the files. If the files are missing, return the last rules. Raises HoldfastError."""
         if self._policy is None:
             before, self._seen = self._seen, self._looks()
             loaded = devices.load_policy(self._codes, self._rules)
             self._policy = loaded.policy
-            # The start printed the warnings already; print them again only if the files have changed since.
+            # The start has printed the warnings. Print them again only if the files have changed since.
             for text in loaded.warnings if self._seen != before else ():
                 self._say(text)
         return self._policy
 
     def watch(self) -> None:
-        """Start to watch for edits. A second call does nothing."""
+        """Start to watch the rule files for edits. A second call does nothing."""
         if self._watches or not self._files:
             return
         # The path may be a symbolic link, so watch the folder of the link and the folder of the file.
@@ -81,7 +82,7 @@ class RuleFiles:
         self.policy()
 
     def _ready(self, fd: int, now: float) -> None:
-        """Handle a change in a folder. It may concern one of the files."""
+        """Handle a change in a watched folder. It may concern one of the files."""
         self._watches[fd].take()
         if self._due is None and self._looks() != self._seen:
             self._due = now + SETTLE_S

@@ -59,7 +59,7 @@ class WatchedJob(msgspec.Struct, frozen=True):
     node: NodeInfo
     #: The state directory.
     home: Path
-    #: The job's directory; it has the run's own file and socket for faults.
+    #: The job's directory. It contains the run's own file and socket for faults.
     directory: Path
 
 
@@ -179,8 +179,8 @@ class FaultSources:
                 os.close(fd)
 
     def _named(self, event: FaultEvent) -> FaultEvent:
-        """Replace a bus address by the device's name. The driver's message names a worker's process, whose device is
-        known.
+        """Replace a PCI address by the device's name. The driver's message names a worker's process, and that worker's
+        device is known.
         """
         if "@" not in event.device:
             return event
@@ -190,15 +190,15 @@ class FaultSources:
         return replace(event, device=self._addresses.get(event.device, event.device))
 
     def _is_first(self, path: str) -> bool:
-        """Return whether this run reports the source's faults. Of several runs that read it, the one with the lock
-        does.
+        """Return whether this run reports the source's faults. Of several runs that read the source, only the one that
+        holds a lock reports.
         """
         if path not in self._locks:
             name = self._job.home / f".faults-{zlib.crc32(path.encode()):08x}.lock"
             try:
                 fd = open_file(name, os.O_WRONLY | os.O_CREAT)
             except OSError:
-                return True  # the lock file cannot be made; it is better to report twice than never
+                return True  # the lock file cannot be made; two reports of a fault are better than none
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -21,7 +21,7 @@ ASK_S = 20.0
 class DeviceUsers(msgspec.Struct, frozen=True):
     """The functions that find the processes that use a device."""
 
-    #: The device locks of this machine, which name the processes that hold them.
+    #: The device locks of this machine. They show which processes hold them.
     locks: DeviceLocks
     #: Returns pid → name of the processes that have the devices open. It finds only processes that this user can see.
     visible: Callable[[Sequence[str]], Mapping[int, str]] = users_of
@@ -63,7 +63,7 @@ class VendorQuery:
 
 
 def sight(devices: Sequence[str], hidden: int) -> str:
-    """Return the warning about `hidden` processes that cannot be inspected (-1: an unknown number), or "" for none."""
+    """Return the warning that `hidden` processes cannot be inspected (-1: an unknown number), or "" for none."""
     if not hidden:
         return ""
     many = f"{hidden} process{'es' if hidden > 1 else ''} of other users cannot be looked into"

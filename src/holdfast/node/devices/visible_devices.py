@@ -37,7 +37,7 @@ def node_info(name: str, spec: JobSpec, names: tuple[str, ...]) -> NodeInfo:
 
 
 def with_cpus(node: NodeInfo, spec: JobSpec) -> NodeInfo:
-    """Add the machine's CPUs if the job binds workers to CPUs."""
+    """Add the machine's CPUs to the node's description if the job binds workers to CPUs."""
     if not any(asked_cpus(spec, role) for role in spec.roles):
         return node
     found = devices.cpus_here()
@@ -64,7 +64,7 @@ def must_fit(spec: JobSpec, job_file: str) -> None:
 
 
 def kept_out_here(home: Path, node: NodeInfo, now: float) -> tuple[DeviceStanding, ...]:
-    """Return which of this node and its devices may take no new work. Raises `holdfastError` if the fault log cannot
+    """Return which of this node and its devices may take no new work. Raises `HoldfastError` if the fault log cannot
     tell.
     """
     mine = {node.name, *node.devices}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Minimum time between two progress updates of a round, in seconds: each update costs a journal row.
 TOLD_EVERY_S = 0.2
-#: Seconds for which a passed round is valid and not repeated, because users feel the recovery time.
+#: A round that passed within this many seconds is not repeated, because users notice the recovery time.
 FRESH_S = 60.0
 
 
@@ -95,8 +95,8 @@ class AttemptChecks:
             return ()
 
     def distrust(self) -> None:
-        """Run the next attempt's checks even if the last round has just passed, because a failure was blamed on the
-        machine.
+        """Make the next attempt's checks run even if the last round has just passed, because a failure was blamed on
+        the machine.
         """
         self._passed_at = None
 

@@ -90,7 +90,7 @@ def decode_profiles(data: bytes) -> list[Profile] | str:
 
 
 def _step_aside() -> None:
-    """Lower this process's priority, so that it uses only CPU time that no worker wants: the job is running."""
+    """Lower this process's priority, so that it uses only CPU time that no worker wants. A job is running."""
     try:
         os.sched_setscheduler(0, _SCHED_IDLE, os.sched_param(0))
     except OSError:
@@ -123,7 +123,7 @@ def _finding(
         try:
             asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
             actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
-        except Exception as error:  # the finding counts even without an action
+        except Exception as error:  # without the action, the finding still counts
             message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
         check=ref.name,
@@ -165,7 +165,7 @@ def _name(node: Any, nodes: Sequence[Node]) -> str:
 
 
 def _action(action: Any, nodes: Sequence[Node]) -> FailedAction | None:
-    """Convert a check's action. Return None if the action does not change the failure."""
+    """Convert a check's action. Return None if the action does not change how the failure is handled."""
     if isinstance(action, str) and action.lower() in _WORDS:
         return FailedAction(kind=_WORDS[action.lower()])
     if isinstance(action, ActionKind):
@@ -196,18 +196,18 @@ def _answer(fd: int, value: Any) -> None:
     try:
         data = encode(value)
     except (TypeError, ValueError):
-        # A check's figures may hold values that JSON cannot express; holdfast makes all other fields.
+        # A check's figures may hold values that JSON cannot express. holdfast itself makes all other fields.
         data = encode(msgspec.structs.replace(value, figures={}))
     data += b"\n"
     try:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        os._exit(0)  # the reader is gone
+        os._exit(0)  # the reader of the answer has exited
 
 
 def kill_children(pid: int) -> None:
-    """Send SIGKILL to every descendant of `pid`, including those forked meanwhile. It does not wait for their exit."""
+    """Send SIGKILL to every descendant of `pid`, including those forked meanwhile. Do not wait for their exits."""
     for _ in range(50):
         alive = _alive(pid)
         if not alive:
@@ -216,7 +216,7 @@ def kill_children(pid: int) -> None:
             try:
                 os.kill(child, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # the process ended by itself
+                pass  # the process exited by itself
         if pid == os.getpid():
             _reap()
 
@@ -236,7 +236,7 @@ def _reap() -> None:
         while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
             pass
     except ChildProcessError:
-        pass  # no child is left
+        pass  # `pid` has no children left
 
 
 def _alive(pid: int) -> list[int]:

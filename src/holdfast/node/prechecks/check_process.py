@@ -70,15 +70,16 @@ class CheckProcess:
         self._look()
 
     def _release(self, fd: int) -> None:
-        # Unregister before closing: a process that is forked at the same time may keep the description open for a
-        # moment.
+        # Unregister before closing, because a process that is forked at the same time may keep the descriptor open for
+        # a moment.
         self._waiting.discard(fd)
         self._poller.unregister(fd)
         os.close(fd)
 
     def _read(self, fd: int) -> bool:
         """Read from a pipe. Return False at the end of the stream."""
-        for _ in range(16):  # limited, so that a check that prints endlessly does not block the loop
+        # the number of reads is limited, so that a check that prints endlessly does not block the loop
+        for _ in range(16):
             try:
                 data = os.read(fd, 1 << 16)
             except BlockingIOError:
@@ -103,7 +104,9 @@ class CheckProcess:
                 self._read(fd)
 
     def take(self) -> list[Finding]:
-        """Return the complete answers since the last call, in order. The list ends at an unreadable answer."""
+        """Return the complete answers since the last call, in order. If an answer is unreadable, the list ends before
+        it.
+        """
         found: list[Finding] = []
         while (end := self._answer.find(b"\n")) >= 0:
             try:
@@ -116,7 +119,7 @@ class CheckProcess:
 
     @property
     def answer(self) -> bytes:
-        """Return the bytes of answers that `take` has not returned."""
+        """Return the bytes of answers that `take` has not returned yet."""
         return bytes(self._answer)
 
     def how(self) -> str:
@@ -144,8 +147,8 @@ class CheckProcess:
         )
 
     def close(self) -> None:
-        """Kill the process with all its children and release it. If the process cannot die (state D), wait at most 50
-        ms.
+        """Kill the process with all its children and release it. Wait at most 50 ms for a process that cannot die
+        (state D).
         """
         if not self.over:
             self.over = True
@@ -173,7 +176,8 @@ def check_body(
 
 
 def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
-    """Load a reference's profiles in a child process, and return them. This blocks, because it runs before a start.
+    """Load a reference's profiles in a child process, and return them. This call blocks, which is harmless before a
+    start.
 
     Raises BadUsage if the load fails or takes longer than `limit_s`.
     """

@@ -98,7 +98,7 @@ class CheckRound:
             return
         self._epoll.poll(0)
         for lane in list(self._lanes):
-            if lane in self._lanes:  # the answer of another lane may have ended this lane
+            if lane in self._lanes:  # an answer in another lane may have ended this lane
                 self._take(lane, now)
         for lane in list(self._lanes):
             if len(lane.queue) > 1 and lane.since + STALL_S <= now:
@@ -139,7 +139,7 @@ class CheckRound:
         return self._gate.progress()
 
     def taken(self) -> ChecksTaken:
-        """Return the state of the round, for its readers."""
+        """Return the present state of the round, for the journal and for `holdfast show`."""
         return self._gate.taken()
 
     def waits(self) -> list[str]:
@@ -153,7 +153,7 @@ class CheckRound:
         return found
 
     def kill(self) -> None:
-        """Kill every running check with its children. If the round has no result yet, it never gets one."""
+        """Kill every running check with its children. A round without a result then never gets one."""
         self._close_lanes()
         self._epoll.close()
 
@@ -212,7 +212,7 @@ class CheckRound:
 def run_round(
     round_: CheckRound, clock: Callable[[], float], say: Callable[[str], None] = lambda _: None
 ) -> ChecksFinished:
-    """Run a round to its end, for callers that wait for nothing else. An exception ends the round's checks.
+    """Run a round to its end, for callers that have nothing else to do meanwhile. An exception ends the round's checks.
 
     `say` receives a line for each check that is retried.
     """

@@ -37,8 +37,8 @@ from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
 MOST_LINE_BYTES = 1 << 20
-#: Seconds after its time limit at which the process is killed. Normally it exits before, between two tries, and reports
-#: why.
+#: Seconds after its time limit at which the process is killed. Normally it exits before that, between two tries, and
+#: reports why.
 LATE_S = 1.0
 TAIL_BYTES = 2048
 
@@ -190,7 +190,7 @@ class FetchRun:
             return []
         found: list[Event] = []
         for pipe in (self._words, self._errors):
-            # Read the last messages, which stay in the pipe after the exit.
+            # Read the last messages. The pipe keeps them after the process has exited.
             while self._reactor.watched(pipe) is not None and _readable(pipe):
                 if pipe == self._words:
                     found += self._listen(pipe, now)
@@ -226,7 +226,7 @@ class FetchRun:
 
 
 def name_of(thing: str) -> str:
-    """Return a prerequisite's name in a list of checks."""
+    """Return the name under which a prerequisite appears in a list of checks."""
     return f"prerequisite {thing}"
 
 

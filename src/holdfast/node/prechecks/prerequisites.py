@@ -18,7 +18,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.node.prechecks.fetch_process import Fetched, FetchRun, name_of
 from holdfast.reactor import Reactor
 
-#: Seconds between two progress lines. Other lines are printed in between, so a progress line is never redrawn.
+#: Seconds between two progress lines. Other lines may come in between, so a progress line is never redrawn.
 SAID_EVERY_S = 10.0
 #: Seconds between two progress updates for the owner: each costs a journal row, and a fetch may take hours.
 MOVED_EVERY_S = 5.0
@@ -50,8 +50,8 @@ class Prerequisites:
         self.there = False
 
     def begin(self, passed: ChecksFinished, limit_s: float, now: float) -> list[Event]:
-        """Start the fetch, because the checks have passed. When it ends, an event carries the checks' answer with the
-        result.
+        """Start the fetch, because the checks have passed. When the fetch ends, an event carries the checks' answer and
+        the result.
         """
         self._passed, self._said_at, self._moved_at = passed, now, now
         try:
@@ -59,7 +59,7 @@ class Prerequisites:
                 self._spec,
                 self._environment,
                 node=self._node,
-                # Answer before the owner's time limit for the round.
+                # Answer before the owner's time limit for the round ends.
                 limit_s=max(1.0, limit_s - min(30.0, limit_s / 4)),
                 directory=data_directory(self._environment, own_exchange()),
                 who=f"job {self._spec.name}",
@@ -81,7 +81,7 @@ class Prerequisites:
 
     def _on_message(self, word: FetchWord, now: float) -> list[Event]:
         moved = isinstance(word, FetchMoved)
-        # A failure is not printed here: the report of the attempt that it ends contains it.
+        # Do not print a failure: the report of the attempt that fails because of it contains it.
         if not isinstance(word, FetchMoved | FetchFailed) or (moved and now >= self._said_at + SAID_EVERY_S):
             self._said_at = now
             self._say(fetch_sentence(word))
@@ -129,6 +129,6 @@ class Prerequisites:
 
 
 def _with(passed: ChecksFinished, state: CheckState, lines: tuple[CheckLine, ...]) -> ChecksTaken:
-    """Return the passed checks, followed by the prerequisites."""
+    """Return the passed checks, followed by the prerequisites, as lines of the round."""
     checks = passed.taken.checks if passed.taken is not None else ()
     return ChecksTaken(state=state, reused=False, checks=(*checks, *lines))

@@ -115,7 +115,7 @@ class AttemptSidecars:
     # ------------------------------------------------------------------------------------------ lifetime
 
     def begin(self, now: float) -> News:
-        """Run the hooks before the workers, now that all workers of this node are known."""
+        """Run the hooks before the workers. All workers of this node are known now."""
         if self.stopping:
             return None
         hooks = [(name, hook) for name, hook in self.hooks() if hook.when is HookMoment.BEFORE]
@@ -142,7 +142,7 @@ class AttemptSidecars:
             self._around.reactor.at(now + DAEMON_GRACE_S, self._kill_daemons)
 
     def after(self, end: AttemptEnd, done: Callable[[tuple[SideFailure, ...], float], News]) -> HookRun:
-        """Prepare the hooks that follow the attempt. They run in the reverse order of the job file."""
+        """Prepare the hooks that run after the attempt, in the reverse order of the job file."""
         wanted = [(name, hook) for name, hook in self.hooks() if hook.when in end.moments]
         told = {
             "HOLDFAST_OUTCOME": end.outcome.value,
@@ -276,7 +276,7 @@ class AttemptSidecars:
             daemon.kill()
 
     def left(self, now: float) -> News:
-        """Report the end if no sidecar is left. A daemon has just exited on request."""
+        """If no sidecar is left, report the end. A daemon has just exited on request."""
         return None if self.alive else self._ended(now)
 
     # ------------------------------------------------------------------------------------------ processes

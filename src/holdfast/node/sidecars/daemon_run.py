@@ -28,7 +28,7 @@ class DaemonOwner(Protocol):
     """The attempt that a daemon belongs to. The daemon calls these methods; each returns the events that follow."""
 
     def settled(self, now: float) -> News:
-        """The daemon runs for the first time, or was given up; called once."""
+        """The daemon runs for the first time, or was abandoned. This is called once."""
         ...
 
     def gone(self, run: DaemonRun, failure: SideFailure, now: float) -> News:
@@ -75,7 +75,7 @@ class DaemonRun:
         return self._side is not None
 
     def begin(self, now: float) -> News:
-        """Start the daemon unless it was given up."""
+        """Start the daemon unless it was abandoned."""
         return None if self.settled else self._begin(now)
 
     def give_up(self, trouble: str, now: float) -> News:
@@ -83,7 +83,7 @@ class DaemonRun:
         return self._over(self._failure(not_started(trouble)), now)
 
     def terminate(self) -> None:
-        """Ask the daemon to exit, because its attempt's workers have ended."""
+        """Ask the daemon to exit, because the workers of its attempt have ended."""
         self._end()
         if self._side is not None:
             self._side.terminate()

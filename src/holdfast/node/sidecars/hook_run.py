@@ -25,8 +25,8 @@ class StartSidecar(Protocol):
 
 
 class HookRun:
-    """Runs hooks in order. `done(failures, now)` is called when the last has ended. Failures of hooks that may fail are
-    only printed.
+    """Runs hooks in order. `done(failures, now)` is called when the last has ended. If the failure of a hook is to be
+    ignored, it is only printed.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class HookRun:
         node: str,
         go_on: bool,
     ) -> None:
-        """Store the hooks.
+        """Prepare the run.
 
         `hooks`: names and hooks, in order. `start` starts a hook. `say` prints a message. `go_on`: continue after a
         failure. `node`: this node's name in messages about a failure.

@@ -36,7 +36,7 @@ Flush = Callable[[Callable[[float], None], float], None]
 
 
 class NodeSidecars:
-    """A host (`holdfast.act.host.Host`) with sidecars.
+    """A host of workers (`holdfast.act.host.Host`) that also runs sidecars.
 
     `around`: the settings that all sidecars share. `host`: the host of the workers. `learn` passes facts to the agent.
     `tell` sends an event to the owner. `flush(then, now)` calls `then` when all of the workers' output is in their
@@ -81,7 +81,7 @@ class NodeSidecars:
         return self._host.processes()
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass facts to the agent that no instruction caused."""
+        """Pass facts to the agent that are not the result of an instruction."""
         if facts := self._pass(facts, now):
             self._learn(facts, now)
 
@@ -110,7 +110,7 @@ class NodeSidecars:
             one = self._one = AttemptSidecars(
                 self._around, order.attempt, opened=self._opened, failed=self._failed, ended=self._ended
             )
-            # Begin after this command, which starts the node's other workers too.
+            # Begin after this command, because it starts the node's other workers too.
             self._reactor.at(now, one.begin)
         one.orders.append(order)
 

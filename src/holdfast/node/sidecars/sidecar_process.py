@@ -34,7 +34,7 @@ class NoSshServer(Exception):
 
 
 class SidecarEnd:
-    """The end of a sidecar. `status`: its exit status, or the negative signal number, or None if unknown."""
+    """How a sidecar ended. `status`: its exit status, or the negative signal number, or None if unknown."""
 
     __slots__ = ("exit_code", "last_words", "signal", "trouble")
 
@@ -51,7 +51,7 @@ class SidecarEnd:
 
 
 def not_started(trouble: str) -> SidecarEnd:
-    """Return the end of a sidecar whose process was never created."""
+    """Return the `SidecarEnd` of a sidecar whose process was never created."""
     return SidecarEnd(None, trouble, "")
 
 
@@ -113,7 +113,7 @@ class SidecarProcess:
         return without_secrets(self._stream.tail()[-LAST_BYTES:].decode("utf-8", "replace"))
 
     def terminate(self) -> None:
-        """Ask the process to exit, and its descendants that it does not stop itself."""
+        """Ask the process to exit. Ask its descendants too, except those that it stops itself."""
         Termination().ask(signal.SIGTERM, [self.pid])
 
     def kill(self) -> None:
@@ -166,5 +166,7 @@ class SidecarProcess:
 
 
 def why(error: OSError | BadUsage) -> str:
-    """Return why there is no process: the machine cannot create one, or the command uses an unknown name."""
+    """Return a text that says why there is no process: the machine cannot create one, or the command uses an unknown
+    name.
+    """
     return error.message if isinstance(error, BadUsage) else f"no process could be made: {error.strerror}"

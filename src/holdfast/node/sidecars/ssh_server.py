@@ -57,8 +57,8 @@ class SshServer:
         self._pids: dict[str, int] = {}
 
     def prepare(self, peers: Peers, port: int) -> tuple[str, ...]:
-        """Write the files. Return the command of an sshd on `port` for an attempt with these tasks. Raises
-        NoSshServer.
+        """Write the server's files, with an entry for each worker in `peers`. Return the command that runs sshd on
+        `port`. Raises NoSshServer.
         """
         sshd, user = self._sshd(), _user()
         self._pids = {}
@@ -110,7 +110,7 @@ class SshServer:
 
     @property
     def _alias(self) -> str:
-        """Return the name under which ssh clients know every sshd of the job, at any address."""
+        """Return the host name under which ssh clients know every sshd of the job, whatever its address."""
         return f"holdfast-{self._job_id}"
 
     def _sshd_config(self, port: int, user: str) -> str:
@@ -188,7 +188,7 @@ _FOR = "holdfast door 1: "
 
 
 class KeySide(enum.StrEnum):
-    """The owner of a key pair."""
+    """The side of a login that owns a key pair."""
 
     #: The users who log in.
     USER = "user"

@@ -142,7 +142,7 @@ class FailedLogTails:
                 number = os.fstat(file.fileno()).st_ino
             times = log.with_name(times_name(log.name))
             with times.open("wb" if first else "ab") as file:
-                # Holdfast puts a line in front of the piece. That line gets the time of the piece's first line.
+                # holdfast puts a line in front of the piece. That line gets the time of the piece's first line.
                 begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
                 # Add half a millisecond, so that rounding down later gives the same number again.
                 kept = [record(at, moment + 0.0005) for at, moment in begun if moment]
