@@ -1,5 +1,5 @@
-"""Control groups for workers. They enforce memory limits, they tell memory kills from other SIGKILLs, and they allow
-killing a whole process tree at once.
+"""Control groups for workers. They enforce memory limits, they distinguish memory kills from other SIGKILLs, and they
+can kill a whole process tree at once.
 
 Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) still
 holds, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot pass its
@@ -183,8 +183,8 @@ def sweep(job_id: str, *, proc: Path = Path("/proc/self")) -> bool:
 
 
 def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self")) -> frozenset[int]:
-    """Kill and remove as `sweep` does, then wait at most `wait_s` seconds for the processes to die. Return the pids of
-    dead processes."""
+    """Kill processes and remove groups as `sweep` does, then wait at most `wait_s` seconds for the processes to die.
+    Return the pids of those that died."""
     bases = list(_left(job_id, _here(proc)[0]))
     watched: dict[int, int] = {}
     for pid in {pid for base in bases for pid in _members(base)} - {os.getpid()}:
@@ -258,7 +258,7 @@ def _handing_down(own: Path, top: Path) -> Path | None:
                 pass  # the group contains processes (holdfast itself); only an empty group may delegate controllers
         limited = any(small_text(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:
-            return None  # in a group above this limit, the workers would escape the limit
+            return None  # this group has a limit, and workers in a group above it would escape the limit
         directory = directory.parent
 
 
@@ -305,14 +305,15 @@ def _limit_v2(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.max").write_text(str(memory_bytes), encoding="utf-8")
     # A worker that swaps delays its whole gang. A memory kill with a clear cause is better.
     _write_if_there(directory / "memory.swap.max", "0")
-    # If the kernel killed only one process of a worker, the others would wait for it. So let it kill the whole group.
+    # If the kernel killed only one process of a worker, the worker's other processes would wait for it. So let the
+    # kernel kill the whole group.
     _write_if_there(directory / "memory.oom.group", "1")
 
 
 def _limit_v1(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.limit_in_bytes").write_text(str(memory_bytes), encoding="utf-8")
-    # This file limits memory and swap together: with the same number no swap is allowed. It exists only with swap
-    # accounting.
+    # This file limits memory and swap together. With the same number as the memory limit, no swap is allowed. The file
+    # exists only with swap accounting.
     _write_if_there(directory / "memory.memsw.limit_in_bytes", str(memory_bytes))
 
 

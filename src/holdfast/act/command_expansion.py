@@ -25,7 +25,8 @@ class RoleExpansion:
     """Expands the names (`<% … %>`) in a role's texts for one of its workers."""
 
     def __init__(self, role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> None:
-        """Store the values. `env`: the worker's environment. `parameters`: the job's parameters, name → value."""
+        """Store the values for the names. `env`: the worker's environment. `parameters`: the job's parameters, name →
+        value."""
         self._role = role
         self._known = NameValues.of(env, parameters)
 

@@ -80,22 +80,23 @@ class Console:
 
     @property
     def full(self) -> bool:
-        """Return whether the buffer is full and the reader still reads. Then writers should pause."""
+        """Return whether the buffer is full and the reader still reads. While this is true, writers should pause."""
         return self._choked and not self._silent
 
     @property
     def stalled(self) -> bool:
-        """Return whether the reader has stopped reading. Then output is dropped and counted."""
+        """Return whether the reader has stopped reading. While this is true, output is dropped and counted."""
         return self._choked and self._silent
 
     @property
     def idle(self) -> bool:
-        """Return whether no output waits, or nobody can read it."""
+        """Return whether the console has nothing left to write, or nobody can read it."""
         return not self._size or self._silent or bool(self._refused) or self.closed
 
     @property
     def unshown_bytes(self) -> int:
-        """Return the number of bytes not shown so far: those that wait, and those dropped since the reader stopped."""
+        """Return the number of bytes that are not shown so far: waiting ones, and those dropped since the reader
+        stopped."""
         return self._size + sum(self.left_out.values())
 
     @property
@@ -121,7 +122,7 @@ class Console:
         if not line.endswith(b"\n"):
             line += b"\n"
         if self._size + len(line) > self._limit_bytes + SAY_LIMIT_BYTES:
-            return  # the reader has not read four megabytes; the journal has every event anyway
+            return  # the reader has left four megabytes unread; the journal has every event anyway
         self._send([b"\n", line] if self.owner is not None else [line], now)
         self.owner = None
 
@@ -150,7 +151,7 @@ class Console:
         self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due, in seconds on the caller's clock, or None."""
+        """Return the time at which `tick` is due, in seconds on the caller's clock, or None if it is not due."""
         wakes = []
         if self._held and not self.full:
             wakes.append(next(iter(self._held.values())) + self._hold_s)
@@ -185,7 +186,7 @@ class Console:
         self._flush(now)
 
     def take_notes(self) -> list[str]:
-        """Return the messages that have come up since the last call, for printing."""
+        """Return the messages for the user that have come up since the last call."""
         if not self._notes:
             return self._notes
         notes, self._notes = self._notes, []
@@ -225,7 +226,7 @@ class Console:
             try:
                 done = self._outlet.write(pieces)
             except BlockingIOError:
-                pass  # the code below queues the bytes that were not written
+                pass  # the outlet is full; the code below queues the unwritten bytes
             except OSError as error:
                 self._fail(error, now)
                 if self.closed:
@@ -337,7 +338,7 @@ class Console:
 
 
 def open_consoles(stdout_fd: int = 1, stderr_fd: int = 2) -> tuple[Console, Console]:
-    """Return the consoles of holdfast's stdout and stderr: the same object twice if both are the same file.
+    """Return the consoles of holdfast's stdout and stderr. If both are the same file, return the same console twice.
 
     Two consoles on one slow pipe would mix their lines.
     """

@@ -29,11 +29,11 @@ class ConsoleStream(Protocol):
         ...
 
     def release(self, now: float) -> None:
-        """Show the present part of the unfinished line."""
+        """Show the unfinished line as far as it has come."""
         ...
 
     def close(self, now: float) -> None:
-        """The stream has ended: show the rest, and end the last line."""
+        """Show the rest and end the last line, because the stream has ended."""
         ...
 
 
@@ -88,8 +88,8 @@ class PrefixedStream:
         returns = b"\r" in block
         if held and (returns or held[0] == _RETURN):
             block, held, returns = held + block, b"", True
-        # In all other cases do not join the held bytes and the block: the copy would cost a quarter of the time that
-        # the prefixes cost.
+        # In all other cases keep the held bytes and the block apart: a copy would cost a quarter of the time that the
+        # prefixes cost.
         cut = block.rfind(b"\n") + 1
         if returns:
             # A `\r` belongs to the text after it. If it were shown alone, only an empty line would appear.
@@ -111,7 +111,7 @@ class PrefixedStream:
             console.hold(self, now)
 
     def release(self, now: float) -> None:
-        """Show the present part of the unfinished line, without an incomplete UTF-8 character at its end."""
+        """Show the unfinished line as far as it has come, without an incomplete UTF-8 character at its end."""
         held = self._held
         whole = len(held) - _cut_short(held)
         if held[:whole] not in (b"", b"\r"):
@@ -120,7 +120,7 @@ class PrefixedStream:
             self._show(b"", text, len(text), whole, now)
 
     def close(self, now: float) -> None:
-        """The stream has ended: show the rest, and end the last line."""
+        """Show the rest and end the last line, because the stream has ended."""
         self._console.unhold(self)
         held, self._held = self._held, b""
         if held not in (b"", b"\r"):
@@ -191,7 +191,7 @@ class RawStream:
         if not block or console.closed:
             return
         pieces: list[Buffer] = [block]
-        # The worker's other raw stream may continue the same line.
+        # The unfinished line may be from the worker's other raw stream. Then this stream may continue the line.
         if console.owner is not None and not isinstance(console.owner, RawStream):
             pieces.insert(0, b"\n")
         console.put(self, pieces, len(block), now, unfinished=not block.endswith(b"\n"))
@@ -200,6 +200,6 @@ class RawStream:
         """Do nothing, because this stream holds nothing back."""
 
     def close(self, now: float) -> None:
-        """The stream has ended: end its last line."""
+        """End the last line, because the stream has ended."""
         if self._console.owner is self:
             self._console.put(self, [b"\n"], 0, now, unfinished=False)

@@ -30,7 +30,7 @@ SI_KERNEL = 0x80
 
 
 class HandBack(BaseException):
-    """A supervisor that has started nothing raises this. Then the guard runs the job itself (a job on many nodes)."""
+    """A supervisor that has started nothing raises this, so that the guard runs the job itself (a multi-node job)."""
 
 
 def guarded(
@@ -82,7 +82,7 @@ def guarded(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for)
         return go_on()
     if before is not None and not in_background(os.getpid()):
-        # A worker that was killed while it read a line may have left the terminal without echo.
+        # A worker that was killed while it read a line may have switched off the terminal's echo.
         standard_streams.restore(0, before)
     if code >= 0:
         return code
@@ -130,7 +130,7 @@ def _reap() -> tuple[int, int] | None:
 
 
 def end_all(leave: frozenset[int] = frozenset()) -> int:
-    """Kill (SIGKILL) and reap all descendants of this process until none are left, except the trees of `leave`. Return
+    """Kill (SIGKILL) and reap all descendants of this process, except the trees of `leave`, until none is left. Return
     their number.
 
     The loop ends: a killed process starts no other, and this subreaper inherits the children of each process it kills.

@@ -1,17 +1,17 @@
 """A guard of several child processes. It starts them, forwards signals, restarts a child that was killed, and ends all
 of them.
 
-A *ward* is one such child, with its own process name (`/proc/PID/comm`). The first ward is the main one: when it exits,
-the guard ends the other wards and exits with the same status. A ward that a signal killed is restarted once every
-process that it left behind is dead; the guard, a subreaper, has adopted those. A ward that exits with a status is not
-restarted.
+Each child (`wards`) has its own process name (`/proc/PID/comm`). The first child is the main one: when it exits, the
+guard ends the other children and exits with the same status. A child that a signal killed is restarted once every
+process that it left behind is dead; the guard, a subreaper, has adopted those processes. A child that exits with a
+status is not restarted.
 
-A ward may promise to act by a deadline (`ChildContext.promise`). If it misses the deadline, because it hangs in a file
+A child may promise to act by a deadline (`ChildContext.promise`). If it misses the deadline, because it hangs in a file
 system or was stopped, the guard kills it and all its descendants. The guard itself touches no file, so it cannot hang.
 
-Each ward reads one pipe: `guard.WORD` bytes per signal, `OVER` when another ward has ended for good, and the end of
-file when the guard dies. The guard keeps the descriptors that a restarted ward needs again (a listening socket, a
-lock). Each child inherits them, so the port or the lock is never released between two generations.
+Each child reads one pipe: `guard.WORD` bytes per signal, `OVER` when another child has ended for good, and the end of
+file when the guard dies. The guard keeps the descriptors that a restarted child needs again (a listening socket, a
+lock). Each new process inherits them, so the port or the lock is never released between two of them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from holdfast.act.guard import SI_KERNEL, end_all
 from holdfast.act.linux import become_subreaper, descendants, die_with_parent, name_process
 from holdfast.act.termination import kill
 
-#: Message in a ward's pipe: another ward has ended and is not restarted.
+#: Message in a child's pipe: another child has ended and is not restarted.
 OVER = b"\0\0"
 MOST_STARTS = 5
-#: Kills within this many seconds are counted. A ward that was killed more than `MOST_STARTS` times before it had
-#: started (`ChildContext.settled`) is abandoned.
+#: Seconds for which a kill counts. A child is abandoned after more than `MOST_STARTS` kills that came before it had
+#: started (`ChildContext.settled`).
 WINDOW_S = 600.0
-#: The same limit for a ward that had started before each kill. The cause is then probably outside, so many kills are
-#: allowed.
+#: Limit on all kills of a child that count. If it had started before each kill, the cause is probably outside, so many
+#: are allowed.
 MOST_SETTLED_STARTS = 100
-#: Seconds to wait before each restart of a ward that was killed before it had started.
+#: Seconds to wait before each restart of a child that was killed before it had started.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
-#: Time limit, in seconds, for the death of the processes that a killed ward left. Those still alive later are in
+#: Time limit, in seconds, for the death of the processes that a killed child left. Those still alive later are in
 #: uninterruptible sleep, and will run no more code.
 BURIED_S = 30.0
-#: Seconds that the other wards have to exit after the main ward has ended.
+#: Seconds that the other children have to exit after the main child has ended.
 LEAVE_S = 30.0
-#: Seconds by which a ward may miss its promised deadline before the guard kills it.
+#: Seconds by which a child may miss its promised deadline before the guard kills it.
 PATIENCE_S = 1.0
 _WORDS = 64
 
@@ -67,22 +67,22 @@ class SharedDeadline:
 
 
 class ChildContext:
-    """The guard's data for one ward. The ward receives it in its process."""
+    """The guard's data for one child. The child receives it in its process."""
 
     def __init__(self, fd: int, number: int, settled_fd: int, promise: SharedDeadline) -> None:
-        """Store the data. `fd`: the read end of the ward's pipe. `number`: how often the ward was started.
-        `settled_fd`: the fd on which the ward reports that it has started. `promise`: the deadline shared with the
+        """Store the data. `fd`: the read end of the child's pipe. `number`: how often the child was started.
+        `settled_fd`: the fd on which the child reports that it has started. `promise`: the deadline shared with the
         guard."""
-        #: The read end of the ward's pipe. It carries the guard's messages, and the end of file when the guard dies.
+        #: The read end of the child's pipe. It carries the guard's messages, and the end of file when the guard dies.
         self.fd = fd
-        #: 1 for the ward's first process, and one more for each restart.
+        #: How often the child's process was started: 1 for the first process, and one more for each restart.
         self.number = number
         self._settled_fd = settled_fd
-        #: The deadline by which the ward must act or set a later deadline. Otherwise the guard kills it.
+        #: The deadline by which the child must act or set a later deadline. Otherwise the guard kills it.
         self.promise = promise
 
     def settled(self) -> None:
-        """Report that the ward has started and works. A later kill does not count as a failed start."""
+        """Report that the child has started and works. A later kill does not count as a failed start."""
         if self._settled_fd >= 0:
             os.write(self._settled_fd, b"+")
             os.close(self._settled_fd)
@@ -90,14 +90,14 @@ class ChildContext:
 
 
 class RestartLimit:
-    """Decides when a killed ward is restarted, and when it is abandoned. Times are seconds on the guard's clock."""
+    """Decides when a killed child is restarted, and when it is abandoned. Times are seconds on the guard's clock."""
 
     def __init__(self) -> None:
-        #: The time of each recent kill, and whether the ward had started before it.
+        #: The time of each recent kill, and whether the child had started before it.
         self._killed: list[tuple[float, bool]] = []
 
     def next_start(self, now: float, *, settled: bool) -> float | None:
-        """Count a kill at `now`. `settled`: the ward had started. Return the time of its restart; None: the ward is
+        """Count a kill at `now`. `settled`: the child had started. Return the time of its restart; None: the child is
         abandoned."""
         self._killed = [(at, well) for at, well in self._killed if now - at < WINDOW_S] + [(now, settled)]
         unfit = sum(not well for _, well in self._killed)
@@ -107,16 +107,16 @@ class RestartLimit:
 
 
 class ManagedChild:
-    """One child of the guard, called a ward."""
+    """One child process of the guard."""
 
     def __init__(
         self, name: str, carry: Callable[[ChildContext], int], *, hears: Iterable[int] = (), counts: bool = True
     ) -> None:
-        """Create a ward, not started yet.
+        """Create a child, not started yet.
 
         `name`: the process name, at most 15 letters. `carry`: runs in the child and returns its exit status. `hears`:
-        the signals that the guard forwards to this ward instead of the main one. `counts`: the other wards are notified
-        (`OVER`) when this ward has ended for good.
+        the signals that the guard forwards to this child instead of the main one. `counts`: the other children are
+        notified (`OVER`) when this child has ended for good.
         """
         self.name = name
         self.carry = carry
@@ -124,9 +124,9 @@ class ManagedChild:
         self.counts = counts
         self.pid = 0
         self.started = 0
-        #: The time at which the guard restarts the ward, in seconds on the guard's clock; None if no restart is due.
+        #: The time at which the guard restarts the child, in seconds on the guard's clock; None if no restart is due.
         self.due: float | None = None
-        #: The ward's exit status, or the negative signal number; None while it runs or will be restarted.
+        #: The child's exit status, or the negative signal number; None while it runs or will be restarted.
         self.status: int | None = None
         self._writer = -1
         self._settled = -1
@@ -136,11 +136,11 @@ class ManagedChild:
 
     @property
     def over(self) -> bool:
-        """Return whether the ward has ended and is not restarted."""
+        """Return whether the child has ended and is not restarted."""
         return self.status is not None
 
     def say(self, word: bytes) -> None:
-        """Send the ward a message now, or as soon as it is restarted."""
+        """Send the child a message now, or as soon as it is restarted."""
         if self.over:
             return
         if not self.pid:
@@ -149,7 +149,7 @@ class ManagedChild:
         try:
             os.write(self._writer, word)
         except OSError:
-            pass  # the ward has just exited, or its pipe is full of unread messages
+            pass  # the child has just exited, or its pipe is full of unread messages
 
     def fork(self, guard: int, others: Sequence[ManagedChild], *, deaf: Iterable[int]) -> None:
         """Start the child. `deaf`: the signals that the guard has blocked and the child unblocks."""
@@ -182,18 +182,18 @@ class ManagedChild:
             self.say(self._unsaid.popleft())
 
     def promised(self) -> float | None:
-        """Return when the guard will kill the ward for a missed deadline; None if the ward has no deadline or does not
-        run."""
+        """Return when the guard will kill the child for a missed deadline; None if the child has no deadline or does
+        not run."""
         return self._promise.due() if self.pid else None
 
     def end(self) -> None:
-        """Kill the ward and clear its deadline, so that a process in uninterruptible sleep is killed only once."""
+        """Kill the child and clear its deadline, so that a process in uninterruptible sleep is killed only once."""
         self._promise.make(None)
         os.kill(self.pid, signal.SIGKILL)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Return the guard's ends of the ward's pipes; empty while the ward does not run."""
+        """Return the guard's ends of the child's pipes; empty while the child does not run."""
         return (self._writer, self._settled) if self.pid else ()
 
     def ended(self, status: int, now: float) -> None:
@@ -219,7 +219,7 @@ class ManagedChild:
 
 
 class Guard:
-    """Keeps wards running until the main one has exited or is abandoned."""
+    """Keeps children running until the main one has exited or is abandoned."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class Guard:
         """Create a guard.
 
         `wards`: its children, the main one first. `now`: returns seconds on a monotonic clock. `say`: prints one line
-        on the user's terminal. `killed`: returns the known cause of a ward's death as text, from the ward's name and
+        on the user's terminal. `killed`: returns the known cause of a child's death as text, from the child's name and
         the signal.
         """
         self._killed = killed
@@ -245,8 +245,8 @@ class Guard:
         self._buried_by: float | None = None
 
     def keep(self, waited_for: Iterable[int]) -> int:
-        """Start all wards and wait. Return the main ward's exit status, or the negative number of the signal that ended
-        it for good.
+        """Start all children and wait. Return the main child's exit status, or the negative number of the signal that
+        ended it for good.
 
         `waited_for`: the blocked signals that the guard handles, SIGCHLD among them.
         """
@@ -332,17 +332,17 @@ class Guard:
                 ward.end()
 
     def _strays(self) -> list[int]:
-        """Return the live descendants of this process that are not descendants of a ward."""
+        """Return the live descendants of this process that are not descendants of one of its children in `wards`."""
         return descendants(self._pid, frozenset(ward.pid for ward in self._wards if ward.pid))
 
     def _bury(self) -> None:
-        """Kill the processes that dead wards left behind."""
+        """Kill the processes that dead children left behind."""
         kill(self._strays())
 
     def _start_due(self) -> None:
         now = self._now()
         due = [ward for ward in self._wards if ward.due is not None and ward.due <= now]
         if not due or (self._strays() and self._buried_by is not None and now < self._buried_by):
-            return  # the next SIGCHLD repeats this check
+            return  # the next SIGCHLD causes this check again
         for ward in due:
             ward.fork(self._pid, self._wards, deaf={signal.SIGCHLD})

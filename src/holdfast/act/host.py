@@ -48,7 +48,7 @@ from holdfast.reactor import CallbackPriority, Reactor
 
 
 class Host(Protocol):
-    """The operations that an agent needs on its machine. `platforms/` has the kinds of machines."""
+    """The operations that an agent needs on its machine. `platforms/` contains the kinds of machines."""
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
         """Start, release, notify, signal or stop workers. Return the facts that are known at once. To repeat an
@@ -322,8 +322,8 @@ class LocalHost:
         return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
     def _emptied(self, now: float) -> Iterator[Fact]:
-        """During a stop, yield `AllReaped` once no process is left. Until then, signal the processes whose time limit
-        has passed."""
+        """During a stop, yield `AllReaped` once no process is left. Until then, signal the processes that have used up
+        their time."""
         if self._stopping is None:
             return
         if tops := self._tops():
@@ -348,8 +348,8 @@ class LocalHost:
             self.workers.forward(signal.SIGWINCH)
 
     def want_last_words(self, attempt: int) -> None:
-        """Make this attempt's workers write their stacks when they are stopped, because there is no other way to get
-        the stacks."""
+        """Make this attempt's workers write their stacks when they are stopped. Call this if there is no other way to
+        get the stacks."""
         self._mute = attempt
 
     def processes(self) -> list[int]:

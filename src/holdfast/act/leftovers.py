@@ -27,7 +27,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", 
 
 
 class _Found(msgspec.Struct):
-    """A process that outlived its rank: a leftover."""
+    """A process that outlived its rank (a leftover process)."""
 
     #: The time from which the leftover's wait counts.
     since: float
@@ -65,8 +65,8 @@ class Leftovers:
         self._ended[rank] = now, ok
 
     def allow(self, wait_s: float | None) -> None:
-        """Set the seconds that leftovers may take to exit. None: they are signalled at once, and no message mentions
-        them."""
+        """Set the seconds that leftover processes may take to exit. None: they are signalled at once, and no message
+        mentions them."""
         self._wait_s = wait_s
 
     def take_due(self, pids: Iterable[int], alive: Callable[[], Collection[int]], now: float) -> list[int]:
@@ -79,7 +79,7 @@ class Leftovers:
             found = self._found.get(pid)
             if is_dying(pid):
                 if found is not None and found.signalled_at is None:
-                    del self._found[pid]  # this process is exiting; keep no time limit for it
+                    del self._found[pid]  # this process is exiting, so no time limit for it is needed
                 continue
             if found is None:
                 found = self._found[pid] = self._look(pid, now)
@@ -93,7 +93,7 @@ class Leftovers:
         return due
 
     def kill(self, pids: Iterable[int], now: float) -> None:
-        """Note that SIGKILL was sent to these processes."""
+        """Note that these processes were sent SIGKILL."""
         for pid in pids:
             found = self._found.get(pid)
             if found is not None:
@@ -101,22 +101,22 @@ class Leftovers:
                 found.signalled_at = found.signalled_at or now
 
     def next_wake(self) -> float | None:
-        """Return when the next leftover's time is over, or None if no leftover waits."""
+        """Return the time at which the next leftover process must be signalled, or None if none waits."""
         return min((self._due(found) for found in self._found.values() if found.signalled_at is None), default=None)
 
     @property
     def wait_s(self) -> float:
-        """Return the seconds that leftovers may take to exit."""
+        """Return the seconds that leftover processes may take to exit."""
         return self._wait_s or 0.0
 
     def waits_since(self) -> float | None:
-        """Return since when the attempt's end waits for a leftover, or None if it waits for none. Helpers do not
-        count."""
+        """Return since when the attempt's end waits for a leftover process, or None if it waits for none. Helpers do
+        not count."""
         waits = [one.since for one in self._found.values() if one.signalled_at is None and self._counts(one)]
         return min(waits, default=None)
 
     def waiting(self, now: float) -> tuple[Leftover, ...]:
-        """Return the leftovers that delay the attempt's end."""
+        """Return the leftover processes that delay the attempt's end."""
         return tuple(
             Leftover(rank=one.rank, pid=pid, command=one.command, after_s=self._after_s(one, now))
             for pid, one in self._found.items()
@@ -124,12 +124,12 @@ class Leftovers:
         )
 
     def forget(self, pids: Collection[int]) -> None:
-        """Forget the leftovers that have exited by themselves. `pids`: the processes that still run."""
+        """Forget the leftover processes that have exited by themselves. `pids`: the processes that still run."""
         for pid in [pid for pid, found in self._found.items() if pid not in pids and found.signalled_at is None]:
             del self._found[pid]
 
     def ended_by_force(self) -> tuple[Leftover, ...]:
-        """Return the leftovers that did not exit in time and were signalled."""
+        """Return the leftover processes that did not exit in time and were signalled."""
         return tuple(
             Leftover(
                 rank=found.rank,
@@ -162,8 +162,8 @@ class Leftovers:
 
 
 def filters(pids: Sequence[int], others: Collection[int], number: int = signal.SIGTERM) -> frozenset[int]:
-    """Return the processes in `pids` that are filters: they read the pipe to which another process writes, and have no
-    handler for the signal.
+    """Return the processes in `pids` that are filters: they read from a pipe to which another process writes, and have
+    no handler for the signal.
 
     `others`: the processes that may write. A trainer that reads a pipe and saves on the signal is no filter.
     """
@@ -175,7 +175,7 @@ def filters(pids: Sequence[int], others: Collection[int], number: int = signal.S
         for fd in (1, 2):
             if pipe := pipe_at(pid, fd):
                 written.setdefault(pipe, set()).add(pid)
-    # Every Python catches SIGINT, even a program that only passes lines on. So a SIGINT handler does not count.
+    # Every Python catches SIGINT, even a program that only copies lines. So a SIGINT handler does not count.
     asks = {signal.SIGTERM, number} - {signal.SIGINT}
     return frozenset(
         pid
@@ -186,7 +186,8 @@ def filters(pids: Sequence[int], others: Collection[int], number: int = signal.S
 
 def _is_helper(pid: int) -> bool:
     if is_unchanged_fork(pid):
-        return executable(pid) not in SHELLS  # a shell forks for `( sleep 4; aws s3 cp … ) &`
+        # a fork of a shell may be a command group like `( sleep 4; aws s3 cp … ) &`
+        return executable(pid) not in SHELLS
     return b"multiprocessing" in _read(pid, "cmdline")
 
 

@@ -6,7 +6,7 @@ import _ctypes  # `_ctypes` loads faster: `ctypes` creates three dozen types
 import os
 import sys
 
-TYPE_CHECKING = False  # to import `typing` takes longer than everything else in this module
+TYPE_CHECKING = False  # importing `typing` would take longer than everything else in this module
 if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
@@ -46,7 +46,7 @@ def name_process(name: str) -> None:
         with open("/proc/self/comm", "wb", buffering=0) as file:
             file.write(name.encode())
     except OSError:
-        pass  # the system has no such file; the name is only for people
+        pass  # the system has no such file; the name is only for human readers
 
 
 def let_trace(pid: int) -> None:
@@ -142,8 +142,8 @@ def is_dying(pid: int) -> bool:
 
 
 def is_unchanged_fork(pid: int) -> bool:
-    """Return whether the process has not called exec since its fork. False if it has exited, or the kernel does not
-    say."""
+    """Return whether the process has not called exec since its fork. Return False if it has exited, or if the kernel
+    does not tell."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rsplit(b")", 1)[1].split()

@@ -89,7 +89,7 @@ class Outlet:
             self.fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno == errno.ENXIO and stat.S_ISFIFO(os.fstat(fd).st_mode):
-                return  # the fd is a pipe without a reader: the kind stays CLOSED
+                return  # the fd is a pipe without a reader, so the kind stays CLOSED
             self.fd = _duplicate(fd)
             self.kind = OutletKind.PATIENT
         else:
@@ -101,11 +101,11 @@ class Outlet:
         return self.kind in (OutletKind.OWN, OutletKind.SOCKET, OutletKind.PATIENT)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Write some of the buffers' bytes, in order; return their number.
+        """Write some of the buffers' bytes, in order. Return the number of written bytes.
 
         Raises:
             BlockingIOError: no byte can be written now.
-            OSError: see `GONE` for those that are final.
+            OSError: the errors in `GONE` are final.
         """
         match self.kind:
             case OutletKind.OWN | OutletKind.FILE:

@@ -1,6 +1,6 @@
-"""Passes the addresses and ports of their peers to workers: in OpenPAI's variables, and in a file with all of them.
+"""Passes to workers the addresses and ports of their peers: in OpenPAI's variables, and in a file with all of them.
 
-It is used only by jobs that need their peers' addresses.
+This module is used only by jobs that need their peers' addresses.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class PeerEnvironment:
         return {CONFIG: str(path)}
 
     def _output(self, setting: WorkerConfig) -> dict[str, str]:
-        """Return the variables with the directory for the job's results: the site's directory, else one that stays
-        after the job's record is deleted."""
+        """Return the variables with the directory for the job's results: the site's directory, or else a directory that
+        stays when the job's record is deleted."""
         given = next(
             (setting.environment[name] for name in (OUTPUT_DIR, PAI_OUTPUT_DIR) if setting.environment.get(name)), ""
         )

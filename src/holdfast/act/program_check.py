@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Number of bytes of a program that are read. Linux reads as many to find the interpreter line.
+#: Number of bytes at a program's beginning that are read. Linux reads as many to find the interpreter line.
 HEAD_BYTES = 256
 BINFMT_MISC = Path("/proc/sys/fs/binfmt_misc")
 

@@ -51,8 +51,8 @@ class RendezvousPorts:
     it."""
 
     def __init__(self, first: int | None, holder: Holder | None = None) -> None:
-        """Choose no port yet. `first`: the user's port for attempt 1. `holder`: hosts the store; None if rank 0 hosts
-        it."""
+        """Prepare the choice of ports. `first`: the user's port for attempt 1. `holder`: hosts the store; None if rank
+        0 hosts it."""
         #: The user's port for attempt 1, or None if the user has chosen none.
         self._first = first
         self._holder = holder
@@ -70,7 +70,7 @@ class RendezvousPorts:
         return (*self._taken.values(), *((self._first,) if self._first else ()))
 
     def held(self, attempt: int) -> bool:
-        """Return whether holdfast's store process serves this attempt's port, and not a worker."""
+        """Return whether holdfast's store process, and not a worker, serves this attempt's port."""
         return attempt in self._held
 
     def let_go(self) -> None:
@@ -101,8 +101,8 @@ class FarPorts(RendezvousPorts):
     bound until rank 0 opens it."""
 
     def __init__(self, first: int | None, holder: Holder | None, among: tuple[int, int] | None) -> None:
-        """Choose no port yet. `first`, `holder`: as in `RendezvousPorts`. `among`: the first and the last allowed port,
-        for firewalls; None allows any port."""
+        """Prepare the choice of ports. `first`, `holder`: as in `RendezvousPorts`. `among`: the first and the last
+        allowed port, for firewalls; None allows any port."""
         super().__init__(first, holder)
         self._among = among
         self._kept: _socket.socket | None = None
@@ -264,7 +264,7 @@ class RolePorts:
 
 
 def ports_of(setting: WorkerConfig, holder: Holder | None) -> RendezvousPorts:
-    """Return the chooser of rendezvous ports for one job."""
+    """Return the object that chooses the rendezvous ports of one job."""
     if setting.far:
         return FarPorts(setting.master_port, holder, setting.port_range)
     return RendezvousPorts(setting.master_port, holder)

@@ -39,10 +39,11 @@ class Spawned(msgspec.Struct, frozen=True):
 
     pid: int
     pidfd: int
-    #: Write one byte to this fd to let the process exec its program. If the fd is closed without a byte, the process
+    #: To let the process exec its program, write one byte to this fd. If the fd is closed without a byte, the process
     #: exits.
     go_fd: int
-    #: Yields `READY`; then the end of file once the program runs, or the text of the error that prevented it.
+    #: A pipe from the process. It yields `READY`, then the end of file once the program runs, or the text of the error
+    #: that prevented it.
     status_fd: int
 
 
@@ -101,8 +102,8 @@ def _become(
     cpus: Collection[int],
     check: bool,
 ) -> NoReturn:
-    """In the child: prepare, wait for permission to run, and exec. This must not return, and must not run the
-    supervisor's handlers."""
+    """In the child process: prepare, wait for permission to run, and exec. This must not return, and must not run the
+    supervisor's signal handlers."""
     code = 127
     what = "prepare"
     try:

@@ -42,14 +42,14 @@ class Streams:
         self._reader = reader
         self._screens = tuple(screens)
         self._null = -1
-        #: Stream number → duplicated fd of the latest pseudo-terminal. The fd is kept to set the terminal's size.
+        #: Stream number → a copy of the fd of the latest pseudo-terminal. The fd is kept to set the terminal's size.
         self._ours: dict[int, int] = {}
         self._modes = modes(self._stdin) if self._stdin is not None else None
 
     def stdin(self, rank: int) -> int:
         """Return the fd for this rank's stdin. The caller must not close it."""
         if rank == self._reader and self._stdin is not None:
-            # A worker that was killed while it edited a line may have left the terminal in that mode.
+            # A worker that was killed while the user edited a line may have left the terminal in another mode.
             restore(self._stdin, self._modes)
             return self._stdin
         if self._null < 0:

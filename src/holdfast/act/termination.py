@@ -30,7 +30,8 @@ from pathlib import Path
 from holdfast.act.leftovers import SHELLS, filters
 from holdfast.act.linux import children, dispositions, executable, handlers, is_fork
 
-#: A signal number in a request that sends no signal, because every process of the job got one from outside.
+#: Stands for a signal that every process of the job has received from outside. A request with this number sends no
+#: signal.
 ALREADY_TOLD = 0
 
 
@@ -48,8 +49,8 @@ class Termination:
         self._terminated.clear()
 
     def ask(self, number: int, tops: Iterable[int], mute: Mapping[int, bool] | None = None) -> None:
-        """Send the signal to the processes `tops` and their descendants, except for descendants of a process that
-        handles the signal.
+        """Send the signal to the processes `tops` and their descendants. If a process handles the signal, leave out its
+        descendants.
 
         `mute`: pids that get SIGABRT instead of SIGTERM, so that they write their stacks, unless they catch SIGTERM.
         With the value True they get SIGABRT even if they catch SIGTERM, because only `on_drain` handles it.
@@ -71,7 +72,7 @@ class Termination:
             self._tell(pid, signal.SIGTERM, {})
 
     def unasked(self, tops: Iterable[int]) -> list[int]:
-        """Return those of these processes that have received no signal."""
+        """Return those processes in `tops` that have received no signal."""
         return [pid for pid in tops if pid not in self._asked]
 
     def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:
@@ -127,7 +128,7 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def _reached(pid: int, number: int) -> Iterator[int]:
-    """Yield this process, and its descendants that must be signalled with it."""
+    """Yield this process and those of its descendants that must be signalled together with it."""
     yield pid
     below = children(pid)
     if below and number in (caught := dispositions(pid).caught):
@@ -148,7 +149,7 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _is_helper(pid: int, child: int) -> bool:
-    """Return whether the child works for this process: it is a fork of it, or a process of multiprocessing."""
+    """Return whether the child works for this process: the child is its fork, or a process of multiprocessing."""
     if is_fork(pid, child):
         return True
     try:

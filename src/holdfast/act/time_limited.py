@@ -27,9 +27,10 @@ def given_up() -> frozenset[int]:
 
 
 def within(work: Callable[[], object], *, keep: int = -1, seconds: float = WITHIN_S) -> None:
-    """Run `work` in a child and wait for it. Raises the OSError that `work` raised, or ETIMEDOUT after `seconds`.
+    """Run `work` in a child process and wait for it. Raises the OSError that `work` raised, or ETIMEDOUT after
+    `seconds`.
 
-    `keep`: the only descriptor that stays open in the child, so that a blocked child holds no other open.
+    `keep`: the only descriptor that stays open in the child, so that a blocked child keeps no other descriptor open.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -76,7 +77,7 @@ def _child(work: Callable[[], object], writer: int, keep: int) -> None:
         said = "0"
     except OSError as error:
         said = f"{error.errno or errno.EIO} {error.strerror or error}"
-    except Exception as error:  # report a bug in holdfast to the parent, which raises an OSError
+    except Exception as error:  # holdfast has a bug: report it to the parent, which raises an OSError
         said = f"{errno.EIO} a bug of holdfast: {type(error).__name__}: {error}"
     finally:
         os.write(writer, said.encode()[:4000])

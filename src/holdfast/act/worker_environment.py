@@ -14,7 +14,8 @@ from holdfast.model.environment_diff import kept
 from holdfast.model.job_spec import VISIBLE, GangShape, JobSpec, Seat, asked_cpus
 from holdfast.safe_files import read_file, write_file
 
-#: The name of a file in a worker's directory. The file makes the worker save and exit (`holdfast.act.workers`).
+#: The name of the file in a worker's directory by which holdfast asks the worker to save and exit
+#: (`holdfast.act.workers`).
 DRAIN = "drain"
 
 #: Limit on the bytes of a worker's error file that are read.
@@ -82,7 +83,7 @@ def worker_environment(
         "HOLDFAST_LOGS": str(directory),
         "HOLDFAST_ERRORS": str(directory.parent),
     }
-    # Python then prints its stack at a segmentation fault.
+    # With this variable, Python prints its stack at a segmentation fault.
     env.setdefault("PYTHONFAULTHANDLER", "1")
     env |= role.env
     # Workers must not see excluded devices: local rank i then uses the i-th of the remaining devices.

@@ -1,4 +1,4 @@
-"""Starts worker processes: warm, as a fork of a nursery, if there is one, and cold otherwise."""
+"""Starts worker processes: warm, as a fork of a nursery, if there is a nursery, and cold otherwise."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Ticket(msgspec.Struct, frozen=True):
 def ticket_of(
     order: StartWorker, setting: WorkerConfig, groups: Groups | None, env: Mapping[str, str], directory: Path
 ) -> Ticket:
-    """Make a ticket with new pipes and control groups. A control group that cannot be made is left out.
+    """Make a start request with new pipes and control groups. A control group that cannot be made is left out.
 
     Raises OSError if a pipe or the command's script cannot be created, and `BadUsage` if the command has an unknown
     name.
@@ -96,14 +96,16 @@ def ticket_of(
 
 
 class WarmStart(msgspec.Struct, frozen=True):
-    """The answer to a ticket: a prepared process that waits for permission to run; None for a cold start."""
+    """The answer to a request for a warm worker: a prepared process that waits for permission to run; None for a cold
+    start."""
 
     ticket: Ticket
     process: Spawned | None
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The result of a ticket: a process that waits for permission to run, or the error that prevented it."""
+    """The result of a request to start a worker: a process that waits for permission to run, or the error that
+    prevented it."""
 
     ticket: Ticket
     process: Spawned | None
@@ -191,7 +193,7 @@ class HeadStart:
 
 
 class Starts:
-    """Turns every ticket into one `Started`, unless the ticket is cancelled.
+    """Turns every start request (`Ticket`) into one `Started`, unless the request is cancelled.
 
     `ask` and `tick` return the results known at once; `started` receives the others.
     """
@@ -229,7 +231,7 @@ class Starts:
             self._warm.lost(now)
 
     def cancel(self) -> None:
-        """Cancel all waiting tickets, because the attempt is being stopped."""
+        """Cancel all waiting start requests, because the attempt is being stopped."""
         if self._warm is not None:
             self._warm.cancel()
         for ticket in self._waiting.values():

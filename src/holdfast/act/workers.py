@@ -77,8 +77,7 @@ class Worker(msgspec.Struct):
     #: The time at which the host saw the worker dying, before the kernel reported its exit; None if it did not see
     #: that.
     dying_at: float | None = None
-    #: Seconds from the program's end with an exception to the worker's end by holdfast; None if the worker exited
-    #: itself.
+    #: If holdfast ended the worker after its program had failed with an exception: the seconds in between. Else None.
     unended_s: float | None = None
 
     @property
@@ -135,7 +134,7 @@ class Workers:
             self.attempt, self._gone = attempt, {}
 
     def add(self, ticket: Ticket, process: Spawned, now: float, *, warm: bool = False) -> Worker:
-        """Add a worker whose process exists now. `warm`: a nursery forked it. `now`: the time of its start."""
+        """Add a worker whose process exists now. `warm`: a nursery forked the process. `now`: the time of the start."""
         worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now, ticket.env, warm)
         self.alive[ticket.seat.rank] = worker
         return worker
@@ -147,8 +146,7 @@ class Workers:
 
     def note_dying(self, now: float) -> None:
         """Mark the workers that are dying when another worker exits. The stop that may follow did not kill them."""
-        # A dying worker may even be the cause: the kernel reports its exit late, because it frees the worker's memory
-        # first.
+        # A dying worker may even be the cause: the kernel frees its memory first, and reports its exit late.
         for other in self.alive.values():
             if other.dying_at is None and is_dying(other.process.pid):
                 other.dying_at = now
@@ -204,22 +202,22 @@ class Workers:
         return list(self._gone.values())
 
     def rank_of(self, pid: int) -> int | None:
-        """Return the rank of the worker to which this process belongs, as its process or as a descendant. Ended workers
-        of this attempt count too."""
+        """Return the rank of the worker whose process, or whose descendant, is `pid`. Ended workers of this attempt
+        count too."""
         if pid in self._gone:
             return self._gone[pid]
         return next((rank for rank, top in self.pids().items() if pid == top or pid in descendants(top)), None)
 
 
 def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool:
-    """Notify a worker. Return whether it can receive the notice: the file existed, or SIGUSR2 has a handler."""
+    """Notify a worker. Return whether the worker can receive the notice: its file existed, or SIGUSR2 has a handler."""
     asked = file.exists()
     fresh = file.with_name(f".{file.name}.new")
     try:
         write_file(fresh, msgspec.json.encode(notice) + b"\n")
         fresh.replace(file)  # rename the file into place, so that a reader sees the whole line
     except OSError:
-        asked = False  # the disk is full: no worker can receive the notice by the file
+        asked = False  # the disk is full, so no worker can receive the notice by the file
     if _NOTICE not in handlers(pid)[0]:
         return asked
     try:

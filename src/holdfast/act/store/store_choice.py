@@ -1,6 +1,6 @@
-"""Decides whether holdfast hosts the workers' rendezvous store, and finds the torch for it.
+"""Decides whether holdfast hosts the workers' rendezvous store, and finds a torch package that can serve it.
 
-It runs before the first worker and takes a millisecond, because it neither imports torch nor starts a process.
+This runs before the first worker and takes a millisecond, because it neither imports torch nor starts a process.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from holdfast.model.job_spec import JobSpec
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Seconds within which the store process must answer.
+#: Time limit for the start of the store process, in seconds.
 UP_S = 60.0
 #: Number of deaths of the store process in a job after which rank 0 hosts the store instead.
 MOST_LOSSES = 3
@@ -58,7 +58,8 @@ class Store:
         self._say = say
         self._torch = _wanted(spec, env, cwd)
         self._off = self._torch is None
-        #: True if the store process starts with the workers; otherwise it starts when the first worker connects.
+        #: True if the store process starts together with the workers. Otherwise it starts when the first worker
+        #: connects.
         self._soon = any(speaks_of_torch(role.command, cwd) for role in spec.roles)
         self._attempt = 0
         self._port = 0
@@ -256,7 +257,8 @@ class Store:
 
 
 def _wanted(spec: JobSpec, env: Mapping[str, str], cwd: Path) -> Torch | None:
-    """Return the torch that hosts the job's store. Return None if holdfast shall not host a store, or finds no torch.
+    """Return the torch package that hosts the job's store. Return None if holdfast must not host a store, or finds no
+    torch.
 
     A single worker needs no store that outlives it. If the user sets `CHOICE` to `False`, or a script opens the port
     itself, holdfast leaves the port to the workers.

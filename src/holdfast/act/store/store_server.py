@@ -20,7 +20,7 @@ import sys
 import types
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` is not needed at run time
+if TYPE_CHECKING:  # `typing` is needed only by type checkers
     from typing import Any
 
 

@@ -1,4 +1,4 @@
-"""All nurseries of a job: one for each worker command."""
+"""All nurseries of a job (processes that have done the workers' imports): one for each worker command."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 #: Default limit in seconds for the imports.
 IMPORT_S = 120.0
 _NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
-#: Seconds from the start of an attempt's workers to the forking of the next attempt's workers, so that the present ones
-#: start first.
+#: Seconds from the start of an attempt's workers to the forking of the next attempt's workers, so that the present
+#: workers start first.
 STAND_BY_S = 1.0
 
 
@@ -60,7 +60,7 @@ class Warm:
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
-        """Set the function that receives the answers which `ask` and `tick` did not return."""
+        """Set the function that receives answers later, when `ask` and `tick` did not return them."""
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:

@@ -28,9 +28,9 @@ from holdfast.children import Child
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Seconds that a fork, or a check of the files, may take. After that the nursery counts as hung.
+#: Time limit for a fork, or for a check of the files, in seconds. After that the nursery counts as hung.
 ANSWER_S = 10.0
-#: A nursery that dies or hangs this often, without a ticket claiming a worker in between, is abandoned.
+#: A nursery that dies or hangs this often, without a worker started from it in between, is abandoned.
 MOST_DEATHS = 3
 _DOOR = Path(__file__).with_name("door")
 
@@ -43,7 +43,7 @@ class NurseryState(enum.Enum):
 
 
 class Nursery:
-    """Starts one nursery and claims workers from it."""
+    """Starts one nursery and gets workers from it."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Nursery:
         self._deliver = heard
         self._say = say
         self.state = NurseryState.OFF
-        #: Number of the nursery's deaths since a worker was last claimed from it.
+        #: Number of the nursery's deaths since a worker was last started from it.
         self._deaths = 0
         self._process: Child | None = None
         self._control: socket.socket | None = None
@@ -78,7 +78,7 @@ class Nursery:
         self._keep = 0
         #: Number of idle forks that have died and were replaced.
         self._replaced = 0
-        #: The last attempt for which the files on disk were found unchanged.
+        #: The last attempt before which the files on disk were found unchanged.
         self._fresh_for = 0
         self._checking: int | None = None
         self._deadline: float | None = None
@@ -175,7 +175,7 @@ class Nursery:
             self._reactor.watch(fd, self._ready)
 
     def _end(self) -> None:
-        """Kill the nursery and its unclaimed forks, and reset the state."""
+        """Kill the nursery and its idle forks, and reset the state."""
         for message, fds in self._heard:
             if _is_birth(message, fds):
                 children.forget(message[1])
@@ -242,7 +242,7 @@ class Nursery:
                 self._drop(idle)
                 self._replaced += 1
                 if self._replaced > MOST_DEATHS + self._keep:
-                    self._keep = 0  # the cause of the idle forks' deaths would also kill new forks
+                    self._keep = 0  # whatever killed the idle forks would also kill new forks
         self._serve(now)
         self._top_up(now)
         self._deliver(self._take(), now)
@@ -284,7 +284,7 @@ class Nursery:
                 self._learn(lesson)
                 self._give_up(why, now)
             case ("moved", int(pid)) if fds and self._process is not None:
-                # The nursery has undone an import, and its spare is the nursery now.
+                # The nursery has undone an import, and a spare process has taken its place.
                 _reap_later(self._reactor, self._process)
                 self._process = Child(pid, fds[0])
                 self._reactor.watch(fds[0], self._ready)
@@ -323,7 +323,7 @@ class Nursery:
     # ------------------------------------------------------------------------------------------ serving
 
     def _serve(self, now: float) -> None:
-        """Answer as many of the waiting tickets as possible now."""
+        """Answer as many of the waiting requests for workers as possible now."""
         if self.state is NurseryState.GIVEN_UP:
             self._refuse()
         if self.state is not NurseryState.READY or not self._waiting:
@@ -355,7 +355,7 @@ class Nursery:
         return True
 
     def _claim(self, idle: Idle) -> None:
-        """Make an idle fork the worker of the first ticket. Drop a fork that cannot answer."""
+        """Make an idle fork the worker of the first waiting request. Drop a fork that cannot answer."""
         process = claim(idle, self._waiting[0]) if is_awake(idle) else None
         if process is None:
             self._drop(idle)

@@ -1,4 +1,4 @@
-"""The messages between supervisor and nursery, and the messages that turn an idle fork into the worker of a ticket."""
+"""The messages between supervisor and nursery, and the messages that turn an idle fork into a worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A fork of the nursery that no ticket has claimed yet. `door`: the socket to it."""
+    """A fork of the nursery that is not a worker yet. `door`: the socket to the fork."""
 
     child: Child
     door: socket.socket
@@ -55,7 +55,7 @@ def is_awake(idle: Idle) -> bool:
 def rouse(pid: int, pidfd: int) -> bool:
     """If the process was stopped (SIGSTOP), continue it. Return whether it was stopped.
 
-    Only a signal leaves a process in state T. A process that waits for the CPU, for its disk or for a debugger is in
+    Only a signal puts a process into state T. A process that waits for the CPU, for its disk or for a debugger is in
     another state, and gets no signal.
     """
     if _state(pid) != b"T":
@@ -77,8 +77,8 @@ def _state(pid: int) -> bytes:
 
 
 def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
-    """Send the fork everything that the ticket's worker needs. Return None if the fork has died. `door` is closed in
-    any case."""
+    """Send the fork everything that the worker needs. Return None if the fork has died. `door` is closed in any
+    case."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     order = os.memfd_create("claim")

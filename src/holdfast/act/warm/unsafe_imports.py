@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 18
 class Lesson(msgspec.Struct, frozen=True):
     """One import of a script that its nursery must leave to the workers, because no fork is safe after it."""
 
-    #: The index of the import among the script's steps.
+    #: The import's index among the script's steps.
     step: int
     name: str
     why: str
@@ -66,7 +66,7 @@ class Lessons:
             for old in kept[MOST:]:
                 old.unlink()
         except (OSError, Malformed):
-            pass  # the lesson is lost, and the next nursery finds it again
+            pass  # this lesson is lost, and the next nursery of the script finds it again
 
     def _file(self, place: Path, plan: Blueprint, cwd: Path) -> Path:
         """Return the lesson's path. It depends on the command, the directory and the script's content."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-#: Variables whose values differ between workers or attempts. A worker gets them when a ticket claims it.
+#: Variables whose values differ between workers or attempts. A fork gets them when it becomes a worker.
 PER_WORKER = frozenset({
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
     "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE",
@@ -22,7 +22,7 @@ _WITH_VALUE = frozenset("WX")
 
 
 class Blueprint(msgspec.Struct, frozen=True):
-    """The command of a nursery. Exactly one of `script` and `module` is set."""
+    """The command that starts a nursery. Exactly one of `script` and `module` is set."""
 
     command: tuple[str, ...]
     script: str | None
@@ -32,7 +32,7 @@ class Blueprint(msgspec.Struct, frozen=True):
 def blueprint(
     command: Sequence[str], env: Mapping[str, str], cwd: os.PathLike[str], python: str = sys.executable
 ) -> Blueprint | str:
-    """Return the blueprint of a command, or the reason why its workers start cold. `python`: an interpreter that is
+    """Return the `Blueprint` of a command, or the reason why its workers start cold. `python`: an interpreter that is
     allowed besides holdfast's own."""
     found = shutil.which(command[0], path=env.get("PATH"))
     known = dict.fromkeys((python, sys.executable))

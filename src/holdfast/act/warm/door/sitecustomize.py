@@ -21,7 +21,7 @@ def _step_aside() -> str:
 
 
 def _serve() -> bool:
-    """Run as the nursery; return only in a worker. Return True if the user has a `sitecustomize` too, which was then
+    """Run as the nursery. Return only in a worker: True if the user has a `sitecustomize` too, which was then
     imported."""
     inside = os.path.join(_step_aside(), "inside")
     name = "_holdfast_nursery"
@@ -47,8 +47,8 @@ def _serve() -> bool:
 
 
 def _users_own() -> bool:
-    """Import the user's `sitecustomize`, if any. This runs in an interpreter that a worker starts: it inherits the
-    nursery's search path but is no nursery."""
+    """Import the user's `sitecustomize`, if there is one. This runs in an interpreter that a worker has started. It
+    inherits the nursery's search path but is no nursery."""
     _step_aside()
     try:
         __import__("sitecustomize")
@@ -64,10 +64,10 @@ def _enter() -> bool:
         return _users_own()
     try:
         return _serve()
-    except BaseException:  # catch everything: the script must never run in the nursery itself
+    except BaseException:  # catch every exception, because the script must never run in the nursery itself
         os._exit(70)
 
 
 if not _enter():
-    # Python silently ignores this error, which it also gets if there is no such module.
+    # Python silently ignores this error. It gets the same error if there is no such module.
     raise ImportError("no sitecustomize", name="sitecustomize")

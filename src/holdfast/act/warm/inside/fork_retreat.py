@@ -16,7 +16,7 @@ import sys
 from . import fork_to_worker
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -24,7 +24,7 @@ _READ = 1 << 16
 
 
 class Spare:
-    """The nursery's handle of a waiting fork. `tell` is the pipe to the fork, `heard` the pipe from it."""
+    """The nursery's handle of a spare process, which waits. `tell`: the pipe to it. `heard`: the pipe from it."""
 
     def __init__(self, pid: int, tell: int, heard: int) -> None:
         self.pid = pid
@@ -36,14 +36,14 @@ class Spare:
         os.close(self.heard)
 
     def dismiss(self) -> None:
-        """End a spare that is not needed. It exits when the pipe is closed."""
+        """End a spare process that is not needed. It exits when its pipe is closed."""
         self.close()
         os.waitpid(self.pid, 0)
 
 
 class Retreat:
-    """The spares of this nursery: one from before the last import, and one from after that import while it is
-    checked."""
+    """The spare processes of this nursery: one from before the last import, and one from after that import while the
+    import is checked."""
 
     def __init__(self, control: Any, supervisor: int, printed: tuple[int, ...]) -> None:
         """Start without spares. `control`: the socket to the supervisor. `supervisor`: its pid. `printed`: the fds of
@@ -62,12 +62,12 @@ class Retreat:
         return [fd for spare in self._spares for fd in (spare.tell, spare.heard)]
 
     def is_open(self) -> bool:
-        """Return whether there is a spare that could take over."""
+        """Return whether there is a spare process that could take over."""
         return bool(self._spares)
 
     def keep(self) -> dict[str, Any] | None:
-        """Fork a spare. Return None in the nursery. The spare waits; if it takes over, it returns the nursery's
-        findings."""
+        """Fork a spare process. Return None in the nursery. In the spare, wait; if the spare takes over, return the
+        nursery's findings."""
         read, tell = os.pipe()
         heard, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
@@ -89,22 +89,23 @@ class Retreat:
         try:
             found = self._wait(read, answer, nursery)
             for at, fd in enumerate(self._printed):
-                os.ftruncate(fd, sizes[at])  # drop the nursery's later output: the workers will print it
-        except BaseException:  # the spare's state is unknown: exit, so that workers start cold
+                # drop the output that the nursery wrote later, because the workers will print it
+                os.ftruncate(fd, sizes[at])
+        except BaseException:  # the spare's state is unknown, so exit; workers then start cold
             os._exit(70)
         return found
 
     def forget_first(self) -> None:
-        """Dismiss the oldest spare, because the import after it was harmless."""
+        """End the oldest spare process, because the import after it was harmless."""
         self._spares.pop(0).dismiss()
 
     def forget(self) -> None:
-        """Dismiss all spares."""
+        """End all spare processes."""
         while self._spares:
             self.forget_first()
 
     def hand_over(self, found: dict[str, Any]) -> None:
-        """Make the oldest spare the nursery, and exit. Return only if that spare has died."""
+        """Make the oldest spare process the nursery, and exit. Return only if that spare has died."""
         first, *others = self._spares
         for other in others:
             other.dismiss()
@@ -150,7 +151,7 @@ class Retreat:
 
 
 def fork() -> int:
-    """Fork without Python 3.12's warning about threads. Other code checks the threads."""
+    """Fork without the warning about threads that Python 3.12 prints. Other code checks the threads."""
     if sys.version_info >= (3, 12):
         import warnings
 

@@ -11,7 +11,7 @@ import os
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from collections.abc import Iterator
 
 DEVICES = (
@@ -30,7 +30,7 @@ DEFAULTS = frozenset({
     "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
 })  # fmt: skip
 #: Names of threads that their library does not need after a fork. jemalloc's thread (in pyarrow) returns memory in the
-#: background; jemalloc's fork handler makes the child return memory when it frees some instead.
+#: background. After a fork, jemalloc returns memory when the child frees some instead.
 FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 #: Seconds within which a new thread sets its name.
 NAMED_S = 0.2
@@ -52,14 +52,14 @@ class ProcessSnapshot:
 
 
 class ScriptSettings:
-    """Detects settings that both the script and a later import make. If the imports ran first, another setting would
-    win."""
+    """Detects a setting that both the script and a later import make. If imports ran before the script, the script's
+    value would win instead of the import's."""
 
     def __init__(self) -> None:
         self._then: dict[str, list[object]] = {}
 
     def by_script(self, what: str) -> None:
-        """Note that the script sets `what` at this step: `logging` or `random`."""
+        """Note that the script sets the state of `logging` or `random` (`what`) at this step."""
         self._then.setdefault(what, _settings(what))
 
     def forked(self) -> None:
@@ -68,8 +68,7 @@ class ScriptSettings:
         self._then = {what: _settings(what) for what in self._then}
 
     def by_imports(self) -> str:
-        """Return a phrase for the setting that an import changed after the script had set it, or "" if there is
-        none."""
+        """Return a phrase for a setting of the script that a later import has changed, or "" if there is none."""
         for what, then in self._then.items():
             now = _settings(what)
             # None means that the module was not imported then, so the script had set nothing in it.
@@ -104,7 +103,7 @@ class NurseryParts:
     def __init__(
         self, fds: frozenset[int] = frozenset(), pids: frozenset[int] = frozenset(), names: frozenset[str] = frozenset()
     ) -> None:
-        """Store them. `fds`: descriptors. `pids`: child processes. `names`: environment variables."""
+        """Store these parts. `fds`: descriptors. `pids`: child processes. `names`: environment variables."""
         self.fds = fds
         self.pids = pids
         self.names = names
@@ -144,7 +143,7 @@ def _troubles(
     if now.directory != before.directory:
         yield "the working directory was changed"
     for number, handler in before.handlers.items():
-        # Compare with `!=`: getsignal returns a handler written in C as a new object at each call.
+        # Compare with `!=`, because getsignal returns a new object at each call for a handler written in C.
         if now.handlers[number] != handler:
             yield f"the handler of signal {number} was changed"
     if now.mask != before.mask:
@@ -173,7 +172,7 @@ def _devices() -> Iterator[str]:
                 if " /dev/" in line and line.split(maxsplit=5)[5].startswith(DEVICES):
                     yield f"an accelerator was touched ({line.split(maxsplit=5)[5].strip()} is mapped)"
     except OSError:
-        pass  # the file may not be read; the open descriptors were checked
+        pass  # this file may not be read; the check of the open descriptors must suffice
 
 
 def _threads() -> Iterator[str]:
@@ -244,7 +243,7 @@ Stamp = tuple[str, int, int, int]
 
 
 def stamp(paths: Iterator[str]) -> list[Stamp]:
-    """Return the stamps of those of these paths that exist."""
+    """Return the stamps of the existing files among these paths."""
     return [(path, *found) for path in paths if (found := _look(path)) is not None]
 
 
@@ -258,7 +257,7 @@ def sources(own: list[str]) -> Iterator[str]:
 
 
 def changed(stamps: list[Stamp]) -> str:
-    """Return the first file that has changed since its stamp, or "" if none has."""
+    """Return the first file that has changed since its stamp was taken, or "" if none has."""
     for path, *known in stamps:
         if _look(path) != tuple(known):
             return path

@@ -12,7 +12,7 @@ import sys
 from . import random_seeds
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from typing import Any
 
 #: The variable with the fd number of the control socket.
@@ -28,8 +28,8 @@ _FDS = 5
 
 
 def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
-    """Turn the fork into a worker: become the supervisor's child, wait until a ticket claims it, prepare, and return
-    once the supervisor lets it run.
+    """Turn the fork into a worker: become the supervisor's child, wait until the supervisor assigns a worker to it,
+    prepare, and return once the supervisor lets the worker run.
 
     The fork reports itself to the supervisor, and then closes `told`, before the supervisor adopts it: the supervisor
     would treat an unknown child as a process of the job, and stop it. `adopted`: its end of file means that the
@@ -59,7 +59,7 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
             os._exit(0)
         received = struct.unpack(f"{_FDS + 1}i", ancillary[0][2])
         ours.close()
-    except BaseException:  # no ticket has claimed the fork yet, so it may simply exit
+    except BaseException:  # no worker is assigned to this fork yet, so it may simply exit
         os._exit(1)
     _claimed(*received)
 
@@ -107,8 +107,8 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
 
 
 def _hear_again() -> None:
-    """Unblock the signals that the nursery blocks for workers. Discard pending signals, which were sent before the
-    claim."""
+    """Unblock the signals that the nursery blocks for workers. Discard pending signals, which were sent before this
+    fork became a worker."""
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     for number in blocked:
         if (handler := _signal.getsignal(number)) is not None:
@@ -140,7 +140,7 @@ def start_afresh() -> None:
 
 
 def _clocks_afresh() -> None:
-    """Reset the start time of `logging`, which counts from its import."""
+    """Reset the start time of `logging`, which was set at the import of `logging`."""
     if (logging := sys.modules.get("logging")) is not None:
         from time import time, time_ns
 
@@ -149,8 +149,8 @@ def _clocks_afresh() -> None:
 
 
 def _streams_afresh() -> None:
-    """Set up stdout and stdin as the interpreter does at its start, because their fds have changed, perhaps to a
-    terminal."""
+    """Set up stdout and stdin as the interpreter does at its start, because their fds have changed. They may be a
+    terminal now."""
     import io
 
     if sys.stdout is not None and sys.stdout.isatty():
@@ -178,7 +178,7 @@ def prctl(*words: int) -> int:
 
 
 def keep(*things: object) -> None:
-    """Keep these objects alive for ever. To free them in a fork would copy a shared page of memory for every few
+    """Keep these objects alive for ever. Freeing them in a fork would copy a shared page of memory for every few
     objects."""
     import ctypes
 

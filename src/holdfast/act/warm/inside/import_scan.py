@@ -88,7 +88,7 @@ class Finder:
     def _after(self) -> list[str]:
         """Return the installed packages that the main file imports at its top level after parsing stopped."""
         if not self.main:
-            return []  # parsing stopped in a parent package
+            return []  # parsing stopped in a parent package of the main module
         with tokenize.open(self.main) as source:
             body = ast.parse(source.read(), self.main).body
         names: list[str] = []
@@ -175,7 +175,7 @@ class Finder:
     def _import(self, name: str, wanted: tuple[str, ...]) -> None:
         spec = self._spec(name.partition(".")[0])
         if spec is None:
-            return  # the module is not installed: the script will fail, or handles that
+            return  # the module is not installed: the script will fail, or handle that
         place = _place(spec)
         if place is None or installed(place):
             step: Step = ("import", name, wanted)

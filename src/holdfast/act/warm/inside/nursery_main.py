@@ -21,7 +21,7 @@ from .fork_retreat import fork
 from .script_imports import Imports, Unfit, few
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from typing import Any
 
 RECEIVE = 1 << 20
@@ -30,7 +30,7 @@ HINT = "; move what can be moved above that line, or name it with --preload"
 
 
 def serve() -> bool:
-    """Run the nursery. Return only in a worker. The result: whether the user's own `sitecustomize` was imported."""
+    """Run the nursery. Return only in a worker: whether the user's own `sitecustomize` was imported."""
     control = _socket.socket(fileno=int(os.environ.pop(fork_to_worker.VARIABLE)))
     os.set_inheritable(control.fileno(), False)
     config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
@@ -165,8 +165,8 @@ class _Nursery:
         return steps, places, files, main, left
 
     def _first_fork(self) -> None:
-        """Fork once as a trial. Libraries that handle forks end their threads for it, so only threads of other
-        libraries remain."""
+        """Fork once as a trial. Some libraries end their threads for a fork, so only threads of other libraries
+        remain."""
         pid = fork()
         if pid == 0:
             status = 1
@@ -181,7 +181,7 @@ class _Nursery:
     # ------------------------------------------------------------------------------------------ serving
 
     def wait(self) -> None:
-        """Serve requests. Return only in a worker, once it may run."""
+        """Serve requests. Return only in a worker, once the worker may run."""
         while True:
             data = self._control.recv(RECEIVE)
             if not data:
@@ -196,7 +196,7 @@ class _Nursery:
         self._control.send(marshal.dumps(("fresh", fork_safety.changed(self._stamps))))
 
     def _peek(self) -> None:
-        """If the next request is a `check`, handle it now, because forks run meanwhile."""
+        """If the next request is a `check`, handle it now, while the forks run."""
         try:
             data = self._control.recv(RECEIVE, _socket.MSG_DONTWAIT | _socket.MSG_PEEK)
         except BlockingIOError:
@@ -220,7 +220,7 @@ class _Nursery:
             os.close(adopted)
             self._peek()
             os.waitpid(between, 0)
-            # The supervisor has adopted the workers by now. They learn this when the pipe closes.
+            # The supervisor has adopted the workers by now. The end of this pipe tells them.
             os.close(held)
             return False
         telling, told = os.pipe()

@@ -6,7 +6,7 @@ import gc
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from collections.abc import Iterator
     from typing import Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # to import `typing` would change which modules the script fi
 _UNSEEDED: dict[int, Any] = {}
 #: Instances of `numpy.random.Generator` that were seeded from the system's entropy.
 _NUMPY: list[Any] = []
-#: A seed of at least this size was not chosen by a person: NumPy draws 128 bits if it gets no seed.
+#: NumPy draws 128 bits if it gets no seed. So a seed of at least this size was not chosen by a person.
 _BY_HAND = 1 << 64
 
 

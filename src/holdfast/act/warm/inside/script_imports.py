@@ -10,11 +10,11 @@ from .fork_retreat import Retreat, torch_part
 from .warning_filters import Filters
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-#: Limit on the number of torch's modules that a lesson names.
+#: Limit on the number of torch's modules that are stored in a lesson (a finding for later nurseries).
 MOST_MODULES = 600
 
 
@@ -175,8 +175,8 @@ class Imports:
         return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())
 
     def _keep_spare(self, number: int, spoiled: Callable[[bool], str]) -> dict[str, Any] | None:
-        """Before the import `number`: check the previous import, and fork a spare. Return a lesson if this import must
-        be left out."""
+        """Before the import `number`: check the previous import, and fork a spare process. If this import must be left
+        out, return a lesson about it."""
         known = self._lesson
         if known is not None and (known["step"], known["name"]) == (number, self._steps[number][1]):
             stamp = known["stamp"]
@@ -203,11 +203,11 @@ class Imports:
                 try:
                     self._import(name, (), place, asked=False)
                 except Unfit:
-                    return  # this import depends on the undone one; the workers will do both
+                    return  # this import depends on the undone one, so the workers will do both
                 self._names.append(name)
 
     def _give_way(self, why: str) -> NoReturn:
-        """Undo the last import: let the spare take over. Raise `Unfit` if that would be useless."""
+        """Undo the last import by letting the spare process take over. Raise `Unfit` if that would be useless."""
         name = self._steps[self._doing][1] if self._steps else ""
         lesson = None
         if self._retreat.is_open():

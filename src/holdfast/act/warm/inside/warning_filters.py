@@ -1,9 +1,9 @@
-"""The warning filters that a script sets between its imports."""
+"""Handles the warning filters that a script sets between its imports."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # to import `typing` would change which modules the script finds imported
+if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
     from typing import Any
 
 
