@@ -1,4 +1,4 @@
-"""Finds checkpoints that workers write, by the open files in /proc/PID/fd. It never searches directories.
+"""Finds checkpoints that workers write. It looks only at open files in /proc/PID/fd, and never searches directories.
 
 A scan finds the files that are open at that moment. It misses a file that is opened and closed between two scans. A
 file is finished if it was open for writing at the last scan and is closed now, every process that had it open is still
@@ -17,7 +17,7 @@ from holdfast.observe.procfs import state, tree
 
 #: Limit on the number of processes that one scan examines.
 MOST_PROCESSES = 256
-#: Limit on the number of open files that are remembered, and of finished files that are reported.
+#: Limit on the number of remembered open files, and of reported finished files.
 MOST_FILES = 64
 
 #: Matches a checkpoint by the last three parts of its path.
@@ -61,8 +61,8 @@ class CheckpointWatch:
                 if known is not None or len(now) < MOST_FILES:
                     now[key] = _OpenFile(path, holders)
         for key, was in self._open.items():
-            # The kernel also closes the incomplete files of a dying process. So a file is finished only if its process
-            # lives.
+            # The kernel closes the files of a dying process too, though they are incomplete. So a file is finished only
+            # if its process lives.
             if key not in now and all(state(pid) not in ("", "Z", "X") for pid in was.holders):
                 path = _finished(was.path, key)
                 if path and path not in self.finished and len(self.finished) < MOST_FILES:

@@ -24,7 +24,7 @@ class Cpus(Noun, frozen=True, kw_only=True):
 
 
 def cpus_here() -> Cpus:
-    """Return this machine's CPUs to which workers can be bound.
+    """Return the CPUs of this machine to which workers can be bound.
 
     If the CPU quota is below the number of CPUs, there are no domains: other containers share the CPUs, and binding
     workers to the first ones would be worse than the kernel's scheduling.

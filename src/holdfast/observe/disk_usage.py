@@ -19,7 +19,8 @@ MOST_LOOKED_AT = 20_000
 
 
 class DiskUse(Noun, frozen=True, kw_only=True):
-    """The use of one file system, by `statvfs`. As in `df`, the total excludes the space that is reserved for root."""
+    """The use of one file system, from `statvfs`. As in `df`, the total excludes the space that is reserved for
+    root."""
 
     path: str
     device: int
@@ -64,7 +65,8 @@ def written_files(pids: Iterable[int]) -> dict[str, int]:
             continue
         for entry in entries:
             try:
-                writable = entry.lstat().st_mode & stat.S_IWUSR  # the link's mode shows how the file was opened
+                # the mode of the symbolic link shows how the file was opened
+                writable = entry.lstat().st_mode & stat.S_IWUSR
                 info = entry.stat()
                 if writable and stat.S_ISREG(info.st_mode) and info.st_nlink:
                     found[str(entry.readlink())] = info.st_ino

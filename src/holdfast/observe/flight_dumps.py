@@ -34,8 +34,8 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen "
 
 
 def prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the possible paths of the workers' dumps, without the rank's number. The variables set them; otherwise
-    they are the defaults."""
+    """Return the possible paths of the workers' dumps, without the rank's number. They come from the variables, or else
+    from the defaults."""
     cache = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME') or '/tmp'}/.cache"
     found: list[str] = []
     for names, defaults in NAMES.items():

@@ -11,7 +11,7 @@ from holdfast.safe_files import small_text
 
 #: Limit on the number of paths that are examined.
 MOST_PLACES = 64
-#: File systems without a server. A call on them does not block.
+#: Local file systems. A call on them does not block.
 _OWN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay", "vfat", "bcachefs")
 #: A file system with fewer free bytes counts as full, because programs write checkpoints and logs.
 _NEARLY_BYTES = 16 << 20
@@ -60,7 +60,7 @@ def own_mounts() -> list[str]:
 
 
 def _there(path: str) -> Path:
-    """Return the path, or its nearest existing parent. The file at the path may not have been created."""
+    """Return the path, or its nearest existing parent, because the file at the path may never have been created."""
     place = Path(path)
     return next((step for step in (place, *place.parents) if step.exists()), place)
 

@@ -47,7 +47,7 @@ class KernelLog:
     def __init__(self, path: str | os.PathLike[str] = "/dev/kmsg", clock: Clock | None = None) -> None:
         self.path = Path(path)
         self._boot = (clock or Clock()).boot
-        #: One sentence about why the log cannot be read and what stays unknown, or "".
+        #: One sentence that says why the log cannot be read and what stays unknown, or "".
         self.missing = ""
         self._found: deque[Evidence] = deque(maxlen=KEPT)
         self._rest = b""
@@ -64,7 +64,7 @@ class KernelLog:
             )
 
     def lines(self, since: float, *, pids: frozenset[int] | None = None) -> list[Evidence]:
-        """Return the relevant lines from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
+        """Return the lines of interest from `since` (seconds since the epoch) on, oldest first, at most `KEPT`.
 
         With `pids`, crashes (`segfault at`, `traps:`) of other processes are left out. A later call returns the earlier
         lines again.

@@ -17,7 +17,7 @@ from holdfast.model.gang_protocol import TOKEN_BYTES, MeasurePeer, OpenPort, Pee
 from holdfast.reactor import DueCall, Reactor
 
 PINGS = 5
-#: Limit on the connections that a node serves at a time. It closes further ones.
+#: Limit on the connections that a node serves at a time. The node closes further ones.
 PEERS = 16
 _CHUNK = 1 << 18
 
@@ -74,8 +74,7 @@ def _listener(ports: Iterator[int]) -> socket.socket:
 
 
 class _Stream:
-    """One connection with a time limit. `_advance` is called when the connection is ready, and continues the
-    exchange."""
+    """A connection with a time limit. When the connection is ready, `_advance` is called and continues the exchange."""
 
     def __init__(self, link: socket.socket, reactor: Reactor, limit: float) -> None:
         self._link = link

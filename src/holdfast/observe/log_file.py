@@ -16,12 +16,12 @@ from holdfast.safe_files import open_file
 #: Seconds from a failed write to the next try. Bytes that arrive meanwhile are lost, and counted.
 RETRY_S = 5.0
 
-#: Minimum time between two records of a log's times, in seconds. Bytes within a millisecond share one time.
+#: Minimum time between two records of a log's times, in seconds. Bytes that arrive within this time share one record.
 STEP_S = 0.001
-#: Minimum time between two records, in seconds, for logs with short lines: otherwise the times would take more than an
-#: eighth of the log's size.
+#: Minimum time between two records in a log with short lines, in seconds. With more records, the times would take more
+#: than an eighth of the log's size.
 COARSE_STEP_S = 0.1
-#: Up to this size in bytes, a log always uses the fine step.
+#: Below this size in bytes, a log always uses `STEP_S`.
 FREE_BYTES = 64 * 1024
 
 #: A write that takes longer than this many seconds is reported as slow, because the workers' pipes fill up meanwhile.
@@ -57,7 +57,7 @@ class LogTimes:
         self.path = log.with_name(times_name(log.name))
         self._fd = -1
         self._size = 0
-        #: The earliest time of the next record, in seconds since the epoch.
+        #: No record is written before this time, in seconds since the epoch.
         self._due = 0.0
 
     def note(self, log_fd: int, at: int, now: float) -> None:
@@ -74,7 +74,7 @@ class LogTimes:
         if done == RECORD_BYTES:
             self._due = now + (STEP_S if self._size <= FREE_BYTES + at // 8 else COARSE_STEP_S)
         else:
-            # The disk is usually full. The next opening truncates a partial record.
+            # The disk is usually full. The next opening of the file truncates a partial record.
             self.close()
             self._due = now + RETRY_S
 
@@ -92,8 +92,8 @@ class LogTimes:
         self._size = os.write(self._fd, begin)
 
     def put_aside(self, kept: int) -> None:
-        """Rotate this file together with its log (`stderr.log` became `stderr.log.1`). `kept` rotated files are
-        kept."""
+        """Rotate this file of times together with its log (`stderr.log` became `stderr.log.1`). `kept`: number of
+        rotated files to keep."""
         self.close()
         self._size = 0
         self._due = 0.0
@@ -107,7 +107,7 @@ class LogTimes:
             if not older:
                 self.path.unlink(missing_ok=True)
         except OSError:
-            pass  # the head of the file identifies its log, so no reader uses it for another log
+            pass  # the file's first bytes identify its log, so no reader uses the file for another log
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -206,7 +206,7 @@ class LogFile:
             room = max(0, rotation.most_bytes - self._size)
             cut = block.rfind(b"\n", 0, room) + 1
             if not cut and self._in_line:
-                cut = block.find(b"\n") + 1  # finish the line, however long it is
+                cut = block.find(b"\n") + 1  # finish the line, whatever its length
                 if not cut and self._size + len(block) <= 2 * rotation.most_bytes:
                     break
             if cut:
@@ -229,7 +229,7 @@ class LogFile:
                 try:
                     newer.replace(place)
                 except FileNotFoundError:
-                    pass  # fewer rotated files exist so far
+                    pass  # there are fewer rotated files so far
             if older:
                 self.path.replace(older[0])
             else:

@@ -39,7 +39,7 @@ _KILLED = Lazy(
 _WHY = Lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*?\btask=(?P<name>.*),pid=(?P<pid>\d+)")
 _LIMITED_GROUP = Lazy(r"\boom_memcg=([^,]+)")
 _TASK_GROUP = Lazy(r"\btask_memcg=([^,]+)")
-#: Matches the path of a worker's control group, for workers of any job.
+#: Matches the path of a control group that holdfast made for a worker of any job.
 _OTHER_JOB = Lazy(r"/holdfast-[^/]+\.\d+/[^/]+$")
 
 
@@ -55,7 +55,7 @@ class _Counts(Noun, frozen=True, kw_only=True):
     peak_bytes: int | None = None
 
     def full_since(self, before: _Counts) -> bool:
-        """Return whether the group has exhausted its own limit since `before`."""
+        """Return whether the group has exhausted its own limit since the counts in `before`."""
         near = bool(self.limit_bytes and self.peak_bytes and self.peak_bytes >= _FULL * self.limit_bytes)
         if self.exhausted or self.refused:
             return self.exhausted > before.exhausted or (near and self.refused > before.refused)
@@ -162,7 +162,7 @@ class MemoryWatch:
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
-        """Return a kill, of an unknown process, that only the groups around holdfast counted, and no worker's group.
+        """Return a kill that only the groups around holdfast counted, and no worker's group. Its process is unknown.
         Return None if there is none.
 
         `counted`: kills of workers' groups, which v2 counts in the groups above too. `strangers`: kills of other
@@ -236,7 +236,7 @@ def _is(group: MemoryGroup, path: str) -> bool:
 
 
 def _merged(kill: MemoryKill, logged: list[MemoryKill]) -> MemoryKill:
-    """Complete the counter's kill with the details of the log's entry for the same rank. Remove that entry from
+    """Complete the kill from the counter with the details in the log's entry for the same rank. Remove that entry from
     `logged`."""
     same = next((line for line in logged if line.rank == kill.rank), None)
     if same is None:

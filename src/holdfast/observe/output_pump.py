@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 PIPE_BYTES = 1024 * 1024
-#: Limit on the size of all pipes together, in bytes. It limits the reading when a whole gang ends, and stays within the
-#: kernel's limit for a user.
+#: Limit on the size of all pipes together, in bytes. So reading does not take long when a whole gang ends, and the
+#: kernel's limit for a user is not exceeded.
 PIPES_BYTES = 16 * 1024 * 1024
 
 #: Limit on the bytes that one pass of the loop reads from all pipes, so that an exit is noticed within milliseconds.
@@ -203,12 +203,12 @@ class OutputPump:
 
     @property
     def paused(self) -> bool:
-        """Return whether a slow terminal delays the workers' output, so that workers may be blocked in a write."""
+        """Return whether a slow terminal delays the workers' output. Then workers may be blocked in a write."""
         return bool(self._held_back)
 
     @property
     def idle(self) -> bool:
-        """Return whether no output waits for a terminal. The job's process waits until this is true before it exits."""
+        """Return whether no output waits for a terminal. The job's process exits only when this is true."""
         return all(screen.idle for screen in self._screens)
 
     def ready(self, fd: int, now: float) -> None:
@@ -241,8 +241,8 @@ class OutputPump:
         self._balance()
 
     def drain(self, rank: int, now: float) -> None:
-        """After a worker was reaped, read the remaining bytes in its pipes. Close the pipes that no process has open. A
-        process that the worker left running may still write to the others."""
+        """Read the remaining bytes in the pipes of a reaped worker. Close the pipes that no process has open: a process
+        that the worker left running may still write to the others."""
         for stream in self._ranks.get(rank, ()):
             stream.drain(now)
         self._close(now, [stream for stream in self._ranks.get(rank, ()) if stream.ended])
@@ -281,7 +281,8 @@ class OutputPump:
         self._waiting.clear()
 
     def take_dropped_bytes(self) -> dict[str, int]:
-        """Return the bytes dropped since the last call, by `stdout`, `stderr` (the screens) and `log` (the files)."""
+        """Return the bytes dropped since the last call, for each of `stdout`, `stderr` (the screens) and `log` (the
+        files)."""
         found = {"log": self._unkept} if self._unkept else {}
         self._unkept = 0
         for name, screen in (("stdout", self._stdout), ("stderr", self._stderr)):
@@ -311,7 +312,7 @@ class OutputPump:
     def tail(self, rank: int, limit_bytes: int = 8 * 1024) -> str:
         """Return the end of the worker's stderr, decoded. If stderr is empty, return the end of its stdout.
 
-        It is available after `finish` too, until the rank is added again.
+        The end is available after `finish` too, until the rank is added again.
         """
         if rank not in self._ranks:
             return ""
@@ -321,7 +322,7 @@ class OutputPump:
         while cut < min(3, len(end)) and end[cut] & 0xC0 == 0x80:
             cut += 1
         text = end[cut:].decode("utf-8", "replace")
-        # An invalid byte becomes three bytes of UTF-8, and the limit is in bytes.
+        # An invalid byte becomes three bytes of UTF-8, but the limit is in bytes. So cut the text again.
         return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
 
     def last_words(self, rank: int) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.untrusted import Malformed
 
 MOST_BYTES = 32 << 20
-#: Limit on the number of opcodes that are run for one document. That many take a few seconds.
+#: Limit on the number of opcodes that are run for one document. Running that many takes a few seconds.
 MOST_STEPS = 4_000_000
 #: Limit on the length of one whole number, in bytes; a time in nanoseconds has eight.
 MOST_DIGITS = 16
@@ -48,7 +48,7 @@ class _Machine:
     def run(self) -> Any:
         for _ in range(MOST_STEPS):
             code = self._bytes(1)[0]
-            if code == 0x2E:  # opcode STOP
+            if code == 0x2E:  # the opcode STOP
                 (value,) = self._stack
                 return value
             step = _STEPS.get(code)
@@ -148,8 +148,8 @@ class _Machine:
 
 
 _STEPS: dict[int, Callable[[_Machine], None]] = {
-    0x80: lambda m: m.skip(1),  # PROTO
-    0x95: lambda m: m.skip(8),  # FRAME
+    0x80: lambda m: m.skip(1),  # the opcode PROTO
+    0x95: lambda m: m.skip(8),  # the opcode FRAME
     ord("N"): lambda m: m.const(None),
     0x88: lambda m: m.const(True),
     0x89: lambda m: m.const(False),

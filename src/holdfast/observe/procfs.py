@@ -12,7 +12,7 @@ from holdfast.model.evidence import ThreadState
 from holdfast.model.noun_base import Noun
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-#: Limit on the number of threads that are read of a process. A report needs the first dozen, and a process may have
+#: Limit on the number of a process's threads that are read. A report needs the first dozen, and a process may have
 #: thousands.
 MAX_THREADS = 48
 #: Limit on the number of descendants whose main threads are read, besides the process's own threads.
@@ -69,7 +69,7 @@ class ProcessLook(Noun, frozen=True, kw_only=True):
 
 
 def _text(path: str) -> str:
-    # Use os.read, because these are many small files, and a sample of 64 ranks should take milliseconds.
+    # Use os.read, because there are many small files, and a sample of 64 ranks should take milliseconds.
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -91,8 +91,8 @@ def _numbers(path: str) -> list[int]:
 
 
 def _stat(path: str) -> tuple[str, list[str]] | None:
-    """Return the command name and the fields from the state on. The command name may contain blanks and brackets, so it
-    ends at the last bracket."""
+    """Return the process name and the fields after it, beginning with the state. The name may contain blanks and
+    brackets, so it ends at the last bracket."""
     text = _text(path)
     left, right = text.find("("), text.rfind(")")
     if left < 0 or right < left:
@@ -113,7 +113,7 @@ def parent(pid: int) -> int | None:
 
 
 def children(pid: int) -> tuple[int, ...]:
-    """Return the direct children. A kernel without CONFIG_PROC_CHILDREN needs a scan of /proc."""
+    """Return the direct children. If the kernel lacks CONFIG_PROC_CHILDREN, scan /proc."""
     base = f"/proc/{pid}/task"
     tasks = _numbers(base)
     if tasks and not Path(f"/proc/self/task/{os.getpid()}/children").exists():
@@ -179,7 +179,7 @@ def thread(pid: int, tid: int, *, name: str = "") -> ThreadState | None:
     if found is None:
         return None
     comm, fields = found
-    # A running thread does not wait. /proc then shows an earlier call.
+    # A running thread does not wait, but /proc still shows an earlier call.
     runs = fields[0] == "R"
     call = "" if runs else _text(f"/proc/{pid}/task/{tid}/syscall")
     return ThreadState(
@@ -251,7 +251,8 @@ def is_python(pid: int) -> bool:
 
 
 def _syscall_file(line: str) -> int | None:
-    """Return the call's descriptor, which is its first argument; None for calls without a descriptor."""
+    """Return the descriptor on which the call works, which is the call's first argument; None for calls without a
+    descriptor."""
     words = line.split()
     if len(words) < 2 or _syscall_name(line) not in _WITH_FILE:
         return None

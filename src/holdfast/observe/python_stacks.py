@@ -15,7 +15,7 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.untrusted import json_as
 
 MAX_FRAMES = 60
-#: A function's name is cut to this many characters, because names of C++ templates have thousands.
+#: A function's name is cut to this many characters, because names of C++ templates may have thousands.
 MAX_NAME = 160
 
 _FAULT_THREAD = Lazy(r"^(?:(Current) t|T)hread 0x[0-9a-f]+.*\(most recent call first\):")
@@ -91,8 +91,8 @@ def parse_faulthandler(text: str) -> tuple[tuple[str, ...], ...]:
                 stacks[-1].append(f"{frame[3]} ({frame[1]}:{frame[2]})")
         elif line.strip():
             inside = inside and line.startswith("  ")
-    # The main thread handles a process's signal, so faulthandler marks it as "current". Without that mark the last one
-    # is the main thread, because threads are listed newest first.
+    # faulthandler marks the thread that handles the signal as "current", and that is the main thread. Without the mark,
+    # the last thread is the main one, because the newest is listed first.
     main = current if current >= 0 else len(stacks) - 1
     ordered = [stacks[main], *(stack for index, stack in enumerate(stacks) if index != main)] if stacks else []
     return tuple(tuple(stack) for stack in ordered)
@@ -110,8 +110,8 @@ def with_stacks(look: RankSnapshot, dumped: Sequence[ThreadState]) -> RankSnapsh
 
 
 def with_last_words(look: Sequence[RankSnapshot], stderr_by_rank: Mapping[int, str]) -> tuple[RankSnapshot, ...]:
-    """Add the stacks that faulthandler wrote when the ranks were stopped to the sample. A rank without such stacks is
-    unchanged."""
+    """Return the sample with the stacks that faulthandler wrote when the ranks were stopped. A rank without such stacks
+    is unchanged."""
     found = []
     for shot in look:
         stacks = parse_faulthandler(stderr_by_rank.get(shot.rank, ""))

@@ -26,11 +26,12 @@ from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.observe import procfs
 from holdfast.observe.python_stacks import find_py_spy, parse_py_spy, with_stacks
 
-#: Time limit in seconds for the ranks that are examined in parallel.
+#: Time limit in seconds for sampling `SIDE_BY_SIDE` ranks in parallel.
 LIMIT_S = 5.0
-#: Time limit in seconds if native frames are read, because py-spy then reads the symbols of large libraries.
+#: Time limit in seconds if native frames are read. It is longer, because py-spy then reads the symbols of large
+#: libraries.
 NATIVE_LIMIT_S = 15.0
-#: Limit on the py-spy processes that run at once. On a busy machine each start takes the supervisor milliseconds.
+#: Limit on the py-spy processes that run at once. On a busy machine each start costs the supervisor milliseconds.
 SIDE_BY_SIDE = 4
 _MOST_BYTES = 8 << 20
 #: Maximum size in bytes of one rank's snapshot that is sent to the owner.
@@ -115,7 +116,7 @@ class _Dump(msgspec.Struct):
     nonblocking: bool = True
     native: bool = False
     child: Child | None = None
-    #: A file in memory for the output of py-spy, so that nobody has to read while it runs.
+    #: The descriptor of a file in memory, which receives py-spy's output. So nobody has to read while py-spy runs.
     out: int = -1
 
 
@@ -161,8 +162,8 @@ class HangProbe:
         return self._deadline if self._running else None
 
     def ready(self, fd: int, now: float) -> None:
-        """Handle a readable fd of `fds()`: its py-spy has exited. Remove the fd from the selector *before* the call,
-        which closes it."""
+        """Handle a readable fd of `fds()`: the py-spy process of this fd has exited. Remove the fd from the selector
+        *before* the call, which closes the fd."""
         dump = self._running.pop(fd, None)
         if dump is not None:
             self._ended(dump)
@@ -266,7 +267,7 @@ class HangProbe:
         self._waiting.clear()
         for dump in self._running.values():
             assert dump.child is not None
-            # Do not wait: another call reaps the dying process later.
+            # Do not wait: the dying process is reaped later.
             dump.child.end(wait_s=0.0)
             os.close(dump.out)
             self._note(dump.rank, why)
@@ -290,8 +291,8 @@ def _may_pause(shot: RankSnapshot) -> bool:
 
 
 def _python_in(shot: RankSnapshot) -> int | None:
-    """Return the rank's process if it runs Python, or else its first descendant that does, for example below a shell
-    script; None if there is none."""
+    """Return the rank's process if it runs Python. Otherwise return its first descendant that does, for example below a
+    shell script; None if there is none."""
     for pid in dict.fromkeys((shot.pid, *(thread.pid for thread in shot.threads if thread.pid))):
         if procfs.is_python(pid):
             return pid

@@ -15,7 +15,7 @@ from holdfast.observe.step_counter import counts_in
 #: Bytes at the end of a stream that are compared. The limit is low because the streams of many ranks are read at one
 #: moment.
 END_BYTES = 4096
-#: Limit on the number of remembered forms of lines. When it is reached, all are forgotten and collected again.
+#: Limit on the number of remembered line forms. When it is reached, all are forgotten, and collecting starts again.
 MOST_FORMS = 4096
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -34,7 +34,7 @@ class RepeatedLines:
         self._new_at: float | None = None
 
     def new_at(self, last_output_at: float | None, ends: Iterable[bytes], *, only_counts: bool) -> float | None:
-        """Return when the worker's last new line came, as far as the ends of its streams show it; None without output.
+        """Return when the worker's last new line came, judged by the ends of its streams. Return None without output.
 
         `only_counts`: only a line whose count rises is new, because the worker reports its steps itself.
         """
@@ -59,7 +59,7 @@ class RepeatedLines:
         return bool(higher)
 
     def _has_new_form(self, text: str) -> bool:
-        # The first line may be incomplete.
+        # The first line may be cut, so leave it out.
         lines = text.replace("\r", "\n").split("\n")[1 if len(text) >= END_BYTES else 0 :]
         forms = {_NO_LETTERS.sub(" ", _NUMBERED.sub("", line)).strip().lower() for line in lines} - {""}
         if len(self._forms) > MOST_FORMS:

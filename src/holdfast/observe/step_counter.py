@@ -19,7 +19,8 @@ from holdfast.model.progress_facts import Count
 LAST_CHARS = 1 << 10
 #: Number of characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10
-#: Limit on the number of parsed chunks of one stream, if its end has no count (a long traceback, many warnings).
+#: Limit on the number of chunks of one stream that are parsed to find a count, if its end has none (a long traceback,
+#: many warnings).
 MOST_CHUNKS = 6
 #: Number of characters before the parsed chunks that are searched for hints and the word `epoch`.
 FAR_CHARS = 1 << 20
@@ -55,7 +56,7 @@ _BARS = (
     Lazy(r"[━╸╺]{3,}\s+(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
     Lazy(r"(?:^|\s)(?P<at>\d+)it (?P<total>)\[\d"),
 )
-#: Words before a number that does not count training, or only names its starting point.
+#: Words that precede a number that does not count training, or only names its starting point.
 _NOT_WORK = Lazy(
     r"(?i)(?<![a-z/])(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w*)?|test(?:ing)?|sanity|predict\w*|infer\w*"
     r"|resum\w*|restor\w*|load\w*|skip\w*)(?![\w=]|\.py|/)"
@@ -92,7 +93,7 @@ def _of_stream(text: str) -> list[Count]:
         begin = _line_start(text, end - LAST_CHARS)
         counts = _of_chunk(text[begin:end], None)
         if all(name.startswith("bar of ") for name in counts):
-            # There is no count, or only progress bars: parse more text to choose the right bar.
+            # There is no count, or only progress bars. Parse more text, to choose the right bar.
             begin = _line_start(text, end - CHUNK_CHARS)
             counts = _of_chunk(text[begin:end], None)
         if counts:
@@ -254,14 +255,14 @@ def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
 
 
 def _is_work(label: str) -> bool:
-    """Return whether a number after these words counts training."""
+    """Return whether a number after this label counts training."""
     near = label[-60:]
     return not _NOT_WORK.search(near) and not _CONFIGURES.search(near)
 
 
 def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
-    """Return the counts with only the longest of several progress bars, because the others count repeated parts of
-    it."""
+    """Keep only the longest of several progress bars, because the others count repeated parts of it. Return the
+    counts."""
     bars = [name for name in found if name.startswith("bar of ")]
     longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")
     return tuple(count for name, count in found.items() if name not in bars or name == longest)

@@ -1,4 +1,4 @@
-"""Reads the pipe of torch's timers. Workers write the deadline of a step to it.
+"""Reads the pipe of torch's timers. Workers write the deadline of a code block to this pipe.
 
 Each line is a JSON object, `{"pid", "scope_id", "expiration_time", "signal"}`, of at most PIPE_BUF bytes, so that lines
 of several workers never mix. The time is in seconds since the epoch; a negative time cancels the timer. The format is
@@ -42,7 +42,7 @@ class TimerPipe:
         except FileNotFoundError:
             pass
         os.mkfifo(path, 0o600)
-        # Open it for writing too, so that there is no end of file when the last worker closes it.
+        # Open the pipe for writing too, so that there is no end of file when the last worker closes it.
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._rest = b""
         self._timers: dict[tuple[int, str], TorchTimer] = {}
@@ -76,7 +76,7 @@ class TimerPipe:
         return min((timer.expiration_time for timer in self._timers.values()), default=None)
 
     def over(self, now: float) -> list[TorchTimer]:
-        """Return the expired timers, the earliest first, and drop all timers of their workers."""
+        """Return the expired timers, the earliest first. Drop all timers of their workers."""
         found = [timer for timer in self._timers.values() if timer.expiration_time <= now]
         gone = {timer.pid for timer in found}
         self._timers = {key: timer for key, timer in self._timers.items() if timer.pid not in gone}

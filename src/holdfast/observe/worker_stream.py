@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-#: Bytes of one read. By `bench/log_throughput.py`, 64 KiB cost a fifth more CPU, and larger blocks gain nothing.
+#: Bytes of one read. In `bench/log_throughput.py`, 64 KiB cost a fifth more CPU, and larger blocks gain nothing.
 BLOCK_BYTES = 256 * 1024
 
 DEFAULT_PIPE_BYTES = 64 * 1024
@@ -75,7 +75,7 @@ class Stream:
             except OSError as error:
                 if error.errno == errno.EINTR:
                     continue
-                self.ended = True  # a pipe that cannot be read has ended
+                self.ended = True  # a pipe that cannot be read counts as ended
                 break
             if not block:
                 self.ended = True
@@ -86,7 +86,7 @@ class Stream:
                 self.sink.write(block, now)
             self._tail = block[-TAIL_BYTES:] if len(block) >= TAIL_BYTES else (self._tail + block)[-TAIL_BYTES:]
             if len(block) < asked // 2:
-                break  # the pipe is empty, or the reactor will report it again at once
+                break  # the pipe is empty, or the reactor will soon report it again
         if taken:
             self.bytes_seen += taken
             self.last_output_at = now
@@ -143,8 +143,8 @@ def keep_large_blocks() -> None:
     """Make malloc take read blocks from the heap from now on, instead of from new pages each time.
 
     glibc maps each block larger than 128 KiB, and unmaps it when it is freed, which costs a page fault for every 4 KiB
-    of output. Its threshold rises to the size of a freed block (mallopt(3), M_MMAP_THRESHOLD). So one large block is
-    allocated and freed.
+    of output. glibc's threshold rises to the size of a freed block (mallopt(3), M_MMAP_THRESHOLD). So this function
+    allocates and frees one large block.
     """
     _ = bytes(4 * BLOCK_BYTES)
 

@@ -1,5 +1,5 @@
-"""The owner's control socket for other holdfast commands: `holdfast stop`, and notices of new entries in the machine's
-fault log.
+"""The owner's control socket for other holdfast commands. They send `holdfast stop`, and notices of new entries in the
+machine's fault log.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 
-#: Seconds after the start at which the control socket opens. To open it earlier would delay the workers' first lines,
-#: or use cores that their start needs. No user can type a command before.
+#: Seconds after the start at which the control socket opens. Before that, it would delay the workers' first lines or
+#: use cores that their start needs. No user can type a command so early.
 OPENS_S = 0.05
 
 
 class ControlServer:
-    """Serves the control socket in the job's directory, from a moment after the job's start.
+    """Serves the control socket in the job's directory. The socket opens a moment after the job's start.
 
     `place`: the job's directory. `report` passes an event to the owner. `read_faults` makes the nodes read their fault
     logs. `say` prints a message.

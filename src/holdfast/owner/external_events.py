@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Seconds that the platform has, at the job's end, to store why the job ended.
 LAST_WORD_S = 3.0
-#: A signal that killed a worker reaches a process of holdfast within this many seconds. The limit matters if the
+#: Seconds within which a signal that killed a worker also reaches a process of holdfast. The limit matters if the
 #: platform's records do not mention the signal.
 ARRIVES_S = 0.5
 
@@ -44,7 +44,7 @@ class ExternalEvents:
         say: Callable[[str], None],
         outputs: JobOutputs | None = None,
     ) -> None:
-        """Make the connection.
+        """Connect the owner with the platform and the outputs.
 
         `platform`: None if the job runs on no platform; then a signal needs no explanation. `place`: the job's
         directory. `say` prints a message. `outputs`: None if the user chose none.
@@ -67,7 +67,7 @@ class ExternalEvents:
         earlier: Sequence[AttemptRecord] | None,
         heard_at: Callable[[str], float | None],
     ) -> News:
-        """Start all parts, when the owner starts.
+        """Start the platform and the outputs, when the owner starts.
 
         `earlier`: the attempts of a job that this owner continues; None: the job is new. `heard_at`: as for
         `JobWatch.begin`.
@@ -78,7 +78,7 @@ class ExternalEvents:
         return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
-        """Return whether this evidence must wait, and keep it if so.
+        """Return whether this evidence must wait. If so, keep it.
 
         It waits if a signal may explain the workers' deaths, or if the platform is about to report a fact about the
         attempt.
@@ -154,7 +154,7 @@ class ExternalEvents:
         return self._platform.labels(node) if self._platform is not None else ()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """Handle a new phase of the gang, or a takeover."""
+        """Handle a new phase of the gang, or this owner's continuation of a job."""
         if self._outputs is not None:
             self._outputs.moved(view)
         if self._platform is not None:
@@ -193,7 +193,7 @@ class ExternalEvents:
             refused = ev.RequeueRefused(run=action.run, reason="nothing here starts a job again")
             self._reactor.at(self._reactor.now(), lambda now: (refused,))
             return
-        # Store this before asking the platform, because the platform may end this process at once.
+        # Store the reason before asking the platform, because the platform may end this process at once.
         self._place.lock.note_queued(action.reason)
         self._platform.requeue(action.reason, action.without, lambda why, now: self._requeued(action, attempt, why))
 
@@ -209,7 +209,7 @@ class ExternalEvents:
         return ()
 
     def close(self) -> None:
-        """Close all parts, because the job is over."""
+        """Close the platform and the outputs, because the job is over."""
         if self._outputs is not None:
             self._outputs.close()
         if self._platform is not None:

@@ -74,7 +74,7 @@ class IdleReporter:
             self._began_at = self._reactor.now()
 
     def hear(self, node: str, seen: RanksSeen) -> None:
-        """Handle a node's sample of its ranks."""
+        """Handle the result of a node that has sampled its ranks."""
         if self._stillness is not None:
             self._go_on(self._stillness, self._stillness.hear(node, seen, self._reactor.now()))
 

@@ -54,7 +54,7 @@ class JobOutputs:
             self._lines.begin()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """Handle a new phase of the gang, or a takeover."""
+        """Handle a new phase of the gang, or this owner's continuation of a job."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._lines is not None:

@@ -85,7 +85,7 @@ class JobRecords:
         kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
         self._journal.append(self.place.job_id, now, kept)
         self._tell_news()
-        # The owner needs the job's command line with its secrets.
+        # The owner needs the job's command line with its secrets, so do not return the masked event.
         return event if isinstance(event, ev.JobSubmitted) else kept
 
     def history(self) -> Iterator[tuple[float, ev.Event]]:
@@ -93,7 +93,7 @@ class JobRecords:
         return self._journal.events(self.place.job_id)
 
     def secure(self) -> str:
-        """Make the journal durable against a power cut. Return the reason if that failed, else ""."""
+        """Write the journal to disk, so that it survives a power cut. Return the reason if that failed, else ""."""
         if self._journal.is_taken_over(self.place.job_id):
             return "a later run of this job has taken its journal over"
         return self._journal.secure()
@@ -142,7 +142,8 @@ def first_events(
     """
     host = os.uname().nodename
     if place.resumed and (history := list(records.history())):
-        from holdfast.platforms.job_takeover import resumption  # imported late, because a usual start has no history
+        # imported late, because at a usual start the job has no history
+        from holdfast.platforms.job_takeover import resumption
 
         # the earlier run made this socket, and nothing listens on it now
         (place.directory / SOCKET_NAME).unlink(missing_ok=True)
@@ -164,7 +165,9 @@ def first_events(
 
 
 def of_this_run(history: Sequence[tuple[float, Event]], run: int) -> Sequence[Event]:
-    """Return the events since the platform restarted the job for this run; none if this run has had no owner yet."""
+    """Return the events since the platform restarted the job for this run. Return none if no owner has started in this
+    run.
+    """
     for index, (_, event) in enumerate(history):
         if isinstance(event, JobSubmitted | JobResumed) and event.run == run:
             return [event for _, event in history[index:]]

@@ -1,4 +1,4 @@
-"""Writes `--metrics-file`: after an event a helper process writes the file, and the owner does not wait for it.
+"""Writes `--metrics-file`. A helper process writes the file after an event, so that the owner does not wait.
 
 A disk that hangs blocks only the helper. One helper runs at a time, with a time limit; the next one starts after its
 end.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Minimum time from one start of the helper to the next, in seconds.
 LEAST_S = 15.0
-#: The pause between two starts is at least this many times as long as the last helper ran. So a long history costs at
+#: The time between two starts is at least this many times as long as the last helper ran. So a long history costs at
 #: most a twentieth of a core.
 LOAD = 20.0
 #: Seconds after which the file is written again even without an event, because step counts change without events.
@@ -84,7 +84,7 @@ class MetricsFile:
             self._moment = None
         if self._child is not None:
             child = self._release()
-            child.end(wait_s=0.0)  # the helper may hang in a disk access; the guard kills it at its own end
+            child.end(wait_s=0.0)  # the helper may hang in a disk access; the guard kills it when the job has ended
 
     # ------------------------------------------------------------------------------------------ private
 
@@ -147,7 +147,7 @@ class MetricsFile:
         return child
 
     def _trouble(self, why: str) -> None:
-        """Print why the file was not written, unless the same reason was printed last."""
+        """Print why the file was not written, unless the last message had the same reason."""
         if why != self._said:
             self._said = why
             self._say(f"{self._path} (--metrics-file): not written: {why}; the job goes on")

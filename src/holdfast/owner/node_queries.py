@@ -1,4 +1,4 @@
-"""A link between the owner and its nodes that asks all nodes and merges their answers into one result.
+"""Connects the owner with its nodes, asks all nodes a question, and merges their answers into one result.
 
 A question goes to several nodes, and one answer comes back (`decide/queries/answer_collection.py`). The nodes' checks
 also measure the links between them (`decide/queries/link_measurement.py`). All nodes sample a silent gang at once

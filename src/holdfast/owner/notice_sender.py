@@ -1,4 +1,5 @@
-"""One helper process sends notices about the job (`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`).
+"""Sends notices about the job (`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`) through one helper
+process.
 
 The owner writes a line to the helper's pipe if there is room, and goes on. Only at the job's end does the owner wait
 for the helper, for a limited time. Processes that the helper starts do not count as part of the job.
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Limit on the number of lines that wait for the helper process. The oldest are dropped first.
 MOST_LINES = 256
-#: Seconds after a command's own time limit for which the end of a run waits for the helper.
+#: At the end of a run, the owner waits for the helper this many seconds longer than a command's own time limit.
 MORE_S = 5.0
 _MOST_SAID = 50
 _WORD_BYTES = 4096
@@ -117,8 +118,8 @@ class Notices:
         self._tell(NoticeKind.HANG_FOUND, text, key=hang.why, wakes=True, body=body, variables=more)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """Send the notice of the job's end, and wait a limited time for the helper. None: send nothing, because the job
-        goes on in another run.
+        """Send the notice of the job's end, and wait a limited time for the helper. If the report is None, the job goes
+        on in another run: send nothing.
         """
         if report is not None:
             last = report.report
@@ -216,7 +217,7 @@ class Notices:
         return True
 
     def _write(self, fd: int = -1, now: float = 0.0) -> None:
-        """Write as much as the pipe has room for."""
+        """Write as much to the helper's pipe as it has room for."""
         if self._to < 0:
             return
         while self._rest or self._lines:

@@ -125,11 +125,13 @@ class OwnerSide:
             if (heard := self._owner.hear(word, self._reactor.now())) is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
-        elif not isinstance(word, Seen):  # `NodeQueries` handles `Seen`, the answer to a hang sample
+        elif not isinstance(word, Seen):  # `NodeQueries` handles `Seen`, the answer to a request for a hang sample
             self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
-        """Handle the results of one callback, so that a worker's error stops the others before the next callback."""
+        """Handle the results of one callback. Do so before the next callback, so that a worker's error stops the other
+        workers early.
+        """
         for event in events or ():
             self._events.append(event)
             self._digest()

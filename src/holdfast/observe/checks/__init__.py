@@ -1,2 +1,2 @@
-"""The built-in pre-checks, one per file. A check reports its findings on this machine; the gate decides about the
-start."""
+"""The built-in pre-checks, one per file. A check reports its findings on this machine. Other code decides whether the
+job may start."""

@@ -1,4 +1,4 @@
-"""Does every core reach the memory as fast as the others?"""
+"""Checks whether every core reaches the memory as fast as the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does this machine's clock agree with a reference?
+"""Checks whether this machine's clock agrees with a reference.
 
 Wrong clocks break certificates, tokens and time-stamped checkpoints. The reference is a time server (SNTP, RFC 4330),
 or the file server of a shared directory, which sets the time of a new file.

@@ -1,4 +1,4 @@
-"""Do all groups connect and add up numbers together, correctly and in time?
+"""Checks whether all groups connect and add up numbers together, correctly and in time.
 
 The check runs an all-reduce with torch: with gloo between processes of this machine, or with nccl (or the vendor's
 library) if each group has a device. Every element of the sum is known beforehand.

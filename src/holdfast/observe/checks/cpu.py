@@ -1,4 +1,4 @@
-"""Does the CPU run at full speed: are there enough cores, no limit on the clock, and no overheating?"""
+"""Checks whether the CPU runs at full speed: enough cores, no limit on the clock, and no overheating."""
 
 from __future__ import annotations
 

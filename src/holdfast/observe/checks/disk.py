@@ -1,4 +1,4 @@
-"""Is there free space in the directories to which the job writes?"""
+"""Checks whether there is free space in the directories to which the job writes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Disk(BuiltIn):
             place = existing(path)
             facts = os.statvfs(place)
             if facts.f_flag & os.ST_RDONLY and not params.paths:
-                continue  # a read-only image contains the program, and the job does not write to it
+                continue  # the directory is on a read-only image with the program, and the job does not write to it
             # If two directories are on one file system, report the file system only once.
             key = (facts.f_fsid, facts.f_blocks)
             if key in seen and not params.paths:
@@ -65,7 +65,7 @@ class Disk(BuiltIn):
                 free = left
             asked = max(params.min_free, round(whole * params.min_free_percent / 100))
             figures[f"{path} free_bytes"] = free
-            # If the state directory cannot be written, a job runs anyway and reports that.
+            # A job can run even if its state directory cannot be written. It then reports that.
             grave = bool(params.paths) or path != context.site.home
             limited = " within your quota" if left is not None and left == free else ""
             if free < asked:
@@ -89,7 +89,7 @@ class Disk(BuiltIn):
 
 
 def existing(path: str) -> Path:
-    """Return the path if it exists. Otherwise return its nearest existing ancestor, below which it would be created."""
+    """Return the path if it exists. Otherwise return the nearest existing ancestor, in which it would be created."""
     place = Path(path).absolute()
     while not place.exists():
         place = place.parent

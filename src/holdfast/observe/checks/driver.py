@@ -1,4 +1,4 @@
-"""Do the accelerator's driver and the runtime fit together?"""
+"""Checks whether the accelerator's driver and the runtime fit together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the job's files in order: its program, its imports, its inputs and its output directories?"""
+"""Checks whether the job's files are in order: its program, its imports, its inputs and its output directories."""
 
 from __future__ import annotations
 
@@ -158,12 +158,12 @@ def program_problems(program: Program, role: Role, cwd: str) -> list[str]:
     except OSError as error:
         return [f"{program.script} cannot be read: {error.strerror}"]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the program shows its own warnings when it runs
+        warnings.simplefilter("ignore")  # hide the program's warnings, because it shows them itself when it runs
         try:
             tree = ast.parse(source, str(script))
         except (SyntaxError, ValueError) as error:
             if not program.ours:
-                return []  # another Python version may have another grammar
+                return []  # the file may be valid in the grammar of another Python version
             line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             words = error.msg if isinstance(error, SyntaxError) else str(error)
             return [f"{program.script}{line} does not parse: {words}"]
@@ -238,12 +238,12 @@ def unresolved(names: Iterable[str], search: Sequence[str], program: Program) ->
             if importlib.util.find_spec(name) is None:
                 missing.append(name)
         except ValueError:
-            pass  # the module is loaded without a spec, such as `__main__`
+            pass  # a loaded module may have no spec, such as `__main__`
     return missing
 
 
 def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Run another interpreter, and return the packages that it cannot find."""
+    """Run the program's interpreter, and return the packages that it cannot find."""
     import subprocess
 
     command = [interpreter, "-c", _ASK, json.dumps(list(search)), json.dumps(list(names))]

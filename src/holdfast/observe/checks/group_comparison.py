@@ -41,8 +41,8 @@ class GangCheck(BuiltIn):
         return f"group {index} (cpu{usable[index % len(usable)]})"
 
     def measure(self, index: int) -> float:
-        """Do this group's work and return its duration in seconds. Raises if the result is wrong. This runs in the
-        group's process."""
+        """Do this group's work, and return its duration in seconds. Raises if the result is wrong. This method runs in
+        the group's process."""
         raise NotImplementedError
 
     def look(self, context: Context) -> Verdict:

@@ -1,4 +1,4 @@
-"""May the workers open files and start processes?"""
+"""Checks whether the workers may open files and start processes."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Limits(BuiltIn):
 
 
 def room_for_processes() -> list[tuple[str, int]]:
-    """Return how many more processes and threads each limit allows: the limit of the user, of the container and of the
-    machine."""
+    """Return how many more processes and threads are possible under each limit: the user's, the container's and the
+    machine's."""
     found: list[tuple[str, int]] = []
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     uid = os.getuid()

@@ -1,4 +1,4 @@
-"""Does every device (or core) multiply matrices correctly, and as fast as the others?
+"""Checks whether every device (or core) multiplies matrices correctly, and as fast as the others.
 
 The factors are small whole numbers in a pattern, so that the exact product is known beforehand and fits every number
 format: a wrong product is found by comparison, and a slow group by the median of all groups.
@@ -17,7 +17,7 @@ from msgspec import Meta
 from holdfast.observe.checks.group_comparison import GangCheck, GangParams
 from holdfast.observe.checks.worker_groups import cores, run_groups
 
-#: Periods of the pattern: the product's rows repeat after P, its columns after Q, and the terms of each sum after R.
+#: Periods of the pattern. The product's rows repeat after P, its columns after Q, and the terms of each sum after R.
 _P, _Q, _R = 5, 7, 35
 
 
@@ -157,8 +157,8 @@ def accelerators() -> bool:
 
 
 def devices_of_torch() -> int:
-    """Return how many accelerators torch can use. A child process asks torch, because a driver must not be used before
-    a fork."""
+    """Return how many accelerators torch can use. A child process counts them, because this process forks later and
+    must not use a driver before."""
 
     def ask(_: int) -> int:
         import torch

@@ -1,4 +1,5 @@
-"""Is there enough host memory for the workers, and enough shared memory for data-loader workers and collectives?"""
+"""Checks whether there is enough host memory for the workers, and enough shared memory for data-loader workers and
+collectives."""
 
 from __future__ import annotations
 

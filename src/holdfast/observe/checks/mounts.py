@@ -1,4 +1,4 @@
-"""Do the mounts that the job needs answer, and can they be written to?
+"""Checks whether the mounts that the job needs answer and can be written to.
 
 A dead file server blocks each process that accesses it, for ever and even after SIGKILL. So a separate child accesses
 each mount, and is abandoned after the time limit.
@@ -131,7 +131,7 @@ def unanswered(points: list[str], wait_s: float) -> dict[str, str]:
 
 
 def touch(point: str) -> int:
-    """Access a mount; return the errno, or 0. May block for ever."""
+    """Access a mount. Return the errno, or 0. This may block for ever."""
     try:
         os.statvfs(point)
         os.stat(point)  # noqa: PTH116 - the system call itself is the test

@@ -1,4 +1,4 @@
-"""Does this host's name mean this host, and can every peer's name be resolved?"""
+"""Checks whether this host's name resolves to this host, and whether every peer's name can be resolved."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Nvml:
         return found.value
 
     def handle(self, index: int) -> Any:
-        """Return the device's handle. Raises NvmlError if the device has fallen off the bus."""
+        """Return the device's handle. Raises NvmlError if the device is no longer on the PCI bus."""
         found = ctypes.c_void_p()
         self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(found))
         return found

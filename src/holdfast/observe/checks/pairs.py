@@ -1,7 +1,7 @@
-"""Which of the groups cannot exchange data with the others, is slow at it, or garbles it?
+"""Finds groups that cannot exchange data with the others, are slow at it, or garble it.
 
-A failed exchange of a pair does not show which of the two groups is bad. `model/pair_search.py` finds it out: a first
-round pairs neighbours, and a second pairs every suspect with a group that works. On one machine the groups are
+A failed exchange of a pair does not show which of the two groups is bad. `model/pair_search.py` finds the bad one: a
+first round pairs neighbours, and a second pairs every suspect with a group that works. On one machine the groups are
 processes on separate cores that exchange data over TCP.
 """
 
@@ -86,8 +86,8 @@ class Pairs(BuiltIn):
         return f"group {node} does not work with groups that work"
 
     def _wave(self, wave: Sequence[Pair]) -> list[float | None]:
-        """Run the exchanges of a wave, at most one pair per two cores at a time. Return seconds per pair, or None for a
-        failed pair."""
+        """Run the exchanges of one round of pairs, at most one pair per two cores at a time. Return seconds per pair,
+        or None for a failed pair."""
         answers: list[float | None] = []
         at_once = max(1, len(cores()) // 2)
         for start in range(0, len(wave), at_once):
@@ -121,7 +121,8 @@ class Pairs(BuiltIn):
         for pair in pairs:
             errors = [answers[node].error for node in pair if answers[node].error]
             if errors:
-                # An error of one group causes a time-out of the other. So put time-outs behind other errors.
+                # If one group has an error, the other may only have a time-out. So report a time-out only if there is
+                # no other error.
                 errors.sort(key=lambda error: "timed out" in error or "no answer" in error or "Connection" in error)
                 self._errors[pair] = f"failed: {errors[0]}"
                 times.append(None)
@@ -143,7 +144,7 @@ class Pairs(BuiltIn):
         else:
             got = receive(link, len(expected))
             link.sendall(self.disturb(node, mine))
-            # The last bytes are still in transit. The other group's time includes their arrival.
+            # The last bytes are still in transit. The time of the other group includes their arrival.
         took = time.perf_counter() - began
         if hashlib.blake2b(got).digest() != hashlib.blake2b(expected).digest():
             raise ValueError(f"what came from group {other} is not what was sent")
@@ -174,7 +175,7 @@ def receive(link: socket.socket, size: int) -> bytes:
 
 
 class Links(BuiltIn):
-    """Makes the test of links between nodes available to users under a name.
+    """Gives the test of links between nodes a name, by which users can choose it.
 
     One machine cannot measure such a link. The owner tests the links of pairs of nodes, once all nodes have passed
     their checks.

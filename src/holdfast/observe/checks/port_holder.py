@@ -66,7 +66,7 @@ def holder(port: int) -> str:
 
 
 def about(pid: int) -> str:
-    """Describe a process's user and age, as far as they are visible: `, user ada, which runs for 3 min`."""
+    """Describe a process's user and age, if they are visible: `, user ada, which runs for 3 min`."""
     try:
         user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - as all of /proc here
     except OSError:
@@ -76,7 +76,7 @@ def about(pid: int) -> str:
 
 
 def taken(ports: Iterable[int]) -> list[int]:
-    """Return those of these ports that a socket of this machine uses, in their order."""
+    """Return those of these ports that a socket of this machine uses, in the order of the argument."""
     wanted = list(ports)
     seen = {row.port for row in _rows()} if wanted else set()
     if not seen.intersection(wanted) and wanted:
@@ -139,7 +139,7 @@ _TABLES = (
 
 def _copy(process: int, fd: int) -> int:
     """Return a copy of another process's descriptor, or -1 if the kernel refuses."""
-    import ctypes  # imported late, because only this search needs it
+    import ctypes  # imported late, because only the search for a port's holder needs it
 
     return int(ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, fd, 0))
 

@@ -1,4 +1,4 @@
-"""Are the ports free that the job will listen on?"""
+"""Checks whether the ports are free on which the job will listen."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def why_taken(port: int) -> str:
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
-                # Rendezvous stores set this option too, so a connection in TIME_WAIT is no obstacle.
+                # Rendezvous stores set this option too, so a connection in TIME_WAIT does not block the port.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -26,8 +26,8 @@ def pids() -> list[int]:
 
 
 def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on: `[state, ppid, pgrp, session, …]`; empty if the process
-    has exited."""
+    """Return the fields of /proc/PID/stat, beginning with the process state: `[state, ppid, pgrp, session, …]`; empty
+    if the process has exited."""
     return small_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""Do other processes use the cores? Are there many zombies, or processes that are stuck in the kernel?"""
+"""Checks for other processes that use the cores, for many zombies, and for processes that are stuck in the kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Processes(BuiltIn):
             elif fields[0] == "D":
                 stuck[pid] = switches(pid)
         if len(stuck) > params.max_stuck:
-            # A busy disk puts processes into state D for a moment. A stuck process makes no more context switches.
+            # A busy disk puts processes into state D for a moment. Only a process without context switches during the
+            # pause is stuck.
             proc_files.pause(params.window_s)
             stuck = {
                 pid: was

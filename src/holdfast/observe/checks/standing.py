@@ -1,4 +1,4 @@
-"""Is a device of this node out of service: held, isolated, or with hardware errors?"""
+"""Checks whether a device of this node is out of service: held, isolated, or with hardware errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StandingCheck(BuiltIn):
         return good("nothing held, isolated or in error")
 
     def failed_actions(self, *args: object, **kwargs: object) -> Sequence[DiagnosisAction]:
-        # Workers use the remaining devices, so the node can still run the job.
+        # Workers can use the remaining devices, so the node can still run the job.
         return [Note()] if self._only_devices and self.params.devices == "warn" else [AvoidNode()]
 
 
@@ -92,7 +92,7 @@ def gpu_memory() -> list[tuple[str, str]]:
     try:
         library = Nvml()
     except (OSError, NvmlError):
-        return []  # another check (`driver`) reports a faulty driver
+        return []  # the check `driver` reports a driver that does not work
     found = []
     try:
         for index in range(library.count()):

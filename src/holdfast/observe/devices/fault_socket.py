@@ -63,7 +63,7 @@ class FaultSocket:
         return self._selector.fileno()
 
     def take(self, now: float) -> list[FaultEvent]:
-        """Return the newly accepted events. A call is short; the peer that was read longest ago is read first."""
+        """Return the newly accepted events. A call is short. It reads first from the peer that was read longest ago."""
         events: list[FaultEvent] = []
         ready = {key.fd for key, _ in self._selector.select(0)}
         end = self._clock.now() + TURN_S
@@ -111,7 +111,7 @@ class FaultSocket:
         return True
 
     def _make_room(self, events: list[FaultEvent], now: float) -> None:
-        """Read the lines that were sent by the peer that was read longest ago, and disconnect it."""
+        """Read the remaining lines of the peer that was read longest ago, and disconnect it."""
         fd = next(iter(self._peers))
         before = self._peers[fd]
         while self._peers.get(fd) is before and before.has_more():
@@ -124,7 +124,7 @@ class FaultSocket:
             self._drop(fd)
 
     def _turn_away(self) -> bool:
-        """Refuse a peer because of too many open files. If it were not accepted, it would wake the loop again and
+        """Refuse a peer because of too many open files. A peer that is not accepted would wake the loop again and
         again."""
         if self._spare < 0:
             return False
@@ -200,7 +200,7 @@ class _Peer:
 
     @property
     def unfinished(self) -> bool:
-        """Return whether the peer has sent a line without its end."""
+        """Return whether the peer has sent only a part of a line."""
         return bool(self._rest.strip())
 
     def has_more(self) -> bool:

@@ -37,7 +37,7 @@ ECHO_S = 1.0
 
 
 class FaultSource(Protocol):
-    """A source of faults. `fileno()` is readable when `take` has work, and -1 if it will never have work."""
+    """A source of faults. When `take` has work, `fileno()` is readable. It is -1 if there will never be work."""
 
     #: One sentence about faults that this source cannot see, or "".
     missing: str
@@ -71,7 +71,7 @@ class KernelFaults:
         self._node = node
         self._names = gpu_addresses(root) if names is None else names
         self._root = root
-        #: Messages about times when the log cannot be read.
+        #: Messages that say when the log cannot be read.
         self.news = self._lines.news
         self._said: dict[tuple[str, str], float] = {}
         #: The interfaces that have lost their link. The node's fault ends when all of them have a link again.

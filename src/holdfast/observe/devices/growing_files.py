@@ -1,4 +1,4 @@
-"""Reads new lines of growing files and of the kernel's log, with a descriptor to wait on.
+"""Reads new lines of growing files and of the kernel's log. Each source has a descriptor to wait on.
 
 Nothing polls: `/dev/kmsg` itself becomes readable when it has a record, and inotify reports a file's growth.
 """
@@ -48,7 +48,7 @@ class GrowingFile:
     `fileno()` is readable when there may be more lines. `missing` is a sentence that says why there will be no lines,
     or "". If the file is replaced, the old file is read to its end, and then the new one from its beginning. A
     truncated file is read from its beginning. An incomplete line is kept until its end arrives. `news` has messages
-    about times when the file cannot be read.
+    that say when the file cannot be read.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class GrowingFile:
         """Yield the complete new lines, each with its time in seconds since the epoch. This never blocks and never
         raises.
 
-        After `TURN_S` it stops. The next call reads the rest, and `fileno()` stays readable.
+        After `TURN_S` the call ends, and `fileno()` stays readable. The next call reads the rest.
         """
         end = self._clock.now() + TURN_S
         if not self._device:
@@ -156,8 +156,7 @@ class GrowingFile:
         return rows
 
     def _moves_on(self) -> bool:
-        """Return whether there is a new or a truncated file to read from its beginning. Called at the end of the open
-        file."""
+        """At the end of the open file, return whether a new or a truncated file must be read from its beginning."""
         try:
             found = self.path.stat()
             if self._fd >= 0:
@@ -188,7 +187,7 @@ class GrowingFile:
         return True
 
     def _let_go_of_deleted(self) -> None:
-        """Close a deleted file. While it is open, the kernel would not report the removal of its folder."""
+        """Close a deleted file. As long as it is open, the kernel does not report the removal of its folder."""
         if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
             os.close(self._fd)
             self._fd = -1
@@ -209,7 +208,8 @@ class GrowingFile:
             self._both.register(fd, select.EPOLLIN)
 
     def _folders(self) -> set[Path]:
-        """Return the folder of the file's name and the folder of the file itself. They differ if the name is a link."""
+        """Return the folder of the file's name and the folder of the file itself. They differ if the name is a symbolic
+        link."""
         return {self.path.parent, Path(os.path.realpath(self.path)).parent}
 
     def _look(self) -> None:
@@ -221,7 +221,7 @@ class GrowingFile:
             try:
                 noted = os.read(fd, _BLOCK)
             except OSError:
-                continue  # inotify has no event: the file is examined anyway
+                continue  # inotify has no event; the file is examined anyway
             gone = gone or (fd == self._wake and _folder_gone(noted))
         if gone:
             self._watch_again()
@@ -249,7 +249,8 @@ def _regular(path: Path) -> int:
 
 
 def _must_be_waited_for(fd: int) -> None:
-    """Raise OSError for a device that cannot be waited on, such as /dev/null, which some users set to have no log."""
+    """Raise OSError for a device that cannot be waited on, such as /dev/null. Some users name /dev/null to have no
+    log."""
     with select.epoll() as epoll:
         try:
             epoll.register(fd, select.EPOLLIN)

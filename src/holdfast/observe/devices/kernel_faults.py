@@ -37,7 +37,7 @@ _XID = re.compile(
 _OFF_THE_BUS = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
-#: Drivers that do not know Xid 143 log this line instead.
+#: Drivers that do not know Xid 143 log this line in its place.
 _NOT_STARTED = re.compile(r"NVRM:\s+GPU (?:at )?" + _PCI + r":?\s+RmInitAdapter failed!", re.IGNORECASE)
 #: The beginning of a message that the driver prints in several lines.
 _GPU_BEGUN = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"(?:\s*|\s.{0,80})$")
@@ -46,8 +46,8 @@ _SXID = re.compile(
     r"nvidia-nvswitch(?P<switch>\d{1,4}): SXid \(" + _PCI + r"\): (?P<sxid>\d{1,6})\b,?\s*(?P<fatal>Fatal\b)?",
     re.IGNORECASE,
 )
-#: PCIe advanced error reporting (AER). A corrected error is not a fault. The PCI function in the line shows which
-#: devices are concerned.
+#: Matches PCIe advanced error reporting (AER). A corrected error is not a fault. The PCI function in the line shows
+#: which devices are concerned.
 _AER = re.compile(
     r"(?<![\w-])(?P<driver>[A-Za-z][\w-]{1,30}) (?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:AER: )?"
     r"(?:PCIe Bus Error: severity=Uncorrect(?:ed|able) \((?P<kind>Fatal|Non-Fatal)\)|"
@@ -320,7 +320,8 @@ def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: M
 
 
 def _sxid_event(match: re.Match[str], line: str, at: float, node: str) -> FaultEvent:
-    """Return the event of an NVSwitch error. No work runs on the switch, but a fatal error explains later failures."""
+    """Return the event of an NVSwitch error. No work runs on the switch, but a fatal error may explain later
+    failures."""
     return FaultEvent(
         device=f"nvswitch{int(match['switch'])}",
         code=f"SXID-{int(match['sxid'])}",
@@ -348,7 +349,8 @@ def _recovery(rest: str, event: _Maker) -> list[FaultEvent]:
 
 
 def _advice(text: str) -> str | None:
-    """Convert `0x1 (GPU Reset Required)` to `RESET`; empty for the action "none", and None for an unknown action."""
+    """Convert `0x1 (GPU Reset Required)` to `RESET`. Return "" for the action "none", and None for an unknown
+    action."""
     found = _ADVICE.match(text.lower())
     number, words = found.groups(default="") if found is not None else ("", "")
     if not words and number:
@@ -374,7 +376,7 @@ class _Entry(msgspec.Struct):
 
 
 def _said(line: str, at: float) -> tuple[str, float]:
-    """Return the kernel's message without the log's own format, and its time."""
+    """Return the kernel's message and its time, without the format that the log adds."""
     if line.startswith("{") and '"MESSAGE"' in line:
         try:
             entry = json_as(line, _Entry)

@@ -15,7 +15,8 @@ PLACES = ("/usr/lib64", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/us
 
 
 def open_library() -> ctypes.CDLL:
-    """Open the library and return it. Then other code in this process can open it by name. Raises OSError."""
+    """Open the library and return it. Afterwards, other code in this process can open the library by name. Raises
+    OSError."""
     try:
         return ctypes.CDLL(NAME)
     except OSError:

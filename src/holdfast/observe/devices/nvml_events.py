@@ -15,14 +15,14 @@ from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.observe.devices.nvidia_library import open_library
 
 SOURCE = "nvml"
-#: The Xid that is reported for a GPU that has fallen off the bus. NVML itself only raises an error then.
+#: The Xid that is reported for a GPU that is no longer on the PCI bus. NVML itself only raises an error in this case.
 LOST = 79
 #: Time limit of one wait in the library, in milliseconds.
 _WAIT_MS = 60_000
 
 
 def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = None) -> str:
-    """Report every critical Xid of every GPU to `tell`. Return only when no more will come, with the reason as a
+    """Call `tell` for every critical Xid of every GPU. Return only when no more will come, with the reason as a
     clause."""
     try:
         nvml = library if library is not None else _library()
@@ -33,7 +33,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
             handles[_number(nvml, handle, index)] = handle
-    except Exception as error:  # the library raises its own exceptions, and ImportError if it is missing
+    except Exception as error:  # the library raises its own exceptions, or ImportError if the library is missing
         return f"NVML gives no events ({_words(error)})"
     if not handles:
         return "NVML shows no GPU"
@@ -42,7 +42,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
         try:
             found = nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
             tell(_event(names.get(str(nvml.nvmlDeviceGetUUID(found.device)), 0), int(found.eventData), node))
-        except Exception as error:  # the library raises an exception for a time-out; any other exception ends the watch
+        except Exception as error:  # a time-out is an exception too; any other exception ends the watch
             if "imeout" in str(error):
                 continue
             for number, handle in handles.items():
@@ -69,7 +69,8 @@ def _number(nvml: Any, handle: Any, index: int) -> int:
     """Return the number in the GPU's name. It is the number of the device node, which may differ from NVML's index."""
     try:
         return int(nvml.nvmlDeviceGetMinorNumber(handle))
-    except Exception:  # the library's own exception: some drivers do not report the number, so use NVML's index
+    # some drivers do not report the number, and the library raises its own exception: use NVML's index
+    except Exception:
         return index
 
 
@@ -90,7 +91,7 @@ def _library() -> Any:
     import pynvml
 
     try:
-        open_library()  # pynvml opens the library by name, and then finds this one
+        open_library()  # pynvml opens the library by name, and then finds the one that is open already
     except OSError:
         pass  # pynvml will raise its own error
     return pynvml

@@ -39,7 +39,7 @@ _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices a
 
 
 class FaultRejected(Exception):
-    """The line is refused. The text gives the reason. The reader of lines catches this error."""
+    """A line is refused. The text gives the reason. The reader of lines catches this error."""
 
 
 def kind_of(why: str) -> str:

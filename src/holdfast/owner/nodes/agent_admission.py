@@ -28,7 +28,7 @@ class AdmissionAnswer(msgspec.Struct, frozen=True):
 
 
 def own_name(job_id: str) -> str:
-    """Return the agent name that an owner uses when it dials its own endpoint to find out whether another owner
+    """Return the agent name with which an owner dials its own endpoint. It does so to find out whether another owner
     answers.
     """
     return f"owner of {job_id}"
@@ -50,7 +50,7 @@ class AgentAdmission:
             user=user_here(),
             host=host,
             job_id=place.job_id,
-            # Leave out the list of names, so that the welcome message does not grow with the gang.
+            # Leave out the list of all nodes, so that the welcome message does not grow with the gang.
             spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
             term=0,
             settings=launch.settings.of_job(),
@@ -93,7 +93,7 @@ class AgentAdmission:
         is_lost: Callable[[str], bool] | None = None,
         labels: Callable[[str], tuple[str, ...]] = lambda name: (),
     ) -> AdmissionAnswer:
-        """Answer a hello message. An answer without welcome and refusal means that the sender is this owner itself.
+        """Answer a hello message. If the answer has neither a welcome nor a refusal, the sender is this owner itself.
 
         `address`: the source of the agent's connection. `term`: this owner's term. `is_connected(name)`,
         `is_lost(name)`: whether the node of this name is connected, or lost. `labels(name)`: the topology labels that

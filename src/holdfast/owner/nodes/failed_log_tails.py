@@ -52,8 +52,8 @@ class _Tail(msgspec.Struct):
 
 
 class FailedLogTails:
-    """Fetches the ends of logs. `logs`: the parent of the attempts' directories on the owner. A rank that has a
-    directory there is skipped.
+    """Fetches the ends of logs. `logs`: the parent of the attempts' directories on the owner. If a rank has a directory
+    there already, its logs are not fetched.
     """
 
     def __init__(self, logs: Path, ask: Ask) -> None:
@@ -78,12 +78,13 @@ class FailedLogTails:
                 self._failed.append(_Failed(node, worker.role, worker.rank, ended.ended_at or 0.0))
 
     def fetch(self, attempt: int, culprits: Collection[int]) -> None:
-        """Fetch the logs of the failed ranks, the culprits' logs first. The attempt is explained now."""
+        """Fetch the logs of the failed ranks, the culprits' logs first. Call this when the attempt is explained."""
         failed = sorted(self._failed, key=lambda one: (one.rank not in culprits, one.ended_at, one.rank))
         idle = [node for node in {one.node for one in failed} if not self._queues.get(node)]
         for one in failed[:MOST_RANKS] if attempt == self._attempt else ():
             directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
-            # Nodes that share a home directory with the owner have written the logs into this directory themselves.
+            # If a node shares its home directory with the owner, the node has written the logs into this directory
+            # itself.
             if not directory.exists():
                 start = {stream: LogFrom(stream=stream, at=-TAIL_BYTES, timed=True) for stream in LogStream}
                 tail = _Tail(one.node, attempt, one.rank, directory, start)
@@ -93,7 +94,7 @@ class FailedLogTails:
             self._next(node)
 
     def read(self, node: str, said: LogRead) -> bool:
-        """Handle a node's answer. Return whether it answers a question of this object."""
+        """Handle a node's answer. Return False if its question was not sent by this object."""
         queue = self._queues.get(node)
         if not queue or queue[0].number != said.id:
             return False
@@ -142,9 +143,10 @@ class FailedLogTails:
                 number = os.fstat(file.fileno()).st_ino
             times = log.with_name(times_name(log.name))
             with times.open("wb" if first else "ab") as file:
-                # holdfast puts a line in front of the piece. That line gets the time of the piece's first line.
+                # If a part is cut off, the file begins with a line that says so. This line gets the time of the piece's
+                # first line.
                 begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
-                # Add half a millisecond, so that rounding down later gives the same number again.
+                # Add half a millisecond, so that a reader that rounds down gets the same number again.
                 kept = [record(at, moment + 0.0005) for at, moment in begun if moment]
                 file.write((head(number) if first else b"") + b"".join(kept))
             after = piece.at + len(piece.data)

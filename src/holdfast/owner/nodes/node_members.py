@@ -39,7 +39,7 @@ class _Member(msgspec.Struct):
 
 
 class NodeMembers:
-    """The nodes of a job by name; a link (`holdfast.wire.link_interface.NodesLink`).
+    """The nodes of a job by name. This is a link to the nodes (`holdfast.wire.link_interface.NodesLink`).
 
     `told(request)`: called with each request that goes to all nodes.
     """
@@ -64,7 +64,7 @@ class NodeMembers:
                 peer.send(request)
 
     def left(self, node: str, peer: AgentConnection) -> None:
-        """Note that a connection has ended. The node may have another one already."""
+        """Note that a connection has ended. The node may already have another one."""
         member = self._members.get(node)
         if member is not None and member.peer is peer:
             member.peer = None
@@ -74,7 +74,7 @@ class NodeMembers:
         return member is not None and member.peer is not None
 
     def answered(self, node: str, event: ev.Event) -> None:
-        """Handle a node's event: do not resend the request that it answers."""
+        """Handle a node's event. If it answers a request, that request is not sent again."""
         member = self._members.get(node)
         if member is None:
             return
@@ -157,7 +157,7 @@ class NodeMembers:
                 member.peer.send(finished)
 
     def has_finished(self, node: str) -> None:
-        """Note that the node has received the job's report and leaves, or is lost."""
+        """Note that the node has received the job's report and leaves the job, or is lost."""
         self._unfinished.discard(node)
 
     @property

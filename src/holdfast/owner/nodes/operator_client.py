@@ -41,7 +41,7 @@ __all__ = [
     "VerbLine",
 ]
 
-#: Time limit for an answer, in seconds, unless the question may wait. A node's own limit for a command is shorter.
+#: Time limit for an answer, in seconds, unless the question may wait. On the nodes, commands have a shorter limit.
 ANSWER_S = 30.0
 
 #: Seconds within which a killed owner is restarted.
@@ -64,7 +64,7 @@ class OperatorClient:
         self._question: Asked | None = None
         self._answers: deque[Answered] = deque()
         self._end: ChannelEnd | None = None
-        #: If the connection closes before this time, connect again.
+        #: If the connection closes before this time, the client connects again.
         self._patient_until = 0.0
         self._dialler: Dialler | None = None
 
@@ -72,8 +72,8 @@ class OperatorClient:
         """Ask the owner and return its answer.
 
         `waits`: wait without a time limit, until there is something to report. `again`: connect once more if the
-        connection breaks. A killed owner is restarted within a moment and its guard keeps the socket; after the job's
-        end nobody answers.
+        connection breaks. That helps if the owner was killed: it is restarted within a moment, and its guard keeps the
+        socket. After the job's end nobody answers.
 
         Raises HoldfastError if no owner answers. If the job ends meanwhile, the answer has `ended`.
         """
@@ -157,7 +157,7 @@ class OperatorClient:
 
     def _lost(self, end: ChannelEnd, now: float) -> None:
         if now < self._patient_until and end.why in (ChannelEndKind.LEFT, ChannelEndKind.BROKEN):
-            return  # the killed owner had still accepted this connection
+            return  # the owner was killed after it had accepted this connection
         self._end = end
         assert self._dialler is not None, "it was dialled"
         self._dialler.close()
@@ -187,8 +187,8 @@ def _asked(line: OperatorLine, tag: int) -> Asked:
 
 
 def _key(note: OwnerAddress, environment: Mapping[str, str], home: Path) -> Key:
-    # While the job lives, the owner's key is a file beside its journal. Other machines with the same home directory can
-    # read it.
+    # While the job lives, the owner's key is in a file beside its journal. Another machine with the same home directory
+    # can read this file.
     kept = (note.key, str(job_dir(home, note.job_id) / NAME))
     noted = next((path for path in kept if path and Path(path).exists()), None)
     if noted is None and not environment.get(VARIABLE) and not (home / NAME).exists():

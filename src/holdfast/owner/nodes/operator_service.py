@@ -97,7 +97,7 @@ class OperatorService:
     def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
         """Write this owner's address to a file, for commands on this machine. `name`: the job's name.
 
-        If the job's key is in no file, store it beside the address for as long as the job lives.
+        If the user has no file with the job's key, store the key beside the address as long as the job lives.
         """
         here, key = os.uname().nodename, Path(order.key_from)
         try:
@@ -117,7 +117,9 @@ class OperatorService:
             )
             write_owner_address(self._place.directory, said)
         except OSError:
-            pass  # commands on this machine find the job by its socket, but cannot fetch logs from its nodes
+            # the file cannot be written: commands on this machine find the job by its socket, but cannot fetch logs
+            # from its nodes
+            pass
 
     # ------------------------------------------------------------------------------------------ users
 
@@ -223,8 +225,8 @@ class OperatorService:
     def _ranks(
         self, person: OperatorSession, line: LogLine | RanksLine, tag: int
     ) -> tuple[int, dict[int, RankAt] | None]:
-        """Return the attempt and its ranks. If the ranks are None, the user has received another answer or waits for
-        the attempt.
+        """Return the attempt and its ranks. The ranks are None if this call has answered the user, or if the user waits
+        for the attempt.
         """
         if line.attempt not in self._places:
             self._learn(self._view())
@@ -305,7 +307,7 @@ class OperatorService:
         match said:
             case LogRead():
                 del self._open[said.id]
-                # If the log is of an earlier attempt, the user will now ask for the next attempt, so keep the user as a
+                # If the log is of an earlier attempt, the user will now ask for the next attempt. So keep the user as a
                 # follower.
                 if said.attempt >= self._attempt and said.over and not any(piece.data for piece in said.pieces):
                     self._followers.read(question.person, question.tag)
@@ -317,7 +319,7 @@ class OperatorService:
                 assert_never(said)
 
     def node_joined(self) -> None:
-        """Resend the held questions, because a node has connected or reconnected."""
+        """A node has connected or reconnected: send the held questions to it."""
         self._read_held()
 
     def node_left(self, node: str) -> None:
@@ -353,7 +355,7 @@ class OperatorService:
 
     @property
     def fetching(self) -> bool:
-        """Return whether some logs are not yet fetched into the job's directory."""
+        """Return whether logs are still being fetched into the job's directory."""
         return self._tails.busy
 
     @property
@@ -362,7 +364,7 @@ class OperatorService:
         return self._followers.some
 
     def close(self) -> None:
-        """Send every connected user that the job is over."""
+        """Tell every connected user that the job is over."""
         for person in tuple(self._people.values()):
             person.dismiss(Answered(ok=True, message="the job is over", ended=True))
         self._verbs.close()
@@ -402,7 +404,7 @@ class OpenQuestion(msgspec.Struct):
 
 
 class HeldQuestion(msgspec.Struct):
-    """A question about an attempt that has not begun, or for a node that has lost its connection."""
+    """A question that must wait: its attempt has not begun, or its node has lost its connection."""
 
     person: OperatorSession
     tag: int
@@ -410,7 +412,7 @@ class HeldQuestion(msgspec.Struct):
 
 
 class LogFollowers:
-    """Knows which users have not read to the end of the logs that they follow."""
+    """The logs that users follow. Knows which users have not read them to their ends."""
 
     def __init__(self) -> None:
         #: Pairs of a user and a question's tag. Tag 0: the user is about to ask for the logs of an attempt.

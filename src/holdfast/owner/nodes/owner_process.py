@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 #: Time limit for the connected nodes to confirm the job's report, in seconds.
 FAREWELL_S = 10.0
-#: Seconds by which the end of the job is delayed for users who read the ends of logs from other nodes.
+#: Maximum delay of the job's end, in seconds, for users who read the ends of logs from other nodes.
 FOLLOWERS_S = 2.0
 
 #: Limit on the printed reports about peers without the job's key, because the terminal is for the job's output.
@@ -127,7 +127,7 @@ class _OwnerProcess:
         self._place = place
         self._birth = birth
         self._agent_id = inherited.agent_id
-        #: The reason for refusing the agent on this node, or None.
+        #: The reason why the agent on this node was refused, or None.
         self._refused_here: Refused | None = None
         self._stdout = stdout
         self._stderr = stderr
@@ -203,7 +203,7 @@ class _OwnerProcess:
             now = self._reactor.now()
             self._begin(now)
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
-            # This owner has replayed the journal without a crash. So the guard need not blame the journal for a later
+            # The owner has replayed the journal without a crash. So the guard need not blame the journal for a later
             # crash.
             self._birth.settled()
             report = self._side.run()
@@ -246,8 +246,8 @@ class _OwnerProcess:
         self._side.begin((ev.OwnerRecovered(),), [action for action in last if isinstance(action, RecordAttempt)])
 
     def _bid_farewell(self, finished: Finished | Requeued) -> None:
-        """Send the job's end to the connected nodes and wait until each has confirmed it. Then each node's run ends
-        too.
+        """Send the job's end to the connected nodes, and wait until each has confirmed it. Each node's run ends with
+        it.
         """
         self._members.finish(finished)
         self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
@@ -364,7 +364,7 @@ class _OwnerProcess:
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # the first line said that no files are kept, so do not repeat it for each file
+            return  # an earlier line said that no files are kept, so do not repeat that for each file
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:

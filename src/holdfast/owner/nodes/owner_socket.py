@@ -9,7 +9,7 @@ from holdfast.act.rendezvous_ports import own_loopback
 from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import NodesOrder
 
-#: Limit on the connections that wait in the kernel to be accepted; net.core.somaxconn may lower it.
+#: Limit on the connections that wait in the kernel to be accepted. net.core.somaxconn may lower this limit.
 _WAITING = 4096
 
 

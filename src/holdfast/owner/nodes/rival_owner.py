@@ -1,4 +1,4 @@
-"""Finds out whether another owner of the job answers at the endpoint, if the endpoint is no address of this machine.
+"""If the endpoint is no address of this machine, finds out whether another owner of the job answers at the endpoint.
 
 Behind NAT, or if the endpoint is a Service's address, the owner reaches itself or nothing. If another owner answers,
 two nodes were configured to host the owner, and the job's nodes would split between them.
@@ -71,7 +71,8 @@ class RivalOwner:
         return [ev.StopRequested(request=request)]
 
     def _lost(self, end: ChannelEnd, now: float) -> News:
-        # This owner closes a connection from itself. Any other peer that answers is not an owner of this job.
+        # This owner closes a connection that comes from itself. Any other peer that answers is not an owner of this
+        # job.
         if end.why not in _GO_ON or now > self._until:
             self._dialler.close()
         return None
