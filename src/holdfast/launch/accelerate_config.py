@@ -1,4 +1,4 @@
-"""Reads accelerate's configuration file (`accelerate config` writes it), as `accelerate launch` does. The result:
+"""Reads accelerate's configuration file, which `accelerate config` writes and `accelerate launch` reads. The result is
 options of holdfast, and the variables from which accelerate reads its settings in each worker. accelerate is not
 imported."""
 
@@ -48,7 +48,7 @@ _DEEPSPEED_LAUNCHER = frozenset({
     "deepspeed_hostfile", "deepspeed_multinode_launcher", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter",
 })  # fmt: skip
 _RENAMED = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}
-#: Keys about the machines and the start. holdfast has options for them, or needs none.
+#: Keys about the machines and the start of the workers. For these, holdfast has options or needs none.
 _READ = frozenset({
     "compute_environment", "distributed_type", "num_processes", "num_machines", "machine_rank", "main_process_ip",
     "main_process_port", "rdzv_backend", "same_network", "main_training_function", "gpu_ids", "use_cpu", "debug",
@@ -95,7 +95,7 @@ class AccelerateConfig(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """Return the lines that the run prints at its start."""
+        """Return the lines about this file that the run prints at its start."""
         over = f"; passed over: {', '.join(self.passed_over)}" if self.passed_over else ""
         variables = ", ".join(sorted(self.environment)) or "no variables"
         return f"accelerate's config {self.path} ({self.kind or 'NO'}): the workers get {variables}{over}"
@@ -201,7 +201,7 @@ def _text(value: Any) -> str:
 
 
 def _number(path: Path, data: Mapping[str, Any], key: str, least: int) -> int | None:
-    """Return a whole number of the file, which may be in quotes; None if the value is missing."""
+    """Return a whole number of the file, with or without quotes; None if the value is missing."""
     value = _text(data.get(key))
     if not value or value == "-1":
         return None

@@ -28,7 +28,8 @@ from holdfast.settings.settings_table import SETTINGS, Scope
 from holdfast.version import __version__
 from holdfast.wire.addresses import interfaces, is_loopback, offered
 
-#: The option fields that are not sent: settings of scope `run`, and the name, which is a field of the order itself.
+#: The option fields that are not sent: settings of scope `run`, and the name, because the order has a field for the
+#: name.
 _NOT_SENT = (*(setting.param for setting in SETTINGS if setting.scope is Scope.RUN), "name")
 _UNSET = RunOptions()
 _DIAL_S = 5.0
@@ -51,9 +52,9 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
     plan: NodePlan
     #: The host's name in the user's list, which becomes the node's name. Empty: the machine's own name.
     host: str = ""
-    #: The number of workers on this node. None: the number that the user typed for each node.
+    #: The number of workers on this node. None: the number that the user typed for all nodes.
     slots: int | None = None
-    #: The node's index in the user's list of hosts, if the order of the list matters.
+    #: The node's index in the user's list of hosts; None if the order of the list does not matter.
     rank: int | None = None
     #: The addresses of the owner's machine. The first is the address that agents most likely reach.
     addresses: tuple[str, ...]
@@ -67,7 +68,7 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
 
 
 class AgentJoin(Noun, frozen=True, kw_only=True):
-    """The facts about its node that an agent receives from its starter, besides the typed options."""
+    """The facts about its node that an agent receives from its starter, in addition to the typed options."""
 
     order: AgentOrder
     #: The address at which the owner answers this agent.
@@ -78,9 +79,9 @@ class AgentJoin(Noun, frozen=True, kw_only=True):
     place: str
     #: The node's position in the network (rack, switch), as the platform reports it.
     labels: tuple[str, ...] = ()
-    #: A text for messages: how the platform passes the job's key.
+    #: A clause for messages that says how the platform passes the job's key.
     key_from: str = ""
-    #: Seconds that the agent waits for a lost owner, if the user has set no value.
+    #: Seconds that the agent waits for a lost owner, unless the user has set another value.
     owner_wait_s: float = 60.0
 
     def launched(self, options: RunOptions, settings: Settings, job: JobFile) -> MultiNodeJob:
@@ -118,10 +119,10 @@ def order_for_agents(
     environment: dict[str, str],
     slots: int | None = None,
 ) -> AgentOrder:
-    """Return the order with the values that are the same for all agents of a job. Raises `BadUsage`.
+    """Return the order for agents, with the values that are the same for all agents of a job. Raises `BadUsage`.
 
-    `by`: the name of the platform that starts them. `key`: the job's 32 bytes. `slots`: the number of workers on each
-    node; None: the number in the user's options.
+    `by`: the name of the platform that starts the agents. `key`: the job's 32 bytes. `slots`: the number of workers on
+    each node; None: the number in the user's options.
     """
     addresses, typed_address = owner_addresses(options)
     return AgentOrder(
@@ -178,7 +179,7 @@ def owner_port(options: RunOptions) -> int:
 
 def answering(addresses: Sequence[str], port: int) -> str:
     """Return the first address at which the owner's port answers this machine. If none answers, return the first
-    address, for a retry."""
+    address, so that the caller can retry."""
     for address in addresses:
         try:
             with socket.create_connection((address, port), timeout=_DIAL_S):

@@ -1,4 +1,4 @@
-"""Reads a job that a job file or a variable (`USER_CMD`) describes, and not the command line.
+"""Reads a job that is described in a job file or in a variable (`USER_CMD`) instead of on the command line.
 
 The variable contains the user's command: one or more lines for a shell, or a script with a `#!` line.
 """
@@ -93,14 +93,15 @@ def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobS
         name=plain_name(name, "task"),
         roles=(Role(name=role, count=workers(options), command=command, script=script),),
         parameters=parameters_in(environment),
-        # If the platform has set OpenPAI's variables, do not set them: it knows more about the task's peers.
+        # If the platform has set OpenPAI's variables, do not set them, because the platform knows more about the task's
+        # peers.
         pai="PAI_CURRENT_TASK_ROLE_NAME" not in environment,
     )
 
 
 def command_of(text: str, where: str, environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
-    """Return the command that runs a text, and the script that the command reads. The script is "" if the command
-    contains the text."""
+    """Return the command that runs a text, and the script that the command reads. If the command itself contains the
+    text, the script is ""."""
     if text.startswith("#!"):
         return _interpreter(text, where, environment), text
     return (shell(environment), "-c", text), ""
@@ -149,9 +150,10 @@ def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple
 
 
 def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
-    """Raise BadUsage if `env` would not find the program on the user's PATH, since the error of `env` shows no PATH."""
+    """Raise BadUsage if `env` would not find the program on the user's PATH. The error message of `env` would not show
+    the PATH."""
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
-        return  # the line passes options to `env`, or the message of `env` is clear
+        return  # there are options for `env`, or the error message of `env` is clear
     path = environment.get("PATH") or os.defpath
     if not any(_runs(f"{directory or '.'}/{rest}") for directory in path.split(os.pathsep)):
         raise BadUsage(f"{place}: there is no program {rest} on the PATH ({path})", hint="echo $PATH")

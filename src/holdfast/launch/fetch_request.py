@@ -18,7 +18,7 @@ from holdfast.model.job_spec import JobSpec
 from holdfast.model.runtime_plan import Prerequisite
 from holdfast.runtime.name_expansion import ExpansionTarget, NameValues, expand
 
-#: A variable on the node: the directory for prerequisites whose `into` is relative.
+#: The name of a variable on the node. It has the directory for prerequisites whose `into` is relative.
 FETCH_DIR = "HOLDFAST_FETCH_DIR"
 _KEY_DIGITS = 16
 
@@ -31,7 +31,7 @@ def data_directory(environment: Mapping[str, str], exchange: Path | None) -> Pat
 
 
 def own_exchange() -> Path | None:
-    """Return the exchange directory from which this holdfast was started, or None if holdfast is installed normally."""
+    """Return the exchange directory from which holdfast was started, or None if holdfast is installed normally."""
     for above in Path(sys.executable).parents:
         if above.name == "holdfast" and (above.parent / "run").is_file():
             return above.parent
@@ -59,7 +59,7 @@ def order_of(
         things=tuple(things),
         who=who,
         node=node,
-        # Each node has another seed: if a fetch fails on all nodes at once, they retry at different times.
+        # Each node has another seed. So if a fetch fails on all nodes at once, they retry at different times.
         seed=sum(f"{spec.name}{node}".encode()),
         limit_s=limit_s,
     )
@@ -108,7 +108,7 @@ def _placed(
     elif directory is not None:
         place = directory / into
     else:
-        # Jobs share the cache. Other content gets another path, so that it never replaces a file that a job reads.
+        # Jobs share the cache. Other content gets another path, so it never replaces a file that a job reads.
         place = cache(environment) / key_of(whole, uri)[:_KEY_DIGITS] / into
     if ".." in into.parts or not place.name:
         raise BadUsage(f"{where}.into: expected a path without `..`, got {str(into)!r}")
@@ -116,8 +116,8 @@ def _placed(
 
 
 def _apart(things: Sequence[Prerequisite]) -> None:
-    """Raise BadUsage if the path of one prerequisite is equal to another's or inside it, because each path is replaced
-    as a whole."""
+    """Raise BadUsage if the path of one prerequisite is equal to another's path or inside it. Each path is replaced as
+    a whole."""
     for one in things:
         for other in things:
             if one is not other and (Path(one.into) == Path(other.into) or Path(one.into) in Path(other.into).parents):

@@ -10,7 +10,8 @@ from holdfast.errors import BadUsage
 from holdfast.model.job_spec import JobSpec
 
 PROGRAMS = ("apptainer", "singularity")
-#: A device file → the option that makes the machine's devices usable in the image. The devices' driver makes the file.
+#: A device file → the option that makes the machine's devices usable in the image. The file exists if the devices'
+#: driver is loaded.
 _DEVICES = {"/dev/nvidiactl": "--nv", "/dev/kfd": "--rocm"}
 
 
@@ -45,6 +46,6 @@ def image_words(
 
 
 def image_address(image: str) -> str:
-    """Return an image's address for apptainer. Without a scheme, and if it is no file, the address is that of a
-    registry."""
+    """Return an image's address for apptainer. An address without a scheme is in a registry, unless it is a file's
+    path."""
     return image if "://" in image or image.startswith(("/", ".")) else f"docker://{image}"

@@ -17,7 +17,7 @@ from holdfast.launch.launch_spec import Interpreter
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
 
-#: The value of --python that chooses the Python which has the script's imports.
+#: The value of --python that chooses a Python which has the modules that the script imports.
 AUTO = "auto"
 OLDEST_WARM = (3, 9)
 _ASK = "import sys; print(*sys.version_info[:2], sys.implementation.name, sys.executable)"
@@ -51,7 +51,8 @@ def workers_python(options: RunOptions, settings: Settings, *, warm: bool) -> In
 
 
 def _by_imports(options: RunOptions, *, chosen: bool) -> Interpreter:
-    """Choose holdfast's own Python. With --python auto, choose the first Python on PATH that has the script's imports.
+    """Choose holdfast's own Python. With --python auto, choose the first Python on PATH that has the modules that the
+    script imports.
 
     Without --python auto, a note names that Python, because holdfast may be installed apart from the user's packages.
     """
@@ -84,7 +85,8 @@ def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, war
     except BadUsage as error:
         if asked or not whole:
             raise
-        return Interpreter(sys.executable, cold=str(error))  # the command may not run Python at all
+        # ignore the error, because the command may not run Python at all
+        return Interpreter(sys.executable, cold=str(error))
 
 
 def choose(asked: str | None, origin: str, env: Mapping[str, str], cwd: Path) -> Interpreter:
@@ -126,8 +128,8 @@ def _asked_for(text: str, where: str, env: Mapping[str, str], cwd: Path) -> Inte
 
 
 def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
-    """Return the user's Python: PYTHON_EXEC, the active environment's, or the first on PATH. If there is none, raise
-    `BadUsage` if `must` is true, else return None."""
+    """Return the user's Python: PYTHON_EXEC, the active environment's, or the first on PATH. If there is none, return
+    None, or raise `BadUsage` if `must` is true."""
     import shutil
 
     path = env.get("PATH", os.defpath)
@@ -143,7 +145,7 @@ def on_path(env: Mapping[str, str], *, must: bool) -> str | None:
 
 
 def same_place(path: str, other: str) -> bool:
-    """Return whether both paths are the same file in the same directory: the directory identifies a virtual
+    """Return whether both paths name the same file in the same directory, because the directory identifies a virtual
     environment."""
     here, there = Path(path).absolute(), Path(other).absolute()
     return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
@@ -163,7 +165,7 @@ def imports(path: str, modules: Sequence[str]) -> bool:
 
 
 def _other(path: str, where: str, note: str) -> Interpreter:
-    """Return an interpreter that is not holdfast's own. Run it to get its version and path."""
+    """Return an interpreter that is not holdfast's own. Its version and path are found by running it."""
     import subprocess
 
     hint = f"{path} -c 'import sys; print(sys.version)'"
@@ -193,13 +195,13 @@ def _other(path: str, where: str, note: str) -> Interpreter:
 
 
 def _is_script(path: str) -> bool:
-    """Return whether the interpreter is a wrapper script. Workers that are forked from a nursery would lack the
-    variables that it sets."""
+    """Return whether the interpreter is a wrapper script. Workers forked from a nursery would lack the variables that
+    the script sets."""
     try:
         with Path(path).open("rb", buffering=0) as file:
             return file.read(2) == b"#!"
     except OSError:
-        return False  # the file may be executed but not read
+        return False  # the file may be executed, but not read
 
 
 def active(env: Mapping[str, str]) -> tuple[str, Path] | None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from holdfast.settings.value_kinds import DiskLimit
 
 KERNEL_LOG = "/dev/kmsg"
-#: A directory for another Python, which has no holdfast. It imports from this directory the functions that holdfast
-#: provides for workers.
+#: The directory from which a Python without holdfast imports the functions that holdfast provides for workers.
 ALONGSIDE = Path(__file__).parent.parent / "act" / "alongside"
 
 
@@ -43,7 +42,7 @@ class MultiNodeRunner(Protocol):
     """Runs this node's part of a multi-node job."""
 
     def __call__(self, launch: LaunchSpec) -> int:
-        """Run it and return the job's exit code. This process becomes the guard of its node."""
+        """Run this node's part, and return the job's exit code. This process becomes the guard of its node."""
         ...
 
 
@@ -78,15 +77,15 @@ class Interpreter(msgspec.Struct, frozen=True):
     path: str
     #: True if this is the Python that runs holdfast.
     own: bool = True
-    #: A note for the user about the choice, or "".
+    #: A note for the user about the choice of this interpreter, or "".
     note: str = ""
     #: Why workers with this interpreter cannot start warm, or "" if they can.
     cold: str = ""
 
 
 def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with `ALONGSIDE` at the end of PYTHONPATH, so that another Python finds holdfast's
-    functions for workers."""
+    """Return the environment with `ALONGSIDE` at the end of PYTHONPATH. So another Python finds the functions that
+    holdfast provides for workers."""
     path = env.get("PYTHONPATH")
     return {**env, "PYTHONPATH": f"{path}{os.pathsep}{ALONGSIDE}" if path else str(ALONGSIDE)}
 
@@ -114,7 +113,7 @@ class NodesOrder(msgspec.Struct, frozen=True):
 
     #: The host of the endpoint at which agents connect to the owner, as the user typed it, without brackets.
     host: str
-    #: The endpoint's port. 0 means any free port; only a starter can then pass the port's number to the agents.
+    #: The endpoint's port. 0 means any free port. Then a starter must pass the port's number to the agents.
     port: int
     #: The job's secret key, 32 bytes.
     key: bytes
@@ -127,7 +126,7 @@ class NodesOrder(msgspec.Struct, frozen=True):
     #: True if this machine hosts the owner (`holdfast.launch.owner_placement.part`). If the port is in use already,
     #: this machine connects to the owner at that port.
     hosts: bool = False
-    #: The reason for `hosts`, as a clause: `its --node-rank is 0`.
+    #: A clause with the reason for `hosts`: `its --node-rank is 0`.
     hosts_why: str = ""
     #: True if this machine hosts the owner although the endpoint is not one of its addresses.
     elsewhere: bool = False
@@ -155,7 +154,7 @@ class NodesOrder(msgspec.Struct, frozen=True):
     #: An fd that becomes readable when the connection to the agent's starter has ended. If the lease has expired too,
     #: the agent stops reconnecting.
     starter_fd: int | None = None
-    #: The agent's id, if a starter allows one agent at a time on a node: the next agent on that node replaces the
+    #: The agent's id, if a starter allows only one agent at a time on a node: the next agent on that node replaces the
     #: present one. Empty: a random id.
     agent: str = ""
     #: Do not print the report on this node. Its output appears on the owner's terminal, and the owner prints the report
@@ -194,8 +193,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     termination_log: Path | None = None
     #: The file in which a container engine reports the status of the job's container; None if there is none.
     container_status: Path | None = None
-    #: If this is true and the job failed with an exit status of the user's program, holdfast exits with the same
-    #: status.
+    #: True if holdfast exits with the same status as the user's program when the job has failed because of it.
     users_status: bool = False
     #: A pid or the path of a FIFO. The job ends when this process, or the FIFO's writer, has ended. None if there is
     #: none.
@@ -218,7 +216,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     image_python: Callable[[], Interpreter] | None = None
     #: The rank that reads holdfast's stdin; None for no rank.
     stdin: int | None = 0
-    #: The settings by which devices are watched.
+    #: The options for device faults.
     faults: FaultOptions = FaultOptions()
     #: The words that precede an image's address in the command that runs a worker in it; () if no image runs.
     image_words: tuple[str, ...] = ()
@@ -226,14 +224,14 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     #: The options for warm starts; None if every worker starts cold.
     warm: WarmStartOptions | None = None
-    #: The values of `warm` and `preload` in the job file.
+    #: The value of `warm` in the job file, and below it the value of `preload`.
     warm_in_file: bool | None = None
     preload_in_file: tuple[str, ...] = ()
     #: The rotation of the workers' logs; None if they grow without a limit.
     rotation: Rotation | None = None
     #: The number of attempts, including the present one, whose logs each node keeps; None for all.
     kept_attempts: int | None = None
-    #: The limit of the disk cleaner; None if it is off.
+    #: The disk limit at which a job is stopped (`--disk-limit`); None if there is none.
     disk_limit: DiskLimit | None = None
     #: The catalogue that explains exits; None for the built-in one.
     catalogue: Catalogue | None = None
@@ -246,7 +244,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         return self.as_json or self.as_events
 
     def names(self) -> dict[int, str]:
-        """Return rank → `ROLE-RANK`, the name of the worker's directory."""
+        """Return rank → `ROLE-RANK`. This is the name of the worker's directory."""
         roles = [role.name for role in self.spec.roles for _ in range(role.count)]
         return {rank: f"{name}-{rank}" for rank, name in enumerate(roles)}
 

@@ -22,7 +22,7 @@ from holdfast.settings.run_options import RunOptions
 from holdfast.wire.addresses import interfaces, is_loopback, offered, plain
 from holdfast.wire.job_key import VARIABLE, job_key
 
-#: torchrun's default ports, for an endpoint without a port.
+#: torchrun's default ports, which are used if the endpoint has no port.
 C10D_PORT, STATIC_PORT = 29400, 29500
 _RANKS = 100_000
 _USED = ("is_host", "join_timeout", "last_call_timeout")
@@ -115,7 +115,8 @@ def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int],
 
 
 def _wait_s(settings: Settings, conf: Mapping[str, str], name: str, key: str) -> float:
-    """Return a wait in seconds. holdfast's option overrides torchrun's, which overrides variables and files."""
+    """Return a waiting time in seconds. holdfast's option overrides torchrun's option, which overrides variables and
+    files."""
     if key in conf and settings.source(name) is not SettingSource.OPTION:
         return float(conf[key])
     return settings.number(name) or 0.0
@@ -163,7 +164,7 @@ def _rank(options: RunOptions, plan: NodePlan, backend: str) -> tuple[int | None
 
 
 def _is_host(options: RunOptions, conf: Mapping[str, str], backend: str, rank: int | None) -> bool | None:
-    """Return whether the user chose this node as the host of the owner; None if the options do not say. With
+    """Return whether the user chose this node as the host of the owner; None if the options do not tell. With
     `--master-addr`, torchrun's static form, node rank 0 is the host."""
     if "is_host" in conf:
         return _FLAGS[conf["is_host"].lower()]
@@ -275,8 +276,8 @@ def with_plan(options: RunOptions, job: JobFile, plan: NodePlan, slots: int) -> 
 
 
 def readable_again(options: RunOptions) -> None:
-    """Raise BadUsage if the job file can be read only once (a pipe or the like): the supervisor reads it, and then the
-    guard reads it again."""
+    """Raise BadUsage if the job file can be read only once (a pipe or the like), because both the supervisor and the
+    guard read it."""
     if options.job and (kind := not_a_file(options.job)) not in ("", "a directory"):
         raise BadUsage(
             f"--job {options.job}: it is {kind}, and a job over nodes reads its job file again: expected a file",

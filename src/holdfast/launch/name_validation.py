@@ -32,14 +32,14 @@ OF_WORKERS = (
     "PAI_OUTPUT_DIR", "HOLDFAST_CPUS",
 )  # fmt: skip
 
-#: Limit on the number of workers that is assumed while the real number of a role's workers is unknown.
+#: Number of workers of a role that are assumed at most, while their real number is unknown.
 MOST_NAMED = 10_000
 _INDEX = Lazy(r"_([0-9]{1,5})(?![0-9])")
 
 
 def checked_environment(job: JobFile, environment: Mapping[str, str], where: str) -> dict[str, str]:
-    """Return the environment of a job's workers, including its secrets. From now on records and reports mask the
-    secrets.
+    """Return the environment of a job's workers, with the values of its secrets. From now on records and reports mask
+    these values.
 
     Raises `BadUsage` as `check_names` does. `where`: the source of the job, for messages.
     """
@@ -53,7 +53,7 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
     """Raise `BadUsage` if a command contains a name of holdfast or OpenPAI that no worker will have. `where`: the
     source of the job, for messages.
 
-    The values are filled in later, when a worker starts: only then are hosts and ports known.
+    The values are filled in when a worker starts, because hosts and ports are unknown before.
     """
     if not any(has_names(text) for role in spec.roles for text in (*role.command, role.script)):
         return
@@ -76,7 +76,7 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
 
 def _with_any_index(spec: JobSpec) -> JobSpec:
     """Return the job with enough workers for every index that its commands name. The real number is known only when the
-    nodes are known."""
+    nodes have joined."""
     texts = [text for role in spec.roles for text in (*role.command, role.script)]
     named = [int(found[1]) for text in texts for found in _INDEX.finditer(text)]
     count = min(max(named, default=0) + 1, MOST_NAMED)

@@ -1,5 +1,5 @@
-"""Finds two mistakes in a command: a worker that starts another launcher, and a launcher's option after the script, so
-that the script gets it. In both cases the command runs, but not as the user meant."""
+"""Finds two mistakes in a command: a worker that starts another launcher, and an option of the launcher after the
+script's name. In both cases the command runs, but not as the user meant."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def behind_the_script(words: Sequence[str], script: Path) -> str:
 
 
 def launchers_in(command: Sequence[str], cwd: Path) -> Iterator[OtherCommand]:
-    """Yield the launchers that a worker's command starts. The command may be a launcher itself, or a shell's text may
-    contain one."""
+    """Yield the launchers that a worker's command starts. The command may be a launcher itself, or a shell's text that
+    contains one."""
     text, _ = shell_text(command, cwd)
     for words in commands_of(text) if text else [list(command)]:
         while words and (re.match(r"\w+=", words[0]) or words[0] in ("env", "exec", "nohup", "time")):
@@ -57,7 +57,7 @@ def launchers_in(command: Sequence[str], cwd: Path) -> Iterator[OtherCommand]:
         if found is None and len(words) > 2 and PYTHON.fullmatch(words[0].rpartition("/")[2]):
             found = other_command([word for word in words[1:] if word != "-u"])
         if found is not None and not found.launcher:
-            found = other_command(found.words)  # `python /venv/bin/torchrun`
+            found = other_command(found.words)  # for example `python /venv/bin/torchrun`
         if found is not None and found.launcher:
             yield found
 

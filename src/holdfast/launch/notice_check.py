@@ -14,17 +14,17 @@ from holdfast.model.notice_messages import NoticePlan
 
 #: Time limit for parsing the addresses, in seconds: apprise is large, and a busy machine is slow.
 PARSE_LIMIT_S = 30.0
-#: Matches a first word that the shell neither expands nor assigns.
+#: Matches a first word that the shell takes literally and that is no assignment.
 _PLAIN_WORD = re.compile(r"[\w./+-]+(?=\s|$)")
 
 
 class NoticeProblem(msgspec.Struct, frozen=True):
-    """A notice that would not arrive: a sentence, and the command to type."""
+    """Describes a notice that would not arrive: a sentence, and the command to type."""
 
     text: str
     hint: str
-    #: True if holdfast itself could not send the notice. False if the user's command seems to be missing; only the
-    #: user's shell knows.
+    #: True if holdfast itself could not send the notice. False if the user's command is probably missing, because only
+    #: the user's shell knows that for certain.
     certain: bool = True
 
 
@@ -61,7 +61,7 @@ def _unparsable(urls: tuple[str, ...]) -> str:
     try:
         done = _sender(("--parse",), PARSE_LIMIT_S, urls=urls, title="", body="")
     except (OSError, subprocess.TimeoutExpired):
-        return ""  # the check was too slow; a message may still arrive
+        return ""  # the check took too long; a message may still arrive
     return done.stderr.decode(errors="replace").strip().rpartition("\n")[2] if done.returncode == 1 else ""
 
 

@@ -11,13 +11,13 @@ from holdfast.wire.addresses import Interface, addresses_of, interfaces, is_loop
 
 
 class OwnerPlacement(Noun, frozen=True, kw_only=True):
-    """Whether this machine hosts the owner, and why. If the owner's port is in use already, this machine joins the
+    """Says whether this machine hosts the owner, and why. If the owner's port is in use already, this machine joins the
     owner at that port."""
 
     hosts: bool
     #: The reason as a clause: `fd00::2 is an address of its eth0`.
     why: str
-    #: True if the endpoint's name resolves to an address now.
+    #: True if the endpoint's host name could be resolved to an address.
     resolved: bool = True
 
 
@@ -30,8 +30,8 @@ def part(
     machine: str,
     found: Iterable[Interface],
 ) -> OwnerPlacement:
-    """Decide whether this machine hosts the owner: by `is_host`, or else by the endpoint's address, or else by whether
-    it is node rank 0.
+    """Decide whether this machine hosts the owner: by `is_host`; without it by the endpoint's address; without a known
+    address by whether it is node rank 0.
 
     `addresses`: the addresses to which the endpoint's host resolves on this machine. `machine`: this machine's name.
     `found`: its network interfaces.
@@ -60,7 +60,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     try:
         found = interfaces()
     except OSError:
-        found = ()  # there is no netlink, as in some sandboxes: decide by names and ranks
+        found = ()  # there is no netlink, as in some sandboxes: decide by names and ranks only
 
     def decide(addresses: Sequence[str]) -> OwnerPlacement:
         return part(host, addresses, is_host=is_host, node_rank=node_rank, machine=machine, found=found)
@@ -73,6 +73,6 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
             return own
         if is_host is None and node_rank is None:
             raise
-        # A Kubernetes Service has no address before its first pod exists, so other nodes retry until the owner's name
+        # A Kubernetes Service has no address before its first pod exists. So other nodes retry until the owner's name
         # resolves.
         return OwnerPlacement(hosts=False, why=f"{host} cannot be resolved here", resolved=False)

@@ -13,7 +13,7 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.runtime.shell_quoting import Quote, quotes_at
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
-#: A longer script is not read, because the warning is not essential.
+#: Limit on the length of a script that is examined, in bytes. For a longer one the warning is left out.
 MOST_BYTES = 65_536
 #: Programs whose exit status does not matter, because they only list or print something.
 _SOURCES = frozenset({
@@ -24,7 +24,7 @@ _SOURCES = frozenset({
 })  # fmt: skip
 #: Words that may precede a program, or a whole pipe.
 _IN_FRONT = frozenset({"then", "do", "else", "time", "exec", "command", "nohup"})
-#: After one of these words, the pipe's status is a condition, or the text is no command.
+#: Words after which a pipe's status is only a condition, or the text is no command.
 _QUESTIONS = frozenset({"!", "if", "elif", "while", "until", "case", "for", "select", "function"})
 #: Words that end a group of commands. The group's output may go into a pipe.
 _GROUP_ENDS = frozenset({"}", "done", "fi", "esac"})
@@ -37,7 +37,8 @@ _PATTERN = Lazy(r"\s*\(?[^()\s|]+(?:\s*\|\s*[^()\s|]+)*\)\s*\S")
 def pipe_warning(command: Sequence[str], cwd: Path) -> str:
     """Return a sentence about the first pipe of a worker's command that hides a failure, or "" if there is none.
 
-    The text follows `-c`, or is in the script that the shell reads. `cwd` is the directory from which it starts.
+    The shell's text follows `-c`, or is in the script that the shell reads. `cwd` is the directory in which the command
+    starts.
     """
     text, place = shell_text(command, cwd)
     if "|" not in text or "pipefail" in text or "PIPESTATUS" in text or "pipefail" in command:
@@ -118,7 +119,7 @@ def _program(text: str, plain: str, start: int, end: int) -> str:
 
 
 def shell_text(command: Sequence[str], cwd: Path) -> tuple[str, str]:
-    """Return the text that a shell reads, and the name of that text in a sentence. Both are "" if no shell runs."""
+    """Return the text that a shell reads, and what a sentence calls this text. Both are "" if no shell runs."""
     for i, word in enumerate(command):
         if word.rpartition("/")[2] not in SHELLS:
             continue

@@ -16,8 +16,8 @@ _IMPORT = re.compile(r"^(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([\w., \t]+))", 
 
 
 def missing_imports(script: Path) -> list[str]:
-    """Return the modules that the script imports at its top level and that are neither beside the script nor in this
-    Python."""
+    """Return the modules that the script imports at its top level and that are neither beside the script nor in
+    holdfast's Python."""
     try:
         with script.open("rb") as file:
             text = file.read(MOST_BYTES).decode(errors="replace")

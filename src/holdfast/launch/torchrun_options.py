@@ -57,7 +57,7 @@ def with_variables(options: RunOptions, env: Mapping[str, str]) -> RunOptions:
 
 
 def named(options: RunOptions, name: str) -> str:
-    """Return the source of a value with the value, for messages: `--nnodes 4`, `PET_NNODES=4`."""
+    """Return a value with its source, for messages: `--nnodes 4`, `PET_NNODES=4`."""
     value = "" if getattr(options, name) is True else f" {getattr(options, name)}"
     return options.origins.get(name) or f"--{name.replace('_', '-')}{value}"
 
@@ -78,7 +78,8 @@ def node_range(options: RunOptions) -> tuple[int, int]:
 
 
 def alone(options: RunOptions, nodes: tuple[int, int], spares: int) -> str:
-    """If the job must run on this machine alone because other nodes cannot find it, return a note about that, else "".
+    """If the job must run on this machine alone because other nodes cannot find it, return a note that says so, else
+    "".
 
     As in torchrun, `1:4` without an endpoint runs on this machine. Raises `BadUsage` if the job needs more nodes.
     """
@@ -107,8 +108,8 @@ def no_endpoint(options: RunOptions) -> str:
 
 
 def refuse(options: RunOptions, *, many: bool = False) -> None:
-    """Raise BadUsage for options of torchrun that holdfast does not support, unless their value asks for holdfast's
-    usual behaviour.
+    """Raise BadUsage for options of torchrun that holdfast does not support. Values that ask for holdfast's usual
+    behaviour are allowed.
 
     `many`: the job may have more than one node.
     """
@@ -151,16 +152,17 @@ def refuse(options: RunOptions, *, many: bool = False) -> None:
 
 
 def unused(options: RunOptions, *, many: bool = False) -> list[str]:
-    """Return the typed options of torchrun that have no effect, on one machine or because of other options.
+    """Return the typed options of torchrun that have no effect. The job runs on one machine, or other options override
+    them.
 
-    `many`: the job may have more than one node, so that the options to find other nodes have an effect.
+    `many`: the job may have more than one node. Then the options to find other nodes have an effect.
     """
     typed = [name for name in (*OF_MANY, *IGNORED) if options.is_set(name) and name not in options.origins]
     said = [f"--{name.replace('_', '-')}" for name in typed if not many or name not in OF_MANY]
     if many:
         return said
     if options.rdzv_endpoint:
-        # This option decides how the endpoint is used, so the option has an effect.
+        # This option decides how the endpoint is used. So the option has an effect and is not listed.
         meant = "--standalone" if options.standalone else "--rdzv-backend"
         said = [option for option in said if option != meant]
         if options.standalone or (options.rdzv_backend or "static") not in OWN_BACKENDS:
@@ -226,8 +228,8 @@ def workers(options: RunOptions) -> int:
 
 
 def number(options: RunOptions, name: str, text: str | None, least: int, most: int, more: str = "") -> int | None:
-    """Convert the text to a number from `least` to `most`; None if there is no text. Raises `BadUsage`, whose message
-    names the option."""
+    """Convert the text to a number from `least` to `most`. Return None if there is no text. Raises `BadUsage`, whose
+    message names the option."""
     if text is None:
         return None
     if not _is_number(text) or not least <= int(text) <= most:

@@ -36,16 +36,17 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
 
         job = described_job(options, settings, over_many, place)
     else:
-        own = not options.run_path  # as in torchrun, `run_path` overrides the other two options
+        own = not options.run_path  # as in torchrun, `run_path` overrides `module` and `no_python`
         command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
         role = options.role or "worker"
         # A role may have any name, but a directory's name may not. ROLE_NAME keeps the original name.
-        env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}  # compiling NAME takes 1 ms
+        # without `isalnum` each start would compile NAME, which takes 1 ms
+        env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}
         name_of_role = plain_name(role, "worker") if env else role
         count = workers(options)
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)
         script = Path(words[0]).absolute()
-        folder = job_name(script.parent.name, "job")  # the name of the script contains no letter
+        folder = job_name(script.parent.name, "job")  # used if the script's name contains no letter
         spec = JobSpec(name=job_name(script.name.removesuffix(".py"), folder), roles=roles)
         job = JobFile(spec, None, ())
     spec = job.spec

@@ -59,7 +59,7 @@ def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
     first_line = begins.partition("\n")[0]
     shell = first_line.startswith("#!") and any(word.endswith("sh") for word in first_line.split())
     if script.suffix in (".yaml", ".yml") or (shell and _BATCH.search(begins)):
-        # imported late, because only a mistake needs it
+        # imported late, because only a mistake in the command needs it
         from holdfast.launch.jobfile.foreign_files import refuse_foreign
 
         refuse_foreign(script, begins.encode())
@@ -67,7 +67,7 @@ def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
             f"{script} is no Python script; a job file is given with --job", hint=f"holdfast run --job {script}"
         )
     if shell or script.suffix in (".sh", ".bash"):
-        # imported late, because only a mistake needs it
+        # imported late, because only a mistake in the command needs it
         from holdfast.settings.other_launchers import line, typed_options
 
         typed = typed_options(words)
@@ -83,7 +83,7 @@ def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
 
 
 def _is_program(script: Path) -> bool:
-    """Return whether this is the name of a program, and not of a Python script: no file has this name, or the file
+    """Return whether this names a program and not a Python script. It does if no file has this name, or if the file
     contains no text."""
     if script.suffix or not script.exists():
         return not script.suffix
@@ -91,8 +91,8 @@ def _is_program(script: Path) -> bool:
 
 
 def _refuse_launcher(words: tuple[str, ...]) -> None:
-    """Raise BadUsage if the words begin with Python or another launcher, because holdfast takes its place."""
-    # imported late, because only a mistake needs it
+    """Raise BadUsage if the words begin with Python or another launcher, because holdfast itself does their work."""
+    # imported late, because only a mistake in the command needs it
     from holdfast.settings.other_launchers import line, other_command, typed_options
 
     if (found := other_command(words)) is None:

@@ -1,5 +1,5 @@
-"""Recognises a file of another tool that the user passes as a job file, and names the command to type instead. This
-module does no I/O."""
+"""Recognises another tool's file that the user passes as a job file, and names the command to type instead. This module
+does no I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INSTEAD = "write `holdfast run` in it in the place of torchrun"
 
 
 class _Kind(NamedTuple):
-    """A kind of file. `keys`: groups of keys; one key of each group must be at the top level."""
+    """A kind of file. `keys`: groups of keys. A file of this kind has one key of each group at the top level."""
 
     name: str
     keys: tuple[frozenset[str], ...]
@@ -75,7 +75,7 @@ _BATCHES = {
 
 
 def refuse_foreign(path: Path, data: bytes) -> None:
-    """If another tool reads the file, raise `BadUsage` that names the kind of file, and how to use it."""
+    """If another tool reads the file, raise `BadUsage`. The message names the kind of file, and how to use it."""
     text = data.decode(errors="replace").lstrip("\ufeff")
     if text.startswith("#!"):
         batch = _BATCH.search(text)

@@ -1,4 +1,4 @@
-"""The result of reading a job file: the job, and keys that are not part of the job's record."""
+"""The result of reading a job file: the job, and the keys that are not part of the job's record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JobFile(msgspec.Struct, frozen=True):
     preload: tuple[str, ...]
     #: The secrets, name → value. They are never written to disk.
     secrets: Mapping[str, str] = {}
-    #: The values of `on-event`, `on-end` and `summary`, by setting name.
+    #: Setting name → value, for the settings `on-event`, `on-end` and `summary`.
     told: Mapping[str, str] = {}
     #: The addresses that receive notices. They are secret.
     notify: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class JobFile(msgspec.Struct, frozen=True):
 
 
 class RunPlace(Noun, frozen=True, kw_only=True):
-    """The properties of a run's platform that change how a job file is read."""
+    """Properties of the run's platform that change how a job file is read."""
 
     #: True if the platform runs the container images of a job.
     images: bool = False

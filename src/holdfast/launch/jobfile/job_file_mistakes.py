@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import BadUsage
 from holdfast.untrusted import Malformed, convert
 
-#: Limit on the number of mistakes in the message. It gives only the number of the others.
+#: Limit on the number of mistakes that the message lists. It only counts the others.
 MOST_SHOWN = 12
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -34,7 +34,7 @@ class Mistakes:
         self._found.append((where, problem))
 
     def end(self) -> None:
-        """Raise `BadUsage` if there is any mistake."""
+        """If there is any mistake, raise `BadUsage`."""
         if not self._found:
             return
         if len(self._found) == 1:
@@ -48,7 +48,7 @@ class Mistakes:
         )
 
     def unknown(self, where: str, data: Mapping[Any, Any], known: list[str]) -> set[str]:
-        """Add a mistake for every unknown key. The key is probably a typing error, and must not be ignored.
+        """Add a mistake for every unknown key. It is probably a typing error, so it must not be ignored.
 
         Return the known keys that were probably meant.
         """
@@ -122,7 +122,7 @@ def kind_of(value: Any) -> str:
 
 
 def no_such(what: str, name: str, known: Collection[str]) -> str:
-    """Return the message for an unknown name. It suggests the nearest known name."""
+    """Return the message for an unknown name. The message suggests the nearest known name."""
     import difflib  # imported late, because only a mistake needs it
 
     near = difflib.get_close_matches(name, known, n=1)
@@ -131,7 +131,7 @@ def no_such(what: str, name: str, known: Collection[str]) -> str:
 
 
 def _place_of(error: Malformed, where: str) -> tuple[str, str]:
-    """Split msgspec's message into the place of the wrong value and the problem."""
+    """Split msgspec's error message into the place of the wrong value and the problem."""
     problem, _, inside = str(error).partition(" - at `$")
     inside = inside.rstrip("`").replace("[...]", "")
     if missing := re.search(r"missing required field `(.*?)`", problem):

@@ -78,7 +78,7 @@ def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, ru
 
 
 def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: bool) -> JobFile:
-    """Return the job. It is complete only if no mistake was found."""
+    """Return the job. The job is complete only if no mistake was found."""
     for other, key in ALIASES.items():
         if other in data:
             if key in data:
@@ -123,8 +123,7 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
 
 
 def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
-    """Return only the sections of the file, so that their mistakes are reported together with a mistake at the top
-    level."""
+    """Return only the sections of the file. So their mistakes are reported together with a mistake at the top level."""
     return JobKeys(
         name="",
         roles=data.get("roles", {}),

@@ -125,7 +125,7 @@ def job_of(
     binds: bool,
     fetches: bool = True,
 ) -> JobFile:
-    """Return the job of a protocol file. Add its mistakes to `found`.
+    """Return the job of a job file in this protocol. Add its mistakes to `found`.
 
     `written`: the texts of `parameters`. `here`: the workers run on this machine, which must have their resources.
     `binds`: workers get exclusive use of their resources. `fetches`: the values of secrets are read.

@@ -1,4 +1,5 @@
-"""Converts `extras` of OpenPAI's protocol v2: the plug-ins of its runtime, and keys for other parts of OpenPAI."""
+"""Converts `extras` of OpenPAI's protocol v2: the plug-ins of OpenPAI's runtime, and keys for other parts of
+OpenPAI."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class _RoleV1(msgspec.Struct, rename="camel"):
 
 
 def job_of(found: Mistakes, data: Mapping[Any, Any], *, here: bool, binds: bool) -> JobFile:
-    """Return the job of such a file. Add its mistakes to `found`."""
+    """Return the job of a job file in the older format. Add its mistakes to `found`."""
     keys = found.read("", dict(data), _JobV1, "")
     if keys is None:
         return JobFile(JobSpec(name="", roles=()), None, ())

@@ -41,8 +41,8 @@ def job_name(found: Mistakes, where: str, name: str, notes: list[str]) -> str:
 
 
 def restarts_of(found: Mistakes, where: str, count: int) -> RestartPolicy:
-    """Convert a retry count. A count of 0 or more limits the restarts after failures charged to the user; -1 means
-    always, -2 never."""
+    """Convert a retry count. 0 or more limits the restarts after failures charged to the user; -1 means always, -2
+    never."""
     if count < -2:
         found.add(where, f"expected 0 or more, -1 (always) or -2 (never, for any cause), got {count}")
     if count == -2:
@@ -53,14 +53,14 @@ def restarts_of(found: Mistakes, where: str, count: int) -> RestartPolicy:
 
 
 def min_failed(number: int | None, count: int) -> int | None:
-    """Convert the number of failed workers that fail the job. None if it is -1, null or above `count`: then no number
-    of failed workers fails the job."""
+    """Convert the number of failed workers at which the job fails. Return None for -1, null or a number above `count`:
+    then the job does not fail because of failed workers."""
     return number if number is not None and 1 <= number <= count else None
 
 
 def min_succeeded(found: Mistakes, where: str, number: Any, count: int) -> int | None:
-    """Convert the number of succeeded workers that complete the job; `all` is the default. None if it is -1, null or
-    above `count`: then all workers must end."""
+    """Convert the number of succeeded workers at which the job is complete; `all` is the default. Return None for -1,
+    null or a number above `count`: then all workers must end."""
     if number == "all":
         return count
     if number is None or number == -1:
@@ -112,7 +112,7 @@ def script_of(found: Mistakes, where: str, commands: Sequence[str], shell: str =
     lines = [command.strip() for command in commands if command.strip()]
     if not lines:
         found.add(where, "expected at least one command, as in [python train.py]")
-    # Add these commands without new lines, because messages of bash and of holdfast contain the user's line numbers.
+    # Add no new lines at these places, because messages of bash and of holdfast contain the user's line numbers.
     text = f"{STRICT[shell]}; " + f"\n{_IF_SUCCEEDED}; ".join(lines)
     if "\0" in text:
         found.add(where, "expected text without NUL characters")

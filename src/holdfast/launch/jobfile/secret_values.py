@@ -104,7 +104,7 @@ def hidden(text: bytes) -> bytes:
                 if isinstance(inner.value, str) and not inner.tag.endswith(":null")
             ]
     for start, end in sorted(set(spans), reverse=True):
-        # The parser puts the end of a block scalar at the next key. So keep the white space before that key.
+        # The parser reports the next key as the end of a block scalar. So keep the white space before that key.
         rest = letters[start:end]
         letters = f'{letters[:start]}"{HIDDEN}"{rest[len(rest.rstrip()) :]}{letters[end:]}'
     copy = letters.encode()
