@@ -191,7 +191,7 @@ def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self"
         try:
             watched[os.pidfd_open(pid)] = pid
         except OSError:
-            pass  # the process has exited since it was listed
+            pass  # ignore a process that has exited since it was listed
     for base in bases:
         try:
             _kill(base)
@@ -255,7 +255,9 @@ def _handing_down(own: Path, top: Path) -> Path | None:
                 (own / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
                 return own
             except OSError:
-                pass  # the group contains processes (holdfast itself); only an empty group may delegate controllers
+                # try the parent group: this group contains processes (holdfast itself), and only an empty group may
+                # delegate
+                pass
         limited = any(small_text(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:
             return None  # this group has a limit, and workers in a group above it would escape the limit
@@ -321,7 +323,7 @@ def _write_if_there(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError:
-        pass  # the kernel is older or has no swap accounting; the memory limit itself is in force
+        pass  # ignore an older kernel, or one without swap accounting; the memory limit itself is in force
 
 
 def _members(base: Path) -> Iterator[int]:
@@ -334,7 +336,7 @@ def _kill(base: Path) -> None:
         (base / "cgroup.kill").write_text("1", encoding="utf-8")
         return
     except OSError:
-        pass  # this is cgroup v1, or a kernel before 5.14: kill the processes one by one
+        pass  # with cgroup v1, or a kernel before 5.14, kill the processes one by one
     me = os.getpid()
     for _ in range(_KILL_ROUNDS):
         # Repeat while the group forks faster than this loop reads it. A process with a pending SIGKILL does not count
@@ -346,7 +348,7 @@ def _kill(base: Path) -> None:
                     os.kill(pid, signal.SIGKILL)
                     fresh += 1
             except ProcessLookupError:
-                pass  # the process has exited since it was listed
+                pass  # ignore a process that has exited since it was listed
         if not fresh:
             return
 

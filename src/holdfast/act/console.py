@@ -122,7 +122,7 @@ class Console:
         if not line.endswith(b"\n"):
             line += b"\n"
         if self._size + len(line) > self._limit_bytes + SAY_LIMIT_BYTES:
-            return  # the reader has left four megabytes unread; the journal has every event anyway
+            return  # drop the line: the reader has left four megabytes unread, and the journal has every event
         self._send([b"\n", line] if self.owner is not None else [line], now)
         self.owner = None
 

@@ -68,7 +68,8 @@ def guarded(
             status = supervise(reader)
         except HandBack:
             os.eventfd_write(handed_back, 1)
-        except BaseException:  # a bug in holdfast must end this child, which must never run the guard's code below
+        # catch a bug in holdfast too: it must end this child, which must never run the guard's code below
+        except BaseException:
             import traceback
 
             traceback.print_exc()
@@ -113,7 +114,7 @@ def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int) -> int:
             try:
                 os.write(writer, bytes((received.si_signo, received.si_code == SI_KERNEL)))
             except OSError:
-                pass  # the supervisor has just exited
+                pass  # ignore the error: the supervisor has just exited
             continue
         while (reaped := _reap()) is not None:
             if reaped[0] == supervisor:
@@ -143,7 +144,7 @@ def end_all(leave: frozenset[int] = frozenset()) -> int:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # the process has exited since it was listed
+                pass  # ignore a process that has exited since it was listed
         if not [pid for pid in children(me) if pid not in leave]:
             return len(seen)
         try:

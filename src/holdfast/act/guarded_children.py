@@ -149,7 +149,7 @@ class ManagedChild:
         try:
             os.write(self._writer, word)
         except OSError:
-            pass  # the child has just exited, or its pipe is full of unread messages
+            pass  # ignore the error: the child has just exited, or its pipe is full of unread messages
 
     def fork(self, guard: int, others: Sequence[ManagedChild], *, deaf: Iterable[int]) -> None:
         """Start the child. `deaf`: the signals that the guard has blocked and the child unblocks."""
@@ -170,7 +170,8 @@ class ManagedChild:
                 become_subreaper()
                 name_process(self.name)
                 status = self.carry(ChildContext(reader, self.started, settled, self._promise))
-            except BaseException:  # a bug in holdfast must end this child, which must never run the guard's code below
+            # catch a bug in holdfast too: it must end this child, which must never run the guard's code below
+            except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(status)
@@ -343,6 +344,6 @@ class Guard:
         now = self._now()
         due = [ward for ward in self._wards if ward.due is not None and ward.due <= now]
         if not due or (self._strays() and self._buried_by is not None and now < self._buried_by):
-            return  # the next SIGCHLD causes this check again
+            return  # wait: the next SIGCHLD causes this check again
         for ward in due:
             ward.fork(self._pid, self._wards, deaf={signal.SIGCHLD})

@@ -199,7 +199,7 @@ class LocalHost:
         try:
             os.write(worker.process.go_fd, b"g")
         except BrokenPipeError:
-            pass  # the worker has died; its pidfd reports that
+            pass  # ignore the error: the worker has died, and its pidfd reports that
 
     # ------------------------------------------------------------------------------------------ facts
 
@@ -328,7 +328,8 @@ class LocalHost:
             return
         if tops := self._tops():
             if self._stopping.hard:
-                self._signal(self._stopping, now)  # a dying process may have forked before the signal reached it
+                # signal again: a dying process may have forked before the signal reached it
+                self._signal(self._stopping, now)
             else:
                 ranks = self.workers.pids().values()
                 self.leftovers.forget(tops)

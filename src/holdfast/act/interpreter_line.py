@@ -21,7 +21,7 @@ def script_fault(command: str, env: Mapping[str, str]) -> str:
     path = command if "/" in command else shutil.which(command, path=env.get("PATH")) or command
     try:
         if not os.access(path, os.X_OK):
-            return ""  # the file's mode is wrong, not its first line
+            return ""  # nothing to explain: the file's mode is wrong, not its first line
         with Path(path).open("rb") as file:
             head = file.read(2 * KERNEL_BYTES)
     except OSError:
@@ -32,7 +32,7 @@ def script_fault(command: str, env: Mapping[str, str]) -> str:
         return f"its first line begins with a byte order mark; remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' {path}"
     if not head.startswith(b"#!"):
         if not head or b"\0" in head:
-            return ""  # the file is a binary program
+            return ""  # nothing to explain: the file is a binary program
         return f"its first line is no `#!` line; begin it with `#!/bin/bash`, or start it as `bash {path}`"
     shown = _shown(line)
     words = line[2:].split(maxsplit=1)

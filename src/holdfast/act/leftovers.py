@@ -206,4 +206,4 @@ def _read(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
-        return b""  # the process has exited, or may not be read
+        return b""  # the process has exited, or this user may not read it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _ctypes  # `_ctypes` loads faster: `ctypes` creates three dozen types
+import _ctypes  # used instead of `ctypes`, which creates three dozen types and so loads slowly
 import os
 import sys
 
@@ -46,7 +46,7 @@ def name_process(name: str) -> None:
         with open("/proc/self/comm", "wb", buffering=0) as file:
             file.write(name.encode())
     except OSError:
-        pass  # the system has no such file; the name is only for human readers
+        pass  # ignore a system without this file: the name is only for human readers
 
 
 def let_trace(pid: int) -> None:
@@ -86,7 +86,7 @@ def dispositions(pid: int) -> Dispositions:
                 elif name in masks:
                     masks[name] = int(words[0], 16)
     except OSError:
-        pass  # the process has exited
+        pass  # the process has exited, so there is nothing to read
     return Dispositions(masks["SigCgt:"], masks["SigIgn:"], state)
 
 
@@ -107,7 +107,7 @@ def children(pid: int) -> list[int]:
         if os.path.isdir(f"/proc/{pid}"):
             return _children_by_scan(pid)  # the kernel was built without CONFIG_PROC_CHILDREN
     except OSError:
-        pass  # the process exited during the reading
+        pass  # the process exited while its children were read
     return found
 
 
@@ -212,7 +212,7 @@ def close_others(keep: Collection[int]) -> None:
             try:
                 os.close(fd)
             except OSError:
-                pass  # this fd listed the directory, and is closed by now
+                pass  # ignore the fd that listed the directory, which is closed by now
 
 
 def how_ended(pidfd: int) -> str:

@@ -45,7 +45,7 @@ class PeerEnvironment:
         try:
             replace_file(path, openpai_variables.file_text(self._names).encode())
         except OSError:
-            self._file = {}  # the disk is full or read-only: the workers get only the variables
+            self._file = {}  # ignore a full or read-only disk: the workers get only the variables
         else:
             self._file = {VARIABLE: str(path)}
         self._file |= self._config(setting, path.with_name(CONFIG_FILE)) | self._output(setting)
@@ -71,7 +71,7 @@ class PeerEnvironment:
             try:
                 Path(path).mkdir(mode=0o755, parents=True, exist_ok=True)
             except OSError:
-                pass  # the worker gets the error when it writes to the directory
+                pass  # ignore the error: the worker gets the same error when it writes to the directory
         return {OUTPUT: path, PAI_OUTPUT_DIR: path}
 
     def _own_tmp(self, seat: Seat) -> dict[str, str]:
@@ -116,4 +116,4 @@ def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return str(os.getuid())  # the user id has no name, as in many containers
+        return str(os.getuid())  # use the number: the user id has no name, as in many containers

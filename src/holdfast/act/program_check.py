@@ -46,7 +46,7 @@ def _check_file(path: Path) -> None:
         with path.open("rb", buffering=0) as file:
             head = file.read(HEAD_BYTES)
     except OSError:
-        return  # this user may execute the program, but not read it
+        return  # skip the check: this user may execute the program, but not read it
     if head.startswith(b"#!"):
         interpreter = os.fsdecode(head[2:].partition(b"\n")[0].strip(b" \t").partition(b" ")[0].partition(b"\t")[0])
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _socket  # `_socket` loads faster: `socket` creates enums of a hundred constants
+import _socket  # used instead of `socket`, which creates enums of a hundred constants and so loads slowly
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -199,7 +199,7 @@ class ReservedPorts:
         try:
             held = _socket.socket()
         except OSError:
-            return  # this process has too many open files
+            return  # reserve no port: this process has too many open files
         try:
             held.bind(("", wanted))
         except OSError:
@@ -247,7 +247,8 @@ class RolePorts:
     def tell(self, env: Mapping[str, str], order: StartWorker, peers: Peers) -> dict[str, str]:
         """Return the environment of a worker, with its peers' addresses added."""
         if self._told is None or self._told.attempt != order.attempt:
-            from holdfast.act.peer_environment import PeerEnvironment  # imported late, because few jobs need it
+            # imported late, because few jobs use their peers' addresses
+            from holdfast.act.peer_environment import PeerEnvironment
 
             self._told = PeerEnvironment(order.attempt, peers, self._setting)
         return self._told.added(env, order.seat)

@@ -109,7 +109,8 @@ def _become(
     try:
         for number in _DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the parent may have closed the status pipe
+        # ignore SIGPIPE, because the parent may have closed the status pipe
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         signal.set_wakeup_fd(-1)
         os.umask(users_umask())

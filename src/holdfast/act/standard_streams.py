@@ -93,7 +93,7 @@ class Streams:
         try:
             fcntl.ioctl(ours, termios.TIOCSWINSZ, fcntl.ioctl(real, termios.TIOCGWINSZ, bytes(8)))
         except OSError:
-            pass  # the real terminal was closed: keep the size
+            pass  # ignore the error: the real terminal was closed, so keep the size
 
     def close(self) -> None:
         """Close the fds of this object."""
@@ -127,4 +127,4 @@ def restore(fd: int, before: list[Any] | None) -> None:
         if termios.tcgetattr(fd) != before:
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
     except termios.error:
-        pass  # the terminal was closed
+        pass  # ignore a terminal that was closed

@@ -88,7 +88,7 @@ class Termination:
             # A stopped process handles the signal only after it continues.
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
-            pass  # the process has exited since it was listed
+            pass  # ignore a process that has exited since it was listed
 
 
 def request_stacks(pid: int, *, shielded: bool = False) -> bool:
@@ -105,7 +105,7 @@ def request_stacks(pid: int, *, shielded: bool = False) -> bool:
         _without_core(pid)
         os.kill(pid, signal.SIGABRT)
     except (OSError, ValueError):
-        return False  # the process has exited, or is another user's; the caller's SIGTERM fails with the same error
+        return False  # the process has exited or is another user's; the caller's SIGTERM will fail with the same error
     return True
 
 
@@ -124,7 +124,7 @@ def kill(pids: Iterable[int]) -> None:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # the process has exited since it was listed
+            pass  # ignore a process that has exited since it was listed
 
 
 def _reached(pid: int, number: int) -> Iterator[int]:
@@ -155,7 +155,7 @@ def _is_helper(pid: int, child: int) -> bool:
     try:
         return b"multiprocessing" in Path(f"/proc/{child}/cmdline").read_bytes()
     except OSError:
-        return True  # the child has exited
+        return True  # a child that has exited counts as a helper
 
 
 def _in_foreground(pid: int) -> bool:

@@ -117,6 +117,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         return next(role for role in self.spec.roles if role.name == seat.role)
 
     def _expansion(self, role: Role, env: Mapping[str, str]) -> RoleExpansion:
-        from holdfast.act.command_expansion import RoleExpansion  # imported late, because few roles contain names
+        # imported late, because few roles contain names to expand
+        from holdfast.act.command_expansion import RoleExpansion
 
         return RoleExpansion(role, env, self.spec.parameters)

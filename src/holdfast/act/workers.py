@@ -159,7 +159,7 @@ class Workers:
                 try:
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
                 except ChildProcessError:
-                    pass  # the child has been reaped already
+                    pass  # ignore a child that has been reaped already
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
         """Notify every worker of the attempt to save and exit. Return the ranks that can receive the notice."""
@@ -190,7 +190,7 @@ class Workers:
                 signal.pidfd_send_signal(worker.process.pidfd, number)
                 got += 1
             except ProcessLookupError:
-                pass  # the worker has exited; its pidfd reports that
+                pass  # ignore the error: the worker has exited, and its pidfd reports that
         return got
 
     def pids(self) -> dict[int, int]:
@@ -217,7 +217,7 @@ def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool
         write_file(fresh, msgspec.json.encode(notice) + b"\n")
         fresh.replace(file)  # rename the file into place, so that a reader sees the whole line
     except OSError:
-        asked = False  # the disk is full, so no worker can receive the notice by the file
+        asked = False  # the disk is full, so the worker cannot receive the notice by the file
     if _NOTICE not in handlers(pid)[0]:
         return asked
     try:
@@ -240,4 +240,4 @@ def _announce_drain_end(file: Path) -> None:
         write_file(fresh, b"")
         fresh.replace(file.with_name(f"{file.name}.leave"))
     except OSError:
-        pass  # the disk is full: SIGKILL ends the worker later
+        pass  # ignore a full disk: SIGKILL ends the worker later

@@ -144,7 +144,8 @@ def _environment(data: Mapping[str, Any], kind: str) -> dict[str, str]:
     if "ACCELERATE_DYNAMO_BACKEND" in found:
         found["ACCELERATE_DYNAMO_BACKEND"] = found["ACCELERATE_DYNAMO_BACKEND"].upper()
     if "ACCELERATE_MIXED_PRECISION" in found and data.get("mixed_precision") is False:
-        found["ACCELERATE_MIXED_PRECISION"] = "no"  # YAML reads an unquoted `no` as false
+        # translate false to `no`, because YAML reads an unquoted `no` as false
+        found["ACCELERATE_MIXED_PRECISION"] = "no"
     gpus = data.get("gpu_ids")
     if gpus is not None and gpus != "all":
         found["CUDA_VISIBLE_DEVICES"] = _text(gpus)

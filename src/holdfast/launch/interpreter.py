@@ -201,7 +201,7 @@ def _is_script(path: str) -> bool:
         with Path(path).open("rb", buffering=0) as file:
             return file.read(2) == b"#!"
     except OSError:
-        return False  # the file may be executed, but not read
+        return False  # no script: the file may be executed, but not read
 
 
 def active(env: Mapping[str, str]) -> tuple[str, Path] | None:

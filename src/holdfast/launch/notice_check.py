@@ -61,7 +61,7 @@ def _unparsable(urls: tuple[str, ...]) -> str:
     try:
         done = _sender(("--parse",), PARSE_LIMIT_S, urls=urls, title="", body="")
     except (OSError, subprocess.TimeoutExpired):
-        return ""  # the check took too long; a message may still arrive
+        return ""  # report nothing: the check took too long, and a message may still arrive
     return done.stderr.decode(errors="replace").strip().rpartition("\n")[2] if done.returncode == 1 else ""
 
 

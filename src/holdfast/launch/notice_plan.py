@@ -16,7 +16,7 @@ def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -
     """Return the plan of notices, or None if nobody is notified. Remove the addresses of `notify` from the workers'
     `environment`."""
     environment.pop("HOLDFAST_NOTIFY", None)
-    own = "HOLDFAST_ATTEMPT" not in os.environ  # false if a worker started this run
+    own = "HOLDFAST_ATTEMPT" not in os.environ  # false in a run that a worker has started
     summary = (
         settings.text("summary") or job.told.get("summary") or (os.environ.get("GITHUB_STEP_SUMMARY") if own else "")
     )

@@ -60,7 +60,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     try:
         found = interfaces()
     except OSError:
-        found = ()  # there is no netlink, as in some sandboxes: decide by names and ranks only
+        found = ()  # without netlink, as in some sandboxes, decide by names and ranks only
 
     def decide(addresses: Sequence[str]) -> OwnerPlacement:
         return part(host, addresses, is_host=is_host, node_rank=node_rank, machine=machine, found=found)

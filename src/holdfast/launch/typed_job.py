@@ -46,7 +46,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         count = workers(options)
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)
         script = Path(words[0]).absolute()
-        folder = job_name(script.parent.name, "job")  # used if the script's name contains no letter
+        folder = job_name(script.parent.name, "job")  # use the folder's name if the script's name contains no letter
         spec = JobSpec(name=job_name(script.name.removesuffix(".py"), folder), roles=roles)
         job = JobFile(spec, None, ())
     spec = job.spec

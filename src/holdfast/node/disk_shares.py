@@ -80,7 +80,7 @@ class DiskShares:
         data = encode(DiskShare(directories=self._directories, files=self._files))
         try:
             if data == self._written:
-                os.utime(self._path)  # the new modification time shows other hosts that this job lives
+                os.utime(self._path)  # a new modification time shows other hosts that this job lives
                 return
             fresh = self._job_dir / f".{self._path.name}"
             write_file(fresh, data)

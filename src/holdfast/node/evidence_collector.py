@@ -194,7 +194,7 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
             logs = rare_parts.explain_files
             return logs.excerpt(path, source, logs.LIVE_BYTES // (2 * share) if share else logs.MOST_TAIL_BYTES)
     except OSError:
-        pass  # the file was never written or the disk is unavailable, so only the memory has the output
+        pass  # the file was never written, or the disk is unavailable: use the output in memory
     ended = worker.exit
     if ended is not None and ended.last_words and source.endswith(f" {ended.last_words_stream}"):
         return LogExcerpt(source=source, text=ended.last_words)

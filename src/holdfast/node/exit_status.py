@@ -38,7 +38,7 @@ def refused(environment: Mapping[str, str], code: int, reason: str, solution: st
     try:
         write_given(Path(place), rare_parts.openpai_exit_file.refused_exit_file(code, reason, solution))
     except OSError:
-        pass  # stderr has the message too
+        pass  # ignore the error, because stderr has the message too
 
 
 def for_engine(place: Path, report: ExitReport, logs: Path) -> None:

@@ -75,7 +75,7 @@ def _end_of(path: str, most_bytes: int) -> bytes:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
             return file.read(most_bytes)
     except OSError:
-        return b""  # the log was not rotated, which is the usual case
+        return b""  # there is no older file: usually the log was not rotated
 
 
 def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
@@ -118,7 +118,8 @@ def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None
             )
     if exit_code is not None:
         typed = exit_code
-        if not 0 <= typed <= 255:  # PBS, wait(2), Python and Windows show larger or negative statuses
+        # convert other statuses: PBS, wait(2), Python and Windows show larger or negative ones
+        if not 0 <= typed <= 255:
             told = signal_of(typed)
             number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
             if told is None and exit_code is None:
@@ -138,7 +139,7 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
         if place is None or first is None or first.log is None or rank_of_name(str(path)) is None:
             places[str(path.parent)] = len(found)
             found.append(worker)
-        elif stream == "stderr":  # stderr has the lines about the end
+        elif stream == "stderr":  # make stderr the main log, because it has the lines about the end
             found[place] = replace(first, log=worker.log, stdout=first.log, exit=first.exit or worker.exit)
         else:
             found[place] = replace(first, stdout=worker.log, exit=first.exit or worker.exit)

@@ -87,7 +87,7 @@ class ExplainWarmup:
             self._due = now
         except StopIteration:
             self._over()
-        except Exception as error:  # a failure of these imports must not end the job
+        except Exception as error:  # catch every exception: a failure of these imports must not end the job
             self._say(f"a bug of holdfast, met while nothing was wrong: {type(error).__name__}: {error}")
             self._over()
 

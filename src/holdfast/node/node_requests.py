@@ -171,7 +171,7 @@ class NodeRequests:
                 self._hanging = self._hanging or self._looks()
                 self._hanging.look(request, now)
             case LookAtRanks():
-                pass  # the attempt has ended
+                pass  # ignore the request, because the attempt has ended
             case WantLastWords():
                 self._parts.host.want_last_words(request.attempt)
             case OpenPort() | MeasurePeer() | ClosePort():
@@ -243,7 +243,8 @@ class NodeRequests:
             found = [] if view.completed else self._parts.faults.last_words(now)
             if not view.completed:
                 evidence = self._parts.faults.complete(evidence, since, now)
-        except Exception as error:  # a bug in reading logs must not prevent the report or the next attempt
+        # catch every exception: a bug in reading logs must not prevent the report or the next attempt
+        except Exception as error:
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
         self._last = evidence

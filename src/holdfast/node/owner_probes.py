@@ -89,7 +89,8 @@ class HangSampler:
 
     def _heard_at(self, attempt: int, rank: int, now: float) -> float | None:
         if self._output.paused:
-            return now  # a slow terminal blocks the workers' writes, so their silence means nothing
+            # count this as a sign of life: a slow terminal blocks the workers' writes, so silence means nothing
+            return now
         told = self._progress(attempt, rank)
         moments = (self._new_line_at(attempt, rank), told[1] if told is not None else None)
         return max((at for at in moments if at is not None), default=None)

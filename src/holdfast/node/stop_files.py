@@ -96,7 +96,7 @@ class StopFiles:
         try:
             names = sorted(path.name for path in self._folder.iterdir() if path.name.endswith(SUFFIX))[:MOST_FILES]
         except OSError:
-            return []  # the folder was removed together with its files
+            return []  # no requests: the folder was removed together with its files
         for name in names:
             if request := self._order(name, now):
                 self.close()

@@ -47,7 +47,7 @@ class TorchTimers:
 
     def _tick(self, now: float) -> list[ev.Event]:
         """Kill the workers whose timers have expired. The stop request that follows names the first of them."""
-        self._pipe.read()  # a worker may have ended its block a moment ago
+        self._pipe.read()  # read the pipe again: a worker may have ended its code block a moment ago
         alive = frozenset(self._processes())
         late = [timer for timer in self._pipe.over(now) if timer.pid in alive]
         killed: dict[int, TorchTimer] = {}

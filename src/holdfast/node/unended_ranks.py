@@ -88,4 +88,4 @@ class UnendedRanks:
         try:
             signal.pidfd_send_signal(worker.process.pidfd, number)
         except ProcessLookupError:
-            pass  # the process has just exited
+            pass  # ignore a process that has just exited

@@ -45,7 +45,7 @@ def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int
     for folder in (root / "proc").iterdir():
         status = small_text(folder / "status") if folder.name.isdigit() else ""
         if "\nVmSize:" not in status:
-            continue  # this is a kernel thread, or the process has exited
+            continue  # skip a kernel thread, and a process that has exited
         for line in status.splitlines():
             name, _, text = line.partition(":")
             if name == "Cpus_allowed_list":
@@ -76,7 +76,7 @@ def near_devices(root: Path = Path("/")) -> dict[str, int]:
     found: dict[str, int] = {}
     for address, device in gpu_addresses(root).items():
         text = small_text(root / "sys/bus/pci/devices" / f"{address}.0" / "numa_node")
-        if text.isdigit():  # the kernel writes -1 if it does not know the domain
+        if text.isdigit():  # skip -1, which means that the kernel does not know the domain
             found[device] = int(text)
     return found
 

@@ -96,7 +96,7 @@ def still_there(files: Mapping[str, int]) -> dict[str, int]:
                     if entry.inode() in inodes and entry.path not in found and entry.is_file(follow_symlinks=False):
                         found[entry.path] = entry.inode()
         except (OSError, ValueError):
-            continue  # the directory was removed, or this is not a valid path
+            continue  # skip a directory that was removed, and an invalid path
     return found
 
 
@@ -132,7 +132,7 @@ def taken(directories: Iterable[Path], files: Mapping[str, int], device: int) ->
             return size, len(seen)
     for directory in directories:
         if "\0" in str(directory):
-            continue  # a path cannot contain NUL
+            continue  # skip a path with a NUL byte, which is invalid
         for parent, _, names in os.walk(directory):
             if not count(parent) or not all(count(f"{parent}/{name}") for name in names):
                 return size, len(seen)

@@ -95,7 +95,7 @@ class KernelLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                continue  # records were overwritten: the next read continues at the oldest remaining one
+                continue  # read on: records were overwritten, and the next read continues at the oldest remaining one
             except OSError:
                 return
             if not block:
@@ -108,7 +108,7 @@ class KernelLog:
 
     def _take(self, row: str, boot: float) -> None:
         if row.startswith(" "):
-            return  # the line is part of a record's dictionary (SUBSYSTEM=, DEVICE=)
+            return  # ignore a line of a record's dictionary (SUBSYSTEM=, DEVICE=)
         at: float | None = None
         if record := _RECORD.match(row):
             at, row = boot + int(record[3]) / 1e6, record[4]

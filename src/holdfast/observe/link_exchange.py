@@ -45,7 +45,7 @@ class PeerPort:
         try:
             peer, _ = self._listener.accept()
         except OSError:
-            return  # the peer has already disconnected
+            return  # ignore a peer that has already disconnected
         if len(self._served) >= PEERS:
             peer.close()
             return
@@ -64,7 +64,7 @@ def _listener(ports: Iterator[int]) -> socket.socket:
                 why = error if isinstance(error, OSError) else OSError(str(error))
                 continue
             try:
-                found = socket.create_server(("", port), backlog=64)  # this kernel has no IPv6
+                found = socket.create_server(("", port), backlog=64)  # use IPv4 alone, because this kernel has no IPv6
             except OSError as other:
                 why = other
                 continue

@@ -107,7 +107,8 @@ class LogTimes:
             if not older:
                 self.path.unlink(missing_ok=True)
         except OSError:
-            pass  # the file's first bytes identify its log, so no reader uses the file for another log
+            # ignore the error: the file's first bytes identify its log, so no reader uses the file for another log
+            pass
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -206,14 +207,14 @@ class LogFile:
             room = max(0, rotation.most_bytes - self._size)
             cut = block.rfind(b"\n", 0, room) + 1
             if not cut and self._in_line:
-                cut = block.find(b"\n") + 1  # finish the line, whatever its length
+                cut = block.find(b"\n") + 1  # finish the line in this file, whatever its length
                 if not cut and self._size + len(block) <= 2 * rotation.most_bytes:
                     break
             if cut:
                 yield block[:cut]
                 block = block[cut:]
             elif not self._size:
-                break  # a line longer than the limit gets its own file
+                break  # stop: a line longer than the limit gets its own file
             if not self._put_aside(rotation):
                 rotation = self._rotation = None
         if block:
@@ -229,7 +230,7 @@ class LogFile:
                 try:
                     newer.replace(place)
                 except FileNotFoundError:
-                    pass  # there are fewer rotated files so far
+                    pass  # ignore a missing file: there are fewer rotated files so far
             if older:
                 self.path.replace(older[0])
             else:

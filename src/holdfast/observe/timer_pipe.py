@@ -64,7 +64,7 @@ class TimerPipe:
             except Malformed:
                 continue
             if timer.expiration_time > LATEST_S:
-                continue  # a timer with such a late time never expires
+                continue  # skip the timer: with such a late time it never expires
             key = timer.pid, timer.scope_id
             if timer.expiration_time < 0:
                 self._timers.pop(key, None)

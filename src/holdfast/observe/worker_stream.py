@@ -86,7 +86,7 @@ class Stream:
                 self.sink.write(block, now)
             self._tail = block[-TAIL_BYTES:] if len(block) >= TAIL_BYTES else (self._tail + block)[-TAIL_BYTES:]
             if len(block) < asked // 2:
-                break  # the pipe is empty, or the reactor will soon report it again
+                break  # stop: the pipe is empty, or the reactor will soon report it again
         if taken:
             self.bytes_seen += taken
             self.last_output_at = now
@@ -154,7 +154,7 @@ def pipe_size(fd: int) -> int:
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
     except OSError:
-        return 2 * DEFAULT_PIPE_BYTES  # the fd is a terminal, which holds no more than that
+        return 2 * DEFAULT_PIPE_BYTES  # a terminal holds no more than this
 
 
 def enlarge(fd: int, size: int) -> int:

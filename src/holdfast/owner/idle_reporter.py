@@ -87,7 +87,8 @@ class IdleReporter:
 
     def _due(self, now: float) -> Iterator[Event]:
         if self._stillness is None and self._view is not None:
-            from holdfast.owner.idle_judge import IdleJudge  # imported late, because a start does not need it
+            # imported late, because a job's start does not need this module
+            from holdfast.owner.idle_judge import IdleJudge
 
             self._stillness = IdleJudge(self._after_s)
             self._stillness.begin(self._attempt, self._view.seats, self._began_at, now)

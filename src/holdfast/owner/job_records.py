@@ -60,7 +60,8 @@ class JobRecords:
                 self._say(trouble)
         workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
         if spec.nodes.names:
-            workers = f"on {_nodes(spec.nodes)}"  # the listed hosts may have different numbers of workers
+            # leave out the number of workers, which may differ between the listed hosts
+            workers = f"on {_nodes(spec.nodes)}"
         elif spec.nodes.many:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self.place.logs}")

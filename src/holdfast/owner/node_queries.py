@@ -73,13 +73,15 @@ class NodeQueries:
         self._silence: HangDetection | None = None
         self._began_at = 0.0
         if spec.nodes.many:
-            from holdfast.decide.queries.answer_collection import AnswerCollection  # needed only for several nodes
+            # imported late, because only jobs on several nodes need it
+            from holdfast.decide.queries.answer_collection import AnswerCollection
 
             self._roundup = AnswerCollection()
             reactor.deadlines(self._roundup.next_wake, self._roundup.due)
             reactor.deadlines(self._links_wake, self._links_due)
         if spec.hang_timeout_s is not None:
-            from holdfast.decide.queries.hang_detection import HangDetection  # few jobs have a hang time-out
+            # imported late, because few jobs have a hang time-out
+            from holdfast.decide.queries.hang_detection import HangDetection
 
             self._silence = HangDetection(spec.hang_timeout_s)
             reactor.deadlines(self._silence.next_wake, self._overdue)

@@ -229,7 +229,7 @@ class Notices:
                     self._writes = self._reactor.watch(self._to, self._write, writable=True)
                 return
             except BrokenPipeError:
-                break  # the helper has exited; its pidfd is readable
+                break  # stop writing: the helper has exited, and its readable pidfd reports that
         if self._writes is not None:
             self._writes.close()
             self._writes = None

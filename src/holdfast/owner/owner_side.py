@@ -87,7 +87,7 @@ class OwnerSide:
     def _outputs(self, launch: LaunchSpec, printer: OwnerPrinter) -> JobOutputs | None:
         if not launch.as_events and launch.metrics_path is None and launch.notices is None:
             return None
-        from holdfast.owner.job_outputs import JobOutputs  # imported late, because most runs have no such output
+        from holdfast.owner.job_outputs import JobOutputs  # imported late, because most runs have no such outputs
 
         records = self._records
         return JobOutputs(launch, records.place, self._reactor, printer.say, printer.out, lambda: records.unsaved_bytes)

@@ -87,7 +87,7 @@ def _text(command: Sequence[str], cwd: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        return b""  # to open a named pipe would block
+        return b""  # no text: reading a named pipe would block
     try:
         with path.open("rb") as file:
             return file.read(_MOST_TEXT)
@@ -157,5 +157,5 @@ def torch_in(pid: int) -> Torch | None:
                     library = line.split(maxsplit=5)[5].strip()
                     return Torch(os.readlink(f"/proc/{pid}/exe"), os.path.dirname(library))
     except OSError:
-        pass  # the process has exited, or another user owns it
+        pass  # ignore a process that has exited or that another user owns
     return None

@@ -8,7 +8,7 @@ which ends those connections; rank 0 then hosts the store in later attempts. No 
 
 from __future__ import annotations
 
-import _socket  # `_socket` loads faster: `socket` creates enums of a hundred constants
+import _socket  # used instead of `socket`, which creates enums of a hundred constants and so loads slowly
 import os
 import struct
 from collections.abc import Callable, Mapping
@@ -280,7 +280,8 @@ def _listen(port: int) -> _socket.socket:
     try:
         listener = _socket.socket(_socket.AF_INET6, _socket.SOCK_STREAM)
     except OSError:
-        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)  # this kernel has no IPv6
+        # use IPv4 alone, because this kernel has no IPv6
+        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     try:
         listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
         if listener.family == _socket.AF_INET6:

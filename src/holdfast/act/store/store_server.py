@@ -20,7 +20,7 @@ import sys
 import types
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` is needed only by type checkers
+if TYPE_CHECKING:  # for type checkers only
     from typing import Any
 
 
@@ -48,7 +48,7 @@ def serve(control: socket.socket, make: Any) -> None:
             return
         fds = array.array("i")
         fds.frombytes(ancillary[0][2][:size])
-        del store  # the previous attempt is over, so no worker uses its store
+        del store  # end the previous store: its attempt is over, so no worker uses it
         store = make(
             host_name="127.0.0.1",
             port=int(data),

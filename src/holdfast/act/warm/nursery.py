@@ -242,7 +242,7 @@ class Nursery:
                 self._drop(idle)
                 self._replaced += 1
                 if self._replaced > MOST_DEATHS + self._keep:
-                    self._keep = 0  # whatever killed the idle forks would also kill new forks
+                    self._keep = 0  # keep no idle forks: whatever killed the previous ones would also kill new ones
         self._serve(now)
         self._top_up(now)
         self._deliver(self._take(), now)
@@ -341,7 +341,7 @@ class Nursery:
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
             self._claim(self._idle.popleft())
         if len(self._waiting) > len(self._idle) + self._asked:
-            self._serve(now)  # a fork was unusable: request another
+            self._serve(now)  # a fork was unusable: request another one
 
     def _request(self, message: tuple[Any, ...], now: float) -> bool:
         """Send a request. If the nursery cannot be reached, treat it as failed and return False."""
@@ -382,7 +382,7 @@ class Nursery:
             self._top_up(now)
         if self._deadline is not None and now >= self._deadline:
             if self.state is NurseryState.IMPORTING:
-                # A new nursery would hang again.
+                # Do not start another nursery, because it would hang again.
                 self._give_up(f"importing took longer than {self._input.import_s:g} s", now)
             else:
                 self._failed(f"the nursery did not answer within {self._answer_s:g} s", now)

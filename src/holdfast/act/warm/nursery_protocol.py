@@ -36,7 +36,7 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
     try:
         message = marshal.loads(data)
     except (EOFError, ValueError, TypeError):
-        message = None  # libraries run in the nursery and may write to any descriptor
+        message = None  # skip a wrong message: libraries run in the nursery and may write to any descriptor
     return message if isinstance(message, tuple) else ("garbled",), list(fds)
 
 
@@ -63,7 +63,7 @@ def rouse(pid: int, pidfd: int) -> bool:
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGCONT)
     except ProcessLookupError:
-        return False  # the fork has just died; its pidfd reports that
+        return False  # the fork has just died; its pidfd reports that to the reactor
     return True
 
 

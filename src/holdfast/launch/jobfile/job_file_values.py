@@ -95,7 +95,7 @@ def _syntax(line: str) -> str:
         if quote == "'":
             quote = "" if char == "'" else quote
         elif char == "\\":
-            at += 1  # the character after this one is literal
+            at += 1  # skip the next character, which is literal
         elif char == "`" or (char == "$" and line[at + 1 : at + 2].isidentifier()) or line[at : at + 2] in ("${", "$("):
             return char if char == "`" else line[at:].split()[0]
         elif quote:

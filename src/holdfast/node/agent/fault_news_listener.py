@@ -5,7 +5,7 @@ These commands send a message to a socket in the job's directory. Its content do
 
 from __future__ import annotations
 
-import _socket  # `socket` is slow to import: it builds enums of a hundred constants
+import _socket  # used instead of `socket`, which creates enums of a hundred constants and so loads slowly
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,7 @@ class FaultNews:
             self._shut()
             return
         try:
-            self._path.unlink(missing_ok=True)  # an agent that was killed may have left the socket's file
+            self._path.unlink(missing_ok=True)  # remove the socket's file, which an agent that was killed may have left
             # A socket's path may have at most 107 bytes, and the state directory's path may be longer. So bind through
             # /proc.
             self._socket.bind(f"/proc/self/fd/{folder}/{NEWS_NAME}")

@@ -45,7 +45,7 @@ def user_here() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return str(os.getuid())  # the user id has no name, as in many containers
+        return str(os.getuid())  # use the number: the user id has no name, as in many containers
 
 
 def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> LaunchSpec:

@@ -96,7 +96,7 @@ class LogReader:
     def _watch(self, waiting: _Waiting) -> None:
         directory = self._directory(waiting.question)
         if directory is None:
-            return  # The worker has no directory yet. `moved` looks again later.
+            return  # Nothing to watch: the worker has no directory yet. `moved` looks again later.
         try:
             waiting.watch = FolderWatch(directory, growing=True)
         except OSError:
@@ -159,7 +159,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
             with opened(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
-                    yield rest  # the log was rotated after the previous question
+                    yield rest  # yield the older file's rest first: the log was rotated after the previous question
                     continue
                 at = 0 if where.at > size else where.at if where.at >= 0 else max(0, size + where.at)
                 if where.lines is not None:
@@ -167,7 +167,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
                 file.seek(at)
                 yield LogPiece(stream=where.stream, at=at, data=file.read(PIECE_BYTES), size=size)
         except OSError:
-            yield LogPiece(stream=where.stream, at=0)  # the log does not exist yet
+            yield LogPiece(stream=where.stream, at=0)  # yield an empty piece, because the log does not exist yet
 
 
 def _rest(path: str, where: LogFrom) -> LogPiece | None:

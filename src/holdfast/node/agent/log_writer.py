@@ -10,7 +10,7 @@ the same holdfast release, and no other program reads or writes this socket.
 
 from __future__ import annotations
 
-import _socket  # `socket` is slow to import: it builds enums of a hundred constants
+import _socket  # used instead of `socket`, which creates enums of a hundred constants and so loads slowly
 import enum
 import signal
 import struct
@@ -145,7 +145,7 @@ class LogProcess:
             self._watch.write_too(True)
             return
         except OSError:
-            return  # The writer process has exited. `_ready` reads the end of its stream.
+            return  # Ignore the error: the writer process has exited, and `_ready` reads the end of its stream.
         self._watch.write_too(False)
         self._slow = False
 
@@ -235,7 +235,7 @@ def _write_all(socket: _socket.socket, rotation: Rotation | None) -> None:
         try:
             socket.sendall(_HEAD.pack(kind, 0, len(data), 0.0) + data)
         except OSError:
-            pass  # the agent has exited; write the rest of its output
+            pass  # the agent has exited: go on and write the rest of its output
 
     complained: set[object] = set()
 

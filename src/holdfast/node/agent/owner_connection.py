@@ -140,7 +140,8 @@ class OwnerConnection:
         try:
             write_owner_address(directory, said)
         except OSError:
-            pass  # the file cannot be written; the job runs anyway, but commands on this node do not find it
+            # ignore that the file cannot be written: the job runs anyway, but commands on this node do not find it
+            pass
 
     def hurry(self, on: bool) -> None:
         """If `on` is true, connect more often: workers live, and their lease ends soon without the owner."""

@@ -56,7 +56,7 @@ class BufferedFaultLog:
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
-            self._unwritten.failed(0.0)  # the failed opening counts as the first attempt to write
+            self._unwritten.failed(0.0)  # count the failed opening of the log as the first attempt to write
         #: New rules that are not stored in the log yet.
         self._rules: Policy | None = None
         #: True if the log can never be written in this run.

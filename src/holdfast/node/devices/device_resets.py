@@ -314,7 +314,7 @@ class Resets:
             try:
                 fd = os.pidfd_open(pid)
             except OSError:
-                continue  # the process has just exited
+                continue  # ignore a process that has just exited
             one.users[fd] = pid
             self._reactor.watch(fd, self._heard_at)
             try:
@@ -323,7 +323,7 @@ class Resets:
                     signal.pidfd_send_signal(fd, signal.SIGTERM)
                     continue
             except OSError:
-                pass  # the process belongs to another user, or has just exited
+                pass  # ignore a process that belongs to another user or has just exited
             self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
 
     def _ask(self, one: _ResetTry, now: float) -> bool:

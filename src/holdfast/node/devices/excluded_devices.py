@@ -24,7 +24,7 @@ def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
     finally:
         store.close()
     if all(row.kind is RowKind.POLICY for row in rows):
-        return ()  # if the log has no fault, no device is excluded
+        return ()  # no device is excluded, because the log has no fault
     # imported late, because the fault engine is large and most machines have no faults
     from holdfast.node.devices.fault_log import judged_standings
 

@@ -285,7 +285,8 @@ def judged_standings(home: Path, rules: bytes | None, now: float) -> list[Device
     try:
         policy = json_as(rules, Policy) if rules is not None else load_policy(None, None).policy
     except Malformed:
-        policy = load_policy(None, None).policy  # another version wrote the rules
+        # use the built-in rules, because another version of holdfast wrote the stored ones
+        policy = load_policy(None, None).policy
     with FaultLog(home, policy, now, writable=False) as log:
         # A momentary fault does not exclude the device. The way in which the last job died may have caused the fault.
         return [each for each in log.standings() if log.engine.lasts(each.device)]

@@ -211,7 +211,7 @@ class JobFaults:
         fault = self._fault(device, change)
         if remedy is None:
             if fault.assertion is Assertion.ONCE and self._resets.under_way(device):
-                return []  # a momentary fault never ends, and its reset is already running
+                return []  # nothing to do: a momentary fault never ends, and its reset is already running
             return self._act(self._resets.level(device, None, now), now)
         answer = self._answer(change, now)
         why = f"{describe(fault.code)}: {answer.why}" if answer.why else self._told(change)
@@ -294,7 +294,7 @@ class JobFaults:
                 case Isolate():
                     found += self._leave(action, now)
                 case RestartWorkers():
-                    pass  # the gang restarts the workers itself once the attempt has ended
+                    pass  # nothing to do: the gang restarts the workers itself once the attempt has ended
         self._resets.settle()
         return found
 

@@ -107,7 +107,7 @@ class NvmlWatch:
             try:
                 found: FaultEvent | str = json_as(line, FaultEvent | str)
             except Malformed:
-                continue  # the library has printed this line
+                continue  # skip this line: it is no event, and the library has printed it
             if isinstance(found, str):
                 self._why = found
             else:

@@ -55,7 +55,7 @@ def run(
         started = time.monotonic()
         try:
             finding = _finding(ref, params, job, nodes, attempt, site)
-        except BaseException as error:  # includes SystemExit and KeyboardInterrupt: a check that exits has no result
+        except BaseException as error:  # catch SystemExit and KeyboardInterrupt too: a check that exits has no result
             finding = Finding(
                 check=ref.name,
                 answer=CheckOutcome.INCONCLUSIVE,
@@ -76,7 +76,8 @@ def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
             profiles = [profile(msgspec.structs.replace(ref, name=name), cls) for name, cls in found.items()]
         else:
             profiles = [profile(ref, load_check(ref))]
-    except BaseException as error:  # foreign code may raise anything; the supervisor reports it as one message
+    # catch everything that foreign code may raise; the supervisor reports it as one message
+    except BaseException as error:
         _answer(fd, str(getattr(error, "message", "")) or f"{ref.source}: {_where(error)}")
     else:
         _answer(fd, profiles)
@@ -123,7 +124,7 @@ def _finding(
         try:
             asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
             actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
-        except Exception as error:  # without the action, the finding still counts
+        except Exception as error:  # drop the action; the finding still counts
             message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
         check=ref.name,
@@ -203,7 +204,7 @@ def _answer(fd: int, value: Any) -> None:
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        os._exit(0)  # the reader of the answer has exited
+        os._exit(0)  # exit, because the reader of the answer is gone
 
 
 def kill_children(pid: int) -> None:
@@ -216,7 +217,7 @@ def kill_children(pid: int) -> None:
             try:
                 os.kill(child, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # the process exited by itself
+                pass  # ignore a process that exited by itself
         if pid == os.getpid():
             _reap()
 
@@ -236,7 +237,7 @@ def _reap() -> None:
         while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
             pass
     except ChildProcessError:
-        pass  # `pid` has no children left
+        pass  # ignore the error: `pid` has no children left
 
 
 def _alive(pid: int) -> list[int]:

@@ -98,7 +98,7 @@ class CheckRound:
             return
         self._epoll.poll(0)
         for lane in list(self._lanes):
-            if lane in self._lanes:  # an answer in another lane may have ended this lane
+            if lane in self._lanes:  # skip a lane that an answer in another lane has ended
                 self._take(lane, now)
         for lane in list(self._lanes):
             if len(lane.queue) > 1 and lane.since + STALL_S <= now:

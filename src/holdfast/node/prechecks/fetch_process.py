@@ -131,7 +131,7 @@ class FetchRun:
         try:
             self._data = self._data[os.write(fd, self._data) :]
         except BrokenPipeError:
-            self._data = b""  # the process has ended; its exit status says why
+            self._data = b""  # nothing more to read: the process has ended, and its exit status says why
         if not self._data:
             self._shut(fd)
 
@@ -153,7 +153,7 @@ class FetchRun:
             try:
                 word: FetchWord = json_as(line, FetchWord, most_bytes=MOST_LINE_BYTES)
             except Malformed:
-                continue  # a library printed this line
+                continue  # skip this line: it is no message, and a library has printed it
             self._take(word)
             found += self._heard(word, now)
         return found
@@ -279,7 +279,7 @@ def fetch_here(
         if not isinstance(word, FetchMoved):
             if draw is not None:
                 draw("")
-            if not isinstance(word, FetchFailed):  # the command prints the failure itself
+            if not isinstance(word, FetchFailed):  # leave out the failure, which the command prints itself
                 say(fetch_sentence(word))
         elif draw is not None:
             draw(bar(word, width))

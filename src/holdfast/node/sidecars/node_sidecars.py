@@ -206,7 +206,7 @@ class NodeSidecars:
     def _done(self, order: RunHooks, failures: tuple[SideFailure, ...], now: float) -> None:
         one = self._one
         if one is None or one.attempt != order.attempt:
-            return  # another attempt has begun meanwhile
+            return  # drop the result, because another attempt has begun meanwhile
         kill(self._host.processes())  # orphans of these hooks must not live on during the next attempt
         self._answer = ev.HooksFinished(attempt=order.attempt, failures=failures, cause=order.cause)
         self._tell(self._answer)

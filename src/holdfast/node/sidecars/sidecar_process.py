@@ -94,7 +94,7 @@ class SidecarProcess:
         try:
             os.write(started.go_fd, b"g")
         except BrokenPipeError:
-            pass  # the process has died; its pidfd reports that
+            pass  # ignore the error: the process has died, and its pidfd reports that
         os.close(started.go_fd)
         reactor.watch(self._child.pidfd, self._died, turn=CallbackPriority.DEATH)
         reactor.watch(self._status_fd, self._on_readable, turn=CallbackPriority.DEATH)

@@ -82,7 +82,7 @@ class SshServer:
         try:
             self._write(WORKERS, "".join(f"{name} {number}\n" for name, number in self._pids.items()))
         except OSError:
-            pass  # the disk is full; a login will report that the worker is missing
+            pass  # ignore a full disk; a login will report that the worker is missing
 
     def close(self) -> None:
         """Remove the keys and all other files, because the job is over on this node."""
@@ -97,7 +97,7 @@ class SshServer:
         if found is None:
             missing = f"{SSHD}={named} cannot be run" if named else "there is no sshd on PATH or in /usr/sbin"
             raise NoSshServer(f"{missing} (Debian's package: openssh-server)")
-        return str(Path(found).absolute())  # sshd executes itself again, by its absolute path
+        return str(Path(found).absolute())  # sshd needs an absolute path, because it executes itself again
 
     def _write_keys(self) -> str:
         """Write the key files. Return the public half of the job's own key."""

@@ -53,7 +53,7 @@ class Disk(BuiltIn):
             place = existing(path)
             facts = os.statvfs(place)
             if facts.f_flag & os.ST_RDONLY and not params.paths:
-                continue  # the directory is on a read-only image with the program, and the job does not write to it
+                continue  # skip a read-only image with the program, because the job does not write to it
             # If two directories are on one file system, report the file system only once.
             key = (facts.f_fsid, facts.f_blocks)
             if key in seen and not params.paths:
@@ -71,7 +71,7 @@ class Disk(BuiltIn):
             if free < asked:
                 problems.append(f"{size_of(free, whole)} free on {path}{limited}, {size(asked)} asked")
                 self._grave |= grave and (params.low == "fail" or free < _NOTHING_BYTES)
-            # Some file systems (btrfs, many network ones) do not count inodes, and report 0 of 0.
+            # Ignore a report of 0 of 0: some file systems (btrfs, many network ones) do not count inodes.
             if facts.f_files and facts.f_favail < params.min_inodes:
                 problems.append(f"{facts.f_favail} of {facts.f_files} inodes free on {path}, {params.min_inodes} asked")
                 self._grave |= grave and (params.low == "fail" or facts.f_favail < _NOTHING_INODES)

@@ -163,7 +163,7 @@ def program_problems(program: Program, role: Role, cwd: str) -> list[str]:
             tree = ast.parse(source, str(script))
         except (SyntaxError, ValueError) as error:
             if not program.ours:
-                return []  # the file may be valid in the grammar of another Python version
+                return []  # report nothing: the file may be valid in the grammar of another Python version
             line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             words = error.msg if isinstance(error, SyntaxError) else str(error)
             return [f"{program.script}{line} does not parse: {words}"]
@@ -238,7 +238,7 @@ def unresolved(names: Iterable[str], search: Sequence[str], program: Program) ->
             if importlib.util.find_spec(name) is None:
                 missing.append(name)
         except ValueError:
-            pass  # a loaded module may have no spec, such as `__main__`
+            pass  # ignore the error: a loaded module, such as `__main__`, may have no spec
     return missing
 
 
@@ -251,7 +251,7 @@ def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[
         done = subprocess.run(command, capture_output=True, timeout=8, check=False)
         answer = json_leniently(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
-        return []  # an interpreter that cannot run fails with its own message when the worker starts
+        return []  # report nothing: an interpreter that cannot run fails with its own message when the worker starts
     return [name for name in answer if isinstance(name, str)] if isinstance(answer, list) else []
 
 

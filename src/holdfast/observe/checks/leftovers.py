@@ -77,7 +77,7 @@ def open_in(paths: set[str], skip: set[int]) -> dict[int, list[str]]:
             with os.scandir(f"/proc/{pid}/fd") as entries:
                 links = {str(Path(entry.path).readlink()) for entry in entries}
         except OSError:
-            continue  # the process has exited, or another user owns it
+            continue  # ignore a process that has exited or that another user owns
         if held := sorted(links & paths):
             found[pid] = held
     return found

@@ -137,7 +137,7 @@ class Matmul(GangCheck):
         table = torch.tensor([[known(i, j, self._size) for j in range(_Q)] for i in range(_P)], device=device)
         right_answer = table.to(number)[rows % _P][:, rows % _Q]
         best = float("inf")
-        for _ in range(self.params.repeats + 1):  # the first repetition is a warm-up
+        for _ in range(self.params.repeats + 1):  # one repetition more, because the first is a warm-up
             module.synchronize(device)
             began = time.perf_counter()
             product = one @ two

@@ -60,7 +60,7 @@ def container_limits() -> list[tuple[int, int]]:
     ):
         for file in proc_files.cgroup_files("memory", limit_name):
             limit, used = proc_files.number(file), proc_files.number(file.parent / used_name)
-            # cgroup v1 shows a number near 2^63 if there is no limit.
+            # Skip groups without a limit. For these, cgroup v1 shows a number near 2^63.
             if limit is None or used is None or limit > 1 << 60:
                 continue
             rows = dict(line.split() for line in small_text(file.parent / "memory.stat").splitlines())
@@ -89,7 +89,7 @@ class Shm(BuiltIn):
         facts = os.statvfs(params.path)
         free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
         figures = {"free_bytes": free, "total_bytes": whole}
-        # A tmpfs without a limit reports 0 of 0.
+        # Ignore a tmpfs without a limit, which reports 0 of 0.
         if whole and free < params.min_free:
             return self.bad(
                 context,

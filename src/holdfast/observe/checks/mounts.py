@@ -138,9 +138,9 @@ def touch(point: str) -> int:
         with os.scandir(point) as entries:
             next(entries, None)
     except FileNotFoundError:
-        return 0  # the job will create this directory
+        return 0  # no error, because the job will create this directory
     except PermissionError:
-        return 0  # the server answers, although with an error
+        return 0  # no error, because the server answers
     except NotADirectoryError:
         return 0
     except OSError as error:

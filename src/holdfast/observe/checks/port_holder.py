@@ -70,7 +70,7 @@ def about(pid: int) -> str:
     try:
         user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - as all of /proc here
     except OSError:
-        return ""  # the process has exited
+        return ""  # the process has exited, so there is nothing to read
     age_s = proc_files.age_s(pid)
     return user if age_s is None else f"{user}, which runs for {duration(age_s)}"
 
@@ -99,7 +99,7 @@ def _sockets(pid: int) -> list[tuple[int, str]]:
             if name.startswith("socket:"):
                 found.append((int(word), name))
     except OSError:
-        pass  # the process has exited, or the descriptor was closed
+        pass  # ignore a process that has exited, and a descriptor that was closed
     return found
 
 
@@ -150,7 +150,7 @@ def _port(fd: int) -> int | None:
         return None
     try:
         found = socket.socket(fileno=fd)
-    except OSError:  # sockets of this kind have no address
+    except OSError:  # another kind of socket may have no address
         os.close(fd)
         return None
     with found:

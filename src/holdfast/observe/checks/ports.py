@@ -66,7 +66,7 @@ def why_taken(port: int) -> str:
             return "reserved for the administrator"
         except OSError as error:
             if family == socket.AF_INET6 and error.errno != 98:
-                continue  # this machine has no IPv6
+                continue  # skip IPv6, which this machine lacks
             if error.errno != 98:
                 return error.strerror or str(error)
             return f"taken by {who}" if (who := holder(port)) else "taken"

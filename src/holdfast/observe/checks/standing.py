@@ -92,7 +92,7 @@ def gpu_memory() -> list[tuple[str, str]]:
     try:
         library = Nvml()
     except (OSError, NvmlError):
-        return []  # the check `driver` reports a driver that does not work
+        return []  # report nothing: the check `driver` reports a driver that does not work
     found = []
     try:
         for index in range(library.count()):
@@ -144,7 +144,7 @@ def kernel_lines(path: str) -> list[tuple[float, str]]:
             try:
                 data = os.read(fd, 8192)
             except BrokenPipeError:
-                continue  # the oldest records were overwritten
+                continue  # read on, because only the oldest records were overwritten
             except OSError:
                 break
             if not data:

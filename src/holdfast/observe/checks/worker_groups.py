@@ -77,7 +77,7 @@ def _child(index: int, work: Callable[[int], Any], outward: int) -> None:
         pin(index)
         try:
             said = {"value": work(index)}
-        except Exception as error:  # whatever the exception, it is the group's failure
+        except Exception as error:  # report any exception as the group's failure
             said = {"error": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__}
         data = json.dumps(said).encode()
         while data:

@@ -43,7 +43,7 @@ def gpu_addresses(root: Path = Path("/")) -> dict[str, str]:
         try:
             minor = _MINOR.search((folder / "information").read_text(encoding="utf-8", errors="replace"))
         except OSError:
-            continue  # the device was unplugged meanwhile
+            continue  # skip a device that was unplugged meanwhile
         if minor is not None:
             found[pci_address(folder.name)] = f"gpu{minor[1]}"
     return found
@@ -58,7 +58,7 @@ def behind(function: str, root: Path = Path("/")) -> tuple[str, ...]:
             folders[:] = sorted(name for name in folders if _FUNCTION.fullmatch(name))
             found += folders
     except OSError:
-        pass  # the bridge was removed, or the machine does not show it
+        pass  # ignore a bridge that was removed or that the machine does not show
     return tuple(found)
 
 

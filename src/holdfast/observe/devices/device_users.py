@@ -28,7 +28,7 @@ def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, st
             try:
                 found[int(entry.name)] = (entry / "comm").read_text().strip()
             except OSError:
-                continue  # the process has just exited
+                continue  # ignore a process that has just exited
     return found
 
 
@@ -48,7 +48,7 @@ def unseen(root: Path = Path("/proc")) -> int:
         except PermissionError:
             count += _has_memory(entry)
         except OSError:
-            continue  # the process has just exited
+            continue  # ignore a process that has just exited
     return count
 
 
@@ -89,5 +89,5 @@ def _opens(folder: Path, wanted: set[str]) -> bool:
             if os.readlink(f"{folder}/{name}") in wanted:  # noqa: PTH115 - the same
                 return True
         except OSError:
-            continue  # the file was closed meanwhile
+            continue  # skip a file that was closed meanwhile
     return False

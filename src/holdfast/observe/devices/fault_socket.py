@@ -97,7 +97,7 @@ class FaultSocket:
         except OSError as error:
             if error.errno in _DESCRIPTORS:
                 return self._turn_away()
-            return True  # the peer has already disconnected
+            return True  # ignore a peer that has already disconnected
         connection.setblocking(False)
         who = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
         if who != os.geteuid():
@@ -143,7 +143,7 @@ class FaultSocket:
         try:
             connection.send(_answer(False, words))
         except OSError:
-            pass  # the peer has disconnected or does not read: close the connection anyway
+            pass  # ignore a peer that has disconnected or does not read, and close the connection
         connection.close()
 
     def _read(self, fd: int, now: float) -> list[FaultEvent]:

@@ -5,7 +5,7 @@ Nothing polls: `/dev/kmsg` itself becomes readable when it has a record, and ino
 
 from __future__ import annotations
 
-import _ctypes  # `_ctypes` loads faster: `ctypes` creates three dozen types
+import _ctypes  # used instead of `ctypes`, which creates three dozen types and so loads slowly
 import errno
 import functools
 import os
@@ -87,7 +87,7 @@ class GrowingFile:
                 try:
                     self._fd = _regular(self.path)
                 except FileNotFoundError:
-                    pass  # the file may be created later: its folder is watched
+                    pass  # ignore a missing file: it may be created later, and its folder is watched
             if self._fd >= 0 and not from_start:
                 os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
@@ -136,7 +136,7 @@ class GrowingFile:
         try:
             block = os.read(self._fd, _BLOCK) if self._fd >= 0 else b""
         except BrokenPipeError:
-            return []  # this is kmsg, and records were overwritten: the next read continues at the oldest remaining one
+            return []  # records of kmsg were overwritten: the next read continues at the oldest remaining one
         except OSError:
             return None
         return self._split(block) if block else None
@@ -171,7 +171,7 @@ class GrowingFile:
             new = _regular(self.path)
         except FileNotFoundError:
             self._let_go_of_deleted()
-            return False  # the file may be created again
+            return False  # no new file yet: it may be created again
         except OSError as error:
             words = _words(error)
             if words != self._trouble:
@@ -221,7 +221,7 @@ class GrowingFile:
             try:
                 noted = os.read(fd, _BLOCK)
             except OSError:
-                continue  # inotify has no event; the file is examined anyway
+                continue  # inotify has no event, but the file is examined anyway
             gone = gone or (fd == self._wake and _folder_gone(noted))
         if gone:
             self._watch_again()

@@ -385,7 +385,7 @@ def _said(line: str, at: float) -> tuple[str, float]:
             own = int(entry.microseconds) / 1e6 if entry.microseconds else at
             line, at = said, at if wrong_time(own) else own
         except (Malformed, ValueError, OverflowError):
-            pass  # the line is no journal entry: parse it unchanged
+            pass  # ignore the error: the line is no journal entry, so parse it unchanged
     line = line[:LONGEST]
     return line, _own_time(line, at)
 

@@ -33,7 +33,8 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
             handles[_number(nvml, handle, index)] = handle
-    except Exception as error:  # the library raises its own exceptions, or ImportError if the library is missing
+    # catch everything: the library raises its own exceptions, or ImportError if it is missing
+    except Exception as error:
         return f"NVML gives no events ({_words(error)})"
     if not handles:
         return "NVML shows no GPU"
@@ -42,7 +43,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
         try:
             found = nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
             tell(_event(names.get(str(nvml.nvmlDeviceGetUUID(found.device)), 0), int(found.eventData), node))
-        except Exception as error:  # a time-out is an exception too; any other exception ends the watch
+        except Exception as error:  # a time-out is an exception too, and goes on; any other exception ends the watch
             if "imeout" in str(error):
                 continue
             for number, handle in handles.items():
@@ -78,7 +79,7 @@ def _is_lost(nvml: Any, handle: Any) -> bool:
     try:
         nvml.nvmlDeviceGetUUID(handle)
         nvml.nvmlDeviceGetPciInfo(handle)
-    except Exception as error:  # the library raises its own exceptions
+    except Exception as error:  # catch everything, because the library raises its own exceptions
         return "lost" in str(error).lower()
     return False
 
@@ -93,5 +94,5 @@ def _library() -> Any:
     try:
         open_library()  # pynvml opens the library by name, and then finds the one that is open already
     except OSError:
-        pass  # pynvml will raise its own error
+        pass  # ignore the error, because pynvml will raise its own
     return pynvml

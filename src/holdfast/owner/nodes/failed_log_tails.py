@@ -102,7 +102,7 @@ class FailedLogTails:
         try:
             self._keep(tail, said)
         except OSError:
-            tail.at.clear()  # for example, the disk is full; the whole log is on its node
+            tail.at.clear()  # give up this log, for example because the disk is full; its node still has it
         if not tail.at:
             queue.popleft()
         self._next(node)

@@ -157,7 +157,7 @@ class OperatorClient:
 
     def _lost(self, end: ChannelEnd, now: float) -> None:
         if now < self._patient_until and end.why in (ChannelEndKind.LEFT, ChannelEndKind.BROKEN):
-            return  # the owner was killed after it had accepted this connection
+            return  # dial again: the owner was killed after it had accepted this connection
         self._end = end
         assert self._dialler is not None, "it was dialled"
         self._dialler.close()
@@ -204,4 +204,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())  # the user id has no name, as in many containers
+        return str(os.getuid())  # use the number: the user id has no name, as in many containers

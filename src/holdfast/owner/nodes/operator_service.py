@@ -303,7 +303,7 @@ class OperatorService:
             return
         question = self._open.get(said.id)
         if question is None or node not in question.nodes:
-            return  # the user has disconnected
+            return  # drop the answer, because the user has disconnected
         match said:
             case LogRead():
                 del self._open[said.id]

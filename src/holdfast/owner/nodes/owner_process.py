@@ -270,7 +270,7 @@ class _OwnerProcess:
             case Report() if message.node == peer.name:
                 self._side.report(message)
             case Report():
-                pass  # a node may report only about itself
+                pass  # ignore the event, because a node may report only about itself
             case Asked():
                 self._operators.asked(peer, message)
             case LogRead() | VerbDone():
@@ -364,7 +364,7 @@ class _OwnerProcess:
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # an earlier line said that no files are kept, so do not repeat that for each file
+            return  # print nothing: an earlier line said that no files are kept
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:

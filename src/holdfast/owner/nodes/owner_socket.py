@@ -68,7 +68,7 @@ def listen(port: int, *, only_here: bool = False) -> socket.socket:
     try:
         listener = socket.socket(socket.AF_INET if "." in here else socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # the kernel has no IPv6
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # use IPv4 alone, because the kernel has no IPv6
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if listener.family == socket.AF_INET6:

@@ -16,7 +16,8 @@ import sys
 from . import fork_to_worker
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+# for type checkers only: an import of `typing` at run time would change which modules the script finds imported
+if TYPE_CHECKING:
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1

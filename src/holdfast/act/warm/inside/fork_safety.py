@@ -11,7 +11,8 @@ import os
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+# for type checkers only: an import of `typing` at run time would change which modules the script finds imported
+if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEVICES = (
@@ -224,7 +225,7 @@ def _fds() -> Iterator[tuple[int, str]]:
         try:
             yield int(name), os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # this fd listed the directory, and is closed by now
+            continue  # ignore the fd that listed the directory, which is closed by now
 
 
 def _directory() -> tuple[int, int]:

@@ -12,7 +12,8 @@ import sys
 from . import random_seeds
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+# for type checkers only: an import of `typing` at run time would change which modules the script finds imported
+if TYPE_CHECKING:
     from typing import Any
 
 #: The variable with the fd number of the control socket.

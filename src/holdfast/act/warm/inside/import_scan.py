@@ -88,7 +88,7 @@ class Finder:
     def _after(self) -> list[str]:
         """Return the installed packages that the main file imports at its top level after parsing stopped."""
         if not self.main:
-            return []  # parsing stopped in a parent package of the main module
+            return []  # no packages are left over: parsing stopped in a parent package of the main module
         with tokenize.open(self.main) as source:
             body = ast.parse(source.read(), self.main).body
         names: list[str] = []
@@ -161,7 +161,7 @@ class Finder:
                         raise ReadingStopped(f"{where} ({what}) may change what is imported after it")
                 self._block([*node.orelse, *node.finalbody], package, place, local)
             elif isinstance(node, ast.With) and _catches_warnings(node):
-                continue  # the end of the `with` restores the filters
+                continue  # skip these filters, because the end of the `with` restores the old ones
             elif (step := constant_variable(node) or constant_filter(node)) is not None:
                 self._add(step)
             elif what := changes(node, local):

@@ -21,7 +21,8 @@ from .fork_retreat import fork
 from .script_imports import Imports, Unfit, few
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+# for type checkers only: an import of `typing` at run time would change which modules the script finds imported
+if TYPE_CHECKING:
     from typing import Any
 
 RECEIVE = 1 << 20
@@ -121,7 +122,7 @@ class _Nursery:
 
     def _first_path(self) -> str | None:
         """Return the entry that the interpreter will put first in `sys.path`, or None with `-P`."""
-        if getattr(sys.flags, "safe_path", False):  # Python 3.11 and later have this flag
+        if getattr(sys.flags, "safe_path", False):  # only Python 3.11 and later have this flag
             return None
         if self._module is not None:
             return os.getcwd()

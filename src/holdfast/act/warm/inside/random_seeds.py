@@ -6,7 +6,8 @@ import gc
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+# for type checkers only: an import of `typing` at run time would change which modules the script finds imported
+if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 

@@ -10,7 +10,8 @@ from .fork_retreat import Retreat, torch_part
 from .warning_filters import Filters
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+# for type checkers only: an import of `typing` at run time would change which modules the script finds imported
+if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
@@ -93,7 +94,7 @@ class Imports:
                     read.setdefault(name, doing[0])
                     if self._retreat.is_open() and "torch" in sys.modules:
                         doing[0] = ""
-                        self._give_way(reads())  # the remaining imports would be useless
+                        self._give_way(reads())  # undo this import now, because the remaining ones would be useless
                 return str(super().__getitem__(name))
 
         def spoiled(forked: bool) -> str:

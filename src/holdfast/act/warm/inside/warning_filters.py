@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing `typing` would change which modules the script finds imported
+# for type checkers only: an import of `typing` at run time would change which modules the script finds imported
+if TYPE_CHECKING:
     from typing import Any
 
 
