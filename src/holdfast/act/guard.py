@@ -68,8 +68,7 @@ def guarded(
             status = supervise(reader)
         except HandBack:
             os.eventfd_write(handed_back, 1)
-        # catch a bug in holdfast too: it must end this child, which must never run the guard's code below
-        except BaseException:
+        except BaseException:  # catch bugs of holdfast too: this child must never run the guard's code below
             import traceback
 
             traceback.print_exc()

@@ -170,8 +170,7 @@ class ManagedChild:
                 become_subreaper()
                 name_process(self.name)
                 status = self.carry(ChildContext(reader, self.started, settled, self._promise))
-            # catch a bug in holdfast too: it must end this child, which must never run the guard's code below
-            except BaseException:
+            except BaseException:  # catch bugs of holdfast too: this child must never run the guard's code below
                 traceback.print_exc()
             finally:
                 os._exit(status)

@@ -243,8 +243,7 @@ class NodeRequests:
             found = [] if view.completed else self._parts.faults.last_words(now)
             if not view.completed:
                 evidence = self._parts.faults.complete(evidence, since, now)
-        # catch every exception: a bug in reading logs must not prevent the report or the next attempt
-        except Exception as error:
+        except Exception as error:  # catch every bug, because the report and the next attempt must not fail
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
         self._last = evidence

@@ -76,8 +76,7 @@ def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
             profiles = [profile(msgspec.structs.replace(ref, name=name), cls) for name, cls in found.items()]
         else:
             profiles = [profile(ref, load_check(ref))]
-    # catch everything that foreign code may raise; the supervisor reports it as one message
-    except BaseException as error:
+    except BaseException as error:  # catch everything that foreign code may raise, and report it as one message
         _answer(fd, str(getattr(error, "message", "")) or f"{ref.source}: {_where(error)}")
     else:
         _answer(fd, profiles)

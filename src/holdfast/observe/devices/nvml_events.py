@@ -33,8 +33,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
             handles[_number(nvml, handle, index)] = handle
-    # catch everything: the library raises its own exceptions, or ImportError if it is missing
-    except Exception as error:
+    except Exception as error:  # the library raises its own exceptions, or ImportError if it is missing
         return f"NVML gives no events ({_words(error)})"
     if not handles:
         return "NVML shows no GPU"
@@ -70,8 +69,7 @@ def _number(nvml: Any, handle: Any, index: int) -> int:
     """Return the number in the GPU's name. It is the number of the device node, which may differ from NVML's index."""
     try:
         return int(nvml.nvmlDeviceGetMinorNumber(handle))
-    # some drivers do not report the number, and the library raises its own exception: use NVML's index
-    except Exception:
+    except Exception:  # the library raises its own exception if the driver reports no number: use NVML's index
         return index
 
 
