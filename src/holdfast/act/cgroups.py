@@ -255,8 +255,7 @@ def _handing_down(own: Path, top: Path) -> Path | None:
                 (own / "cgroup.subtree_control").write_text("+memory", encoding="utf-8")
                 return own
             except OSError:
-                # try the parent group: this group contains processes (holdfast itself), and only an empty group may
-                # delegate
+                # try the parent: this group contains processes, and only an empty group may delegate controllers
                 pass
         limited = any(small_text(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:

@@ -287,7 +287,8 @@ class Guard:
     def _tell(self, number: int, typed: bool) -> None:
         ward = next((ward for ward in self._wards if number in ward.hears and not ward.over), self._main)
         if self._main.over:
-            self._leave_by = self._now()  # the job is over, and a user who sends another signal does not want to wait
+            # exit soon: the job is over, and a user who sends another signal does not want to wait
+            self._leave_by = self._now()
         ward.say(bytes((number, typed)))
 
     def _reap(self) -> None:

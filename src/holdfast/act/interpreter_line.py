@@ -16,8 +16,8 @@ _MARK = b"\xef\xbb\xbf"
 
 
 def script_fault(command: str, env: Mapping[str, str]) -> str:
-    """Return a clause that explains what is wrong with the script's first line, and a remedy: `its first line …; …`.
-    Return "" if the file is no readable script, or if the line is right."""
+    """Return what is wrong with the script's first line, and the remedy: `its first line …; …`. Return "" if the file
+    is no readable script, or if its first line is right."""
     path = command if "/" in command else shutil.which(command, path=env.get("PATH")) or command
     try:
         if not os.access(path, os.X_OK):

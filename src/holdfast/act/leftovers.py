@@ -79,7 +79,7 @@ class Leftovers:
             found = self._found.get(pid)
             if is_dying(pid):
                 if found is not None and found.signalled_at is None:
-                    del self._found[pid]  # this process is exiting, so no time limit for it is needed
+                    del self._found[pid]  # forget this process, which is exiting and needs no time limit
                 continue
             if found is None:
                 found = self._found[pid] = self._look(pid, now)

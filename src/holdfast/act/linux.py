@@ -16,7 +16,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_PTRACER = 0x59616D61
 _PF_EXITING = 0x4
 _PF_FORKNOEXEC = 0x40
-#: The argument by which dlopen opens this process itself, which includes the C library.
+#: With this argument, dlopen opens this process itself, which includes the C library.
 _ITSELF: Any = None
 _PRCTL = _ctypes.dlsym(_ctypes.dlopen(_ITSELF, 0), "prctl") if sys.platform == "linux" else 0
 
@@ -86,7 +86,7 @@ def dispositions(pid: int) -> Dispositions:
                 elif name in masks:
                     masks[name] = int(words[0], 16)
     except OSError:
-        pass  # the process has exited, so there is nothing to read
+        pass  # ignore a process that has exited
     return Dispositions(masks["SigCgt:"], masks["SigIgn:"], state)
 
 
@@ -143,7 +143,7 @@ def is_dying(pid: int) -> bool:
 
 def is_unchanged_fork(pid: int) -> bool:
     """Return whether the process has not called exec since its fork. Return False if it has exited, or if the kernel
-    does not tell."""
+    does not show this."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rsplit(b")", 1)[1].split()

@@ -89,7 +89,7 @@ class Outlet:
             self.fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno == errno.ENXIO and stat.S_ISFIFO(os.fstat(fd).st_mode):
-                return  # the fd is a pipe without a reader, so the kind stays CLOSED
+                return  # keep the kind CLOSED, because the fd is a pipe without a reader
             self.fd = _duplicate(fd)
             self.kind = OutletKind.PATIENT
         else:

@@ -122,7 +122,7 @@ def keep_environment(env: Mapping[str, str], directory: Path) -> None:
         if len(data) <= MOST_KEPT:
             write_file(directory / KEPT, data)
     except (OSError, UnicodeError):
-        pass  # the disk is full, or a value is not text; only the page's comparison is missing
+        pass  # ignore a full disk, or a value that is no text: only the report page's comparison is missing
 
 
 def read_error_file(path: Path) -> str:

@@ -226,7 +226,7 @@ class Starts:
             self._warm.released(now)
 
     def lost(self, now: float) -> None:
-        """Prepare the next attempt's workers, because a worker has failed."""
+        """Begin to prepare the next attempt's workers, because a worker has failed."""
         if self._warm is not None:
             self._warm.lost(now)
 

@@ -61,7 +61,7 @@ class AccelerateConfig(msgspec.Struct, frozen=True):
     """The content of a configuration file of accelerate."""
 
     path: Path
-    #: The number of workers on all machines together, or None if the file does not say it.
+    #: The number of workers on all machines together, or None if the file does not specify it.
     processes: int | None
     machines: int
     rank: int | None
@@ -102,7 +102,8 @@ class AccelerateConfig(msgspec.Struct, frozen=True):
 
 
 def accelerate_config(path: Path, origin: str) -> AccelerateConfig:
-    """Read the file. `origin`: the option or variable that names the file, for messages. Raises `BadUsage`."""
+    """Read accelerate's configuration file. `origin`: the option or variable that names the file, for messages. Raises
+    `BadUsage`."""
     try:
         data = yaml_value(read_given(path, MOST_CONFIG_BYTES))
     except OSError as error:

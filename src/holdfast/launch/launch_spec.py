@@ -109,7 +109,7 @@ class Starter(Protocol):
 
 
 class NodesOrder(msgspec.Struct, frozen=True):
-    """This machine's part in a multi-node job. `spec.nodes` has the number of nodes."""
+    """This machine's part in a multi-node job. The number of nodes is in `spec.nodes`."""
 
     #: The host of the endpoint at which agents connect to the owner, as the user typed it, without brackets.
     host: str

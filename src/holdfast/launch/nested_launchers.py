@@ -27,7 +27,7 @@ _OURS_ONLY = frozenset({
 
 
 def behind_the_script(words: Sequence[str], script: Path) -> str:
-    """If an option of holdfast comes after a script that does not know it, return a sentence about it, else ""."""
+    """Return a sentence if an option of holdfast comes after a script that does not know this option, else ""."""
     at = next((i for i, word in enumerate(words) if i and option_name(word) in _OURS_ONLY), 0)
     if not at:
         return ""

@@ -19,7 +19,7 @@ _PLAIN_WORD = re.compile(r"[\w./+-]+(?=\s|$)")
 
 
 class NoticeProblem(msgspec.Struct, frozen=True):
-    """Describes a notice that would not arrive: a sentence, and the command to type."""
+    """A reason why a notice would not arrive, as a sentence, and the command that the user can type."""
 
     text: str
     hint: str

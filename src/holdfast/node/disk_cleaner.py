@@ -152,7 +152,7 @@ class DiskCleaner:
         )
 
     def _most(self, use: DiskUse) -> int:
-        """Return the limit as a number of bytes."""
+        """Return the disk limit as a number of bytes."""
         if self._limit.percent is not None:
             return int(self._limit.percent / 100 * use.total_bytes)
         return self._limit.size_bytes or 0

@@ -60,7 +60,7 @@ class DiskShares:
         self._files: dict[str, int] = {}
         self._path = job_dir / SHARE_NAME
         self._written = b""
-        #: Jobs that the cleaner did not stop and that have ended. They never count again.
+        #: Ended jobs that the cleaner did not stop. They never count again.
         self._over: set[str] = set()
         self._told: set[Path] = set()
         #: Messages about unusable shares.

@@ -1,4 +1,4 @@
-"""Sets the exit status of a run's process, and writes the message for the container engine."""
+"""Computes the exit status of a run's process, and writes the message for the container engine."""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
 
 
 def _end_of(path: str, most_bytes: int) -> bytes:
-    """Return the end of the log's last rotated file, because a message about a death often spans both files."""
+    """Return the end of the log's last rotated file. A message about a death often begins there and ends in the present
+    file.
+    """
     try:
         with opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))

@@ -91,7 +91,8 @@ class SignalHandler:
         self._node = node if on_platform(os.environ) else ""
         self._ways = SignalRoutes()
         self._asked = False
-        #: Signal → time at which it is forwarded to the workers, unless it turns out that all processes received it.
+        #: Signal → time at which the signal is forwarded to the workers, unless it turns out that all processes have
+        #: received it.
         self._held: dict[int, float] = {}
         self._passed_on: list[tuple[float, int]] = []
         reactor.watch(signals.fileno(), self._ready)

@@ -95,7 +95,7 @@ class KernelLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                continue  # read on: records were overwritten, and the next read continues at the oldest remaining one
+                continue  # read on: records were overwritten, and the next read begins at the oldest remaining one
             except OSError:
                 return
             if not block:

@@ -230,7 +230,7 @@ class LogFile:
                 try:
                     newer.replace(place)
                 except FileNotFoundError:
-                    pass  # ignore a missing file: there are fewer rotated files so far
+                    pass  # ignore a missing file: so far there are fewer rotated files than may be kept
             if older:
                 self.path.replace(older[0])
             else:

@@ -19,8 +19,8 @@ from holdfast.model.progress_facts import Count
 LAST_CHARS = 1 << 10
 #: Number of characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10
-#: Limit on the number of chunks of one stream that are parsed to find a count, if its end has none (a long traceback,
-#: many warnings).
+#: If the end of a stream contains no count (a long traceback, many warnings), at most this many chunks of it are
+#: parsed.
 MOST_CHUNKS = 6
 #: Number of characters before the parsed chunks that are searched for hints and the word `epoch`.
 FAR_CHARS = 1 << 20

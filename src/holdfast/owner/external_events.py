@@ -53,7 +53,7 @@ class ExternalEvents:
         self._outputs = outputs
         self._place = place
         self._say = say
-        #: The action by which the platform starts the job again in another run. None while this run goes on.
+        #: The request with which the platform starts the job again in another run, or None if there is none.
         self.asked: do.Requeue | None = None
         self._reactor = reactor
         self._avoided: frozenset[str] = frozenset()
@@ -113,8 +113,8 @@ class ExternalEvents:
     def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
         """Return the events that follow from an event that the owner has handled.
 
-        Ask the platform about a signal or a lost node. Pass the event to the job's outputs. If a fault needs a user's
-        attention, ask the platform to hold the node.
+        Ask the platform about a signal or a lost node, and ask it to hold a node whose fault needs a user's attention.
+        Pass the event to the job's outputs.
         """
         if isinstance(event, ev.FaultSeen) and event.remedy is Remedy.HOLD and self._platform is not None:
             self._platform.hold_device(event.fault, attempt)

@@ -1,5 +1,5 @@
-"""Judges whether an attempt has been silent for too long, and prints a warning with the ranks' stacks. A job's start
-does not need this module.
+"""Judges whether an attempt has been silent for too long, and prints a warning with the ranks' stacks. It is a module
+of its own, because a job's start does not need it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Warns if a gang without a hang time-out is silent for too long: once per attempt, without stopping anything.
+"""Warns if a gang without a hang time-out is silent for too long. It warns once per attempt, and stops nothing.
 
 A start only sets a deadline. The module that judges is imported when the deadline has passed.
 """

@@ -84,7 +84,8 @@ class MetricsFile:
             self._moment = None
         if self._child is not None:
             child = self._release()
-            child.end(wait_s=0.0)  # the helper may hang in a disk access; the guard kills it when the job has ended
+            # do not wait: the helper may hang in a disk access, and the guard kills it after the job
+            child.end(wait_s=0.0)
 
     # ------------------------------------------------------------------------------------------ private
 

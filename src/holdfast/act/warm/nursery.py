@@ -66,7 +66,7 @@ class Nursery:
         self._deliver = heard
         self._say = say
         self.state = NurseryState.OFF
-        #: Number of the nursery's deaths since a worker was last started from it.
+        #: How often the nursery has died since a worker was last started from it.
         self._deaths = 0
         self._process: Child | None = None
         self._control: socket.socket | None = None

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.act.warm.warm_command import Blueprint
 from holdfast.untrusted import Malformed, convert, json_as
 
-#: Limit on the number of scripts whose lessons are kept.
+#: Limit on the number of scripts for which lessons (imports to leave out) are stored.
 MOST = 64
 _MOST_BYTES = 1 << 18
 

@@ -1,5 +1,5 @@
-"""Decides whether a worker's command can be started warm: the command must run a script or a module with this
-interpreter."""
+"""Decides whether a worker's command can be started warm: it must run a script or a module, with the Python that
+holdfast chose."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WITH_VALUE = frozenset("WX")
 
 
 class Blueprint(msgspec.Struct, frozen=True):
-    """The command that starts a nursery. Exactly one of `script` and `module` is set."""
+    """The command that starts a nursery. Either `script` or `module` is set."""
 
     command: tuple[str, ...]
     script: str | None

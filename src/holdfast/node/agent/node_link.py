@@ -58,7 +58,7 @@ class NodeLink:
         return request
 
     def connected(self) -> None:
-        """After each connection, resend the events that may not have arrived."""
+        """Resend the events that may not have arrived, because the owner is connected again or for the first time."""
         for event in self._outbox.again():
             self._wire.send(event)
 
@@ -79,7 +79,7 @@ class NodeLink:
             self._wire.send(word)
 
     def _with_meeting(self, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """If this node runs rank 0, add the rendezvous address of the attempt's workers to the event."""
+        """Add the rendezvous address of the attempt's workers to an event, if this node runs rank 0."""
         order = self._checks
         asked = order is not None and (order.attempt, order.round) == (answer.attempt, answer.round)
         if order is None or not asked or order.meet_on != self._node or self.meet is None:

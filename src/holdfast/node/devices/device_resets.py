@@ -177,8 +177,8 @@ class Resets:
             group.grace = grace
 
     def level(self, device: str, remedy: Remedy | None, now: float) -> list[ToleranceAction]:
-        """Handle a device's new level (its required remedy). Begin the resets, and return the other actions for the
-        caller.
+        """Handle a change of a device's level, the remedy that its faults require. Begin resets, and return all other
+        actions for the caller.
         """
         group = self.group_of(device)
         return self._perform(group, group.handle(LevelChanged(device=device, remedy=remedy), now), now)
@@ -272,7 +272,7 @@ class Resets:
         return self._over(one, why, now) if why else []
 
     def _over(self, one: _ResetTry, why: str, now: float) -> list[ToleranceAction]:
-        """Finish the try. An empty `why` means success."""
+        """Finish a try of a reset. An empty `why` means success."""
         self._tries.remove(one)
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
@@ -369,7 +369,7 @@ class Resets:
         return self._over(one, why, now)
 
     def _give_up(self, one: _ResetTry) -> None:
-        """End a try whose time limit has passed, and kill its processes."""
+        """End a try of a reset whose time limit has passed, and kill its processes."""
         self._tries.remove(one)
         if one.jobs is not None:
             self._reactor.forget(one.jobs.pidfd)

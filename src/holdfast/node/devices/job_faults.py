@@ -396,7 +396,7 @@ class JobFaults:
         )
 
     def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
-        """Replace this machine's own name by the gang's name for it. In a pod the two names differ, and the owner knows
-        only the gang's.
+        """Replace this machine's own name by the gang's name for this machine. They differ in a pod, and the owner
+        knows only the gang's name.
         """
         return replace(fault, node=self._node) if fault.node != self._node else fault

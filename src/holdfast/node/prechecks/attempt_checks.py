@@ -173,7 +173,7 @@ def with_ports(
     order: RunChecks, answer: ChecksFinished, node: str, reserve: Callable[[int, int], tuple[int, ...]]
 ) -> ChecksFinished:
     """Add the ports that this node reserved to the answer. If there are too few, the answer is a failure."""
-    count = sum(order.ports.values())  # `order` lists only this node's ports
+    count = sum(order.ports.values())  # count the labels' ports; `order` lists only this node's
     try:
         return replace(answer, ports={node: reserve(order.attempt, count)})
     except NoPort as error:

@@ -123,7 +123,7 @@ def _finding(
         try:
             asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
             actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
-        except Exception as error:  # drop the action; the finding still counts
+        except Exception as error:  # the finding counts without the action too
             message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
         check=ref.name,

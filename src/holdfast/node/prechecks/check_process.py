@@ -167,7 +167,7 @@ def check_body(
     attempt: int,
     site: Site,
 ) -> Callable[[int], None]:
-    """Return the function that the process of these checks runs."""
+    """Return a function that runs these checks. The process of the checks calls it."""
 
     def body(fd: int) -> None:
         check_child.run(work, job=job, nodes=nodes, attempt=attempt, site=site, fd=fd)

@@ -50,8 +50,8 @@ class Prerequisites:
         self.there = False
 
     def begin(self, passed: ChecksFinished, limit_s: float, now: float) -> list[Event]:
-        """Start the fetch, because the checks have passed. When the fetch ends, an event carries the checks' answer and
-        the result.
+        """Start the fetch, because the checks have passed. At the end of the fetch, an event carries the checks'
+        answer, with the result of the fetch added.
         """
         self._passed, self._said_at, self._moved_at = passed, now, now
         try:
@@ -81,7 +81,7 @@ class Prerequisites:
 
     def _on_message(self, word: FetchWord, now: float) -> list[Event]:
         moved = isinstance(word, FetchMoved)
-        # Do not print a failure: the report of the attempt that fails because of it contains it.
+        # Do not print a failure, because the report of the failed attempt contains it.
         if not isinstance(word, FetchMoved | FetchFailed) or (moved and now >= self._said_at + SAID_EVERY_S):
             self._said_at = now
             self._say(fetch_sentence(word))

@@ -86,7 +86,7 @@ class AttemptSidecars:
         self._opened = opened
         self._failed = failed
         self._ended = ended
-        #: One start command for each worker of this node.
+        #: The start commands of this node's workers, one for each.
         self.orders: list[StartWorker] = []
         #: Facts about prepared workers. They are held back until the sidecars are up.
         self.held: list[Fact] = []

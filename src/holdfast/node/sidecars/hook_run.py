@@ -72,7 +72,7 @@ class HookRun:
             self._side.kill()
 
     def kill_at(self, when: float) -> None:
-        """Kill the hook that still runs at this time, in seconds."""
+        """Kill the running hook at this time, in seconds, unless it has ended before."""
         if self._deadline is not None:
             self._deadline.close()
         self._deadline = self._reactor.at(when, self._out_of_time)

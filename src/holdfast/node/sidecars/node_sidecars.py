@@ -181,7 +181,7 @@ class NodeSidecars:
     # ------------------------------------------------------------------------------------------ after the attempt
 
     def follow(self, order: RunHooks, now: float) -> None:
-        """Run the hooks after the attempt once, when the attempt is explained. Send the result to the owner."""
+        """Run the hooks after the attempt, once, when the attempt is explained. Send the result to the owner."""
         one = self._one
         if one is None or one.attempt != order.attempt:
             self._tell(ev.HooksFinished(attempt=order.attempt, cause=order.cause))

@@ -166,7 +166,7 @@ class SidecarProcess:
 
 
 def why(error: OSError | BadUsage) -> str:
-    """Return a text that says why there is no process: the machine cannot create one, or the command uses an unknown
-    name.
+    """Return a text that says why there is no process: the machine cannot create one, or the command contains an
+    unknown name.
     """
     return error.message if isinstance(error, BadUsage) else f"no process could be made: {error.strerror}"

@@ -127,7 +127,7 @@ def _bound(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
-#: The tables of sockets, and the column with the socket's inode number.
+#: The kernel's tables of sockets, each with the number of its column for the socket's inode.
 _TABLES = (
     ("/proc/net/tcp", 9),
     ("/proc/net/tcp6", 9),
@@ -150,7 +150,7 @@ def _port(fd: int) -> int | None:
         return None
     try:
         found = socket.socket(fileno=fd)
-    except OSError:  # another kind of socket may have no address
+    except OSError:  # a socket of another kind may have no address
         os.close(fd)
         return None
     with found:

@@ -225,7 +225,7 @@ class _Peer:
             self._owed = data[sent : data.index(b"\n", sent) + 1] if cut else b""
 
     def lines(self, block: bytes) -> list[bytes | None]:
-        """Return the complete lines; None stands for a line that was too long."""
+        """Return the complete lines. None in the list replaces a line that was too long."""
         out: list[bytes | None] = []
         rows = (self._rest + block).split(b"\n")
         self._rest = rows.pop()

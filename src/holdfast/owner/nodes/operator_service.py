@@ -323,7 +323,7 @@ class OperatorService:
         self._read_held()
 
     def node_left(self, node: str) -> None:
-        """Handle a node's lost connection: close or hold the questions that the node has not answered."""
+        """A node has lost its connection: answer or hold the questions that it has not answered."""
         self._tails.node_left(node)
         for number, question in tuple(self._open.items()):
             if node not in question.nodes:
@@ -412,7 +412,7 @@ class HeldQuestion(msgspec.Struct):
 
 
 class LogFollowers:
-    """The logs that users follow. Knows which users have not read them to their ends."""
+    """Records which users have not yet read the logs that they follow to the end."""
 
     def __init__(self) -> None:
         #: Pairs of a user and a question's tag. Tag 0: the user is about to ask for the logs of an attempt.

@@ -21,8 +21,8 @@ def _step_aside() -> str:
 
 
 def _serve() -> bool:
-    """Run as the nursery. Return only in a worker: True if the user has a `sitecustomize` too, which was then
-    imported."""
+    """Run as the nursery. Return only in a worker. The result is True if the user has a `sitecustomize` too, which was
+    then imported."""
     inside = os.path.join(_step_aside(), "inside")
     name = "_holdfast_nursery"
     package = type(sys)(name)

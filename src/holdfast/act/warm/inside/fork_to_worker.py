@@ -102,7 +102,7 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
     except OSError as error:
         os.write(status, f"{what}: {error.strerror} (status 127)".encode(errors="replace"))
         os._exit(127)
-    except BaseException as error:  # a bug in holdfast: its traceback must not appear as the script's
+    except BaseException as error:  # a bug in holdfast: its traceback must not look like the script's
         os.write(status, f"{what}: {type(error).__name__}: {error} (status 127)".encode(errors="replace"))
         os._exit(127)
 

@@ -56,7 +56,7 @@ class Imports:
         self._retreat.forget()
 
     def left(self) -> str:
-        """Return a sentence about the imports left to the workers, and why, or "" if no import was undone."""
+        """Return a sentence that says which imports are left to the workers, and why; "" if no import was undone."""
         if self.learned is None:
             return ""
         steps = self._steps[self.learned["step"] :]
@@ -204,7 +204,7 @@ class Imports:
                 try:
                     self._import(name, (), place, asked=False)
                 except Unfit:
-                    return  # this import depends on the undone one, so the workers will do both
+                    return  # leave this import to the workers, because it depends on the undone one
                 self._names.append(name)
 
     def _give_way(self, why: str) -> NoReturn:
@@ -237,7 +237,7 @@ class Imports:
             BaseException
         ) as error:  # an import may raise anything, SystemExit included; the worker will raise it too
             if isinstance(error, {"Exception": Exception, "ImportError": ImportError}.get(caught, ())):
-                return  # the script handles the failure itself
+                return  # ignore the failure, because the script handles it itself
             said = "--preload " if asked else ""
             raise Unfit(f"importing {said}{name} failed: {type(error).__name__}: {error}") from None
 
