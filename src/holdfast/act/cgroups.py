@@ -259,7 +259,7 @@ def _handing_down(own: Path, top: Path) -> Path | None:
                 pass
         limited = any(small_text(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:
-            return None  # this group has a limit, and workers in a group above it would escape the limit
+            return None  # this group has a limit, which workers in a group above it would escape
         directory = directory.parent
 
 
@@ -364,7 +364,8 @@ def _dying(pid: int) -> bool:
 
 
 def _remove(base: Path) -> bool:
-    """Remove the directory tree, the deepest group first. Return False if a group still contains a live process."""
+    """Remove the directory tree of the group, the deepest group first. Return False if a group still contains a live
+    process."""
     for directory, _, _ in os.walk(base, topdown=False):
         try:
             Path(directory).rmdir()

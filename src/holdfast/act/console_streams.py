@@ -75,8 +75,8 @@ class PrefixedStream:
         self._prefix = prefix
         self._separator = b"\n" + prefix
         self._held = b""
-        #: True if the last shown byte was not a newline. Another stream may have ended the line since: see `owner` of
-        #: the console.
+        #: True if the last shown byte was no newline. Another stream may have ended the line since then, which `owner`
+        #: of the console shows.
         self._open = False
         self.path = path
 

@@ -97,8 +97,8 @@ class RestartLimit:
         self._killed: list[tuple[float, bool]] = []
 
     def next_start(self, now: float, *, settled: bool) -> float | None:
-        """Count a kill at `now`. `settled`: the child had started. Return the time of its restart; None: the child is
-        abandoned."""
+        """Count a kill at time `now`. `settled`: the child had started before. Return the time of the restart, or None
+        if the child is abandoned."""
         self._killed = [(at, well) for at, well in self._killed if now - at < WINDOW_S] + [(now, settled)]
         unfit = sum(not well for _, well in self._killed)
         if unfit > MOST_STARTS or len(self._killed) > MOST_SETTLED_STARTS:

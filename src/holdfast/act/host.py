@@ -274,8 +274,8 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ time
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due: at a nursery's time limit, the end of rank 0's head start, or the time limit of a
-        leftover process. None if none of these waits."""
+        """Return when `tick` is due: at a nursery's time limit, at the end of rank 0's head start, or when a leftover
+        process must be signalled. None if nothing is due."""
         left = self.leftovers.next_wake() if self._asks_leftovers else None
         wakes = (self._starts.next_wake(), self._head_start.next_wake(), left)
         return min((wake for wake in wakes if wake is not None), default=None)

@@ -1,4 +1,4 @@
-"""Linux kernel calls and /proc readers that Python's standard library lacks."""
+"""Makes Linux kernel calls and reads /proc files for which Python's standard library has no function."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def become_subreaper() -> bool:
 
 
 def die_with_parent(parent: int, signal_number: int) -> None:
-    """Make the kernel send this process the signal when its parent thread dies. Exit at once if the parent is dead
-    already."""
+    """Make the kernel send this process the signal when its parent thread dies. If the parent is dead already, exit at
+    once."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal_number)
         if os.getppid() != parent:
@@ -91,7 +91,7 @@ def dispositions(pid: int) -> Dispositions:
 
 
 def handlers(pid: int) -> tuple[frozenset[int], str]:
-    """Return the signals for which a process has a handler, and its state letter; both empty if it has exited."""
+    """Return the signals for which a process has a handler, and its state letter. Both are empty if it has exited."""
     found = dispositions(pid)
     return found.caught, found.state
 
@@ -216,8 +216,7 @@ def close_others(keep: Collection[int]) -> None:
 
 
 def how_ended(pidfd: int) -> str:
-    """Return ` (signal 9)` or ` (status 70)` for a process that has exited, or "" if unknown. Do not reap the
-    process."""
+    """Return how a process has ended, as ` (signal 9)` or ` (status 70)`, or "" if unknown. Do not reap the process."""
     try:
         info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:

@@ -125,7 +125,7 @@ class Outlet:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     def is_gone(self, error: OSError) -> bool:
-        """Return whether the error means that the reader is gone. Otherwise only this write failed."""
+        """Return whether the error means that the reader is gone for good. Otherwise only one write has failed."""
         return error.errno in GONE and self.kind is not OutletKind.FILE
 
     def give_up(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import Seat
     from holdfast.model.process_messages import StartWorker
 
-#: Limit on the requests to the kernel for a free port that no attempt of this job has used.
+#: Limit on the number of times that the kernel is asked for a free port which no attempt of this job has used.
 _TRIES = 20
 
 
@@ -97,8 +97,8 @@ class RendezvousPorts:
 
 
 class FarPorts(RendezvousPorts):
-    """Rendezvous ports for workers on several nodes. Every node learns the port early, so this object keeps the port
-    bound until rank 0 opens it."""
+    """Chooses rendezvous ports for workers on several nodes. Every node learns the port early, so this object keeps the
+    port bound until rank 0 opens it."""
 
     def __init__(self, first: int | None, holder: Holder | None, among: tuple[int, int] | None) -> None:
         """Prepare the choice of ports. `first`, `holder`: as in `RendezvousPorts`. `among`: the first and the last
@@ -168,8 +168,8 @@ class ReservedPorts:
         self._used: set[int] = set()
 
     def hold(self, attempt: int, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
-        """Reserve `count` ports for an attempt. A repeated call returns the same ports, and adds missing ones. Raises
-        NoPort.
+        """Reserve `count` ports for an attempt. A repeated call returns the same ports, and adds ports if `count` is
+        higher. Raises NoPort.
 
         `without`: ports that are reserved for another use, though no process holds them.
         """

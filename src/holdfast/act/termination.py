@@ -159,6 +159,6 @@ def _is_helper(pid: int, child: int) -> bool:
 
 
 def _in_foreground(pid: int) -> bool:
-    """Return whether a script's shell probably waits for this child. A child that a script starts with `&` ignores
-    SIGINT (POSIX 2.9.3.1)."""
+    """Return whether a script's shell probably waits for this child. If a script starts a child with `&`, the child
+    ignores SIGINT (POSIX 2.9.3.1)."""
     return signal.SIGINT not in dispositions(pid).ignored

@@ -96,7 +96,8 @@ class Worker(msgspec.Struct):
         exited = info is not None and info.si_code == os.CLD_EXITED
         status = info.si_status if info is not None else None
         if self.unended_s is not None and not exited:
-            # holdfast sent the signal. The program had ended before, with Python's status for an exception.
+            # holdfast sent the signal after the program had ended with an exception. So report Python's status for an
+            # exception.
             exited, status = True, PYTHON_EXCEPTION
         rank = self.seat.rank
         return WorkerExit(

@@ -24,8 +24,8 @@ _KEY_DIGITS = 16
 
 
 def data_directory(environment: Mapping[str, str], exchange: Path | None) -> Path | None:
-    """Return the base directory of a relative `into`: the variable's value, or else the exchange directory. Return None
-    for the cache."""
+    """Return the directory to which a relative `into` refers: the variable's value, or else the exchange directory.
+    Return None for the cache."""
     named = environment.get(FETCH_DIR, "")
     return Path(named).absolute() if named else exchange
 

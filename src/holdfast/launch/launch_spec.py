@@ -84,7 +84,7 @@ class Interpreter(msgspec.Struct, frozen=True):
 
 
 def with_our_part(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with `ALONGSIDE` at the end of PYTHONPATH. So another Python finds the functions that
+    """Return the environment with `ALONGSIDE` at the end of PYTHONPATH, so that another Python finds the functions that
     holdfast provides for workers."""
     path = env.get("PYTHONPATH")
     return {**env, "PYTHONPATH": f"{path}{os.pathsep}{ALONGSIDE}" if path else str(ALONGSIDE)}
@@ -130,7 +130,8 @@ class NodesOrder(msgspec.Struct, frozen=True):
     hosts_why: str = ""
     #: True if this machine hosts the owner although the endpoint is not one of its addresses.
     elsewhere: bool = False
-    #: The user's explicit choice of `hosts` (`--rdzv-conf is_host=1`, or `--master-addr` with a node rank), or None.
+    #: The user's explicit choice whether this machine hosts the owner (`--rdzv-conf is_host=1`, or `--master-addr` with
+    #: a node rank), or None.
     is_host: bool | None = None
     node_rank: int | None = None
     #: The address at which peers reach this node, as the user typed it. Empty: the address at which a peer has reached
@@ -140,7 +141,7 @@ class NodesOrder(msgspec.Struct, frozen=True):
     port_range: tuple[int, int] | None = None
     #: Seconds for which an agent whose lease has expired tries to reach the owner again.
     owner_wait_s: float = 60.0
-    #: The default of `owner_wait_s`, in seconds, if `owner-wait` is not set.
+    #: The value of `owner_wait_s` if `owner-wait` is not set, in seconds.
     usual_owner_wait_s: float = 60.0
     #: Starts the agents on the other nodes. None if the user types the command on every node.
     starter: Starter | None = None

@@ -119,7 +119,8 @@ def _program(text: str, plain: str, start: int, end: int) -> str:
 
 
 def shell_text(command: Sequence[str], cwd: Path) -> tuple[str, str]:
-    """Return the text that a shell reads, and what a sentence calls this text. Both are "" if no shell runs."""
+    """Return the text that a shell reads, and a name for this text that fits into a sentence. Both are "" if no shell
+    runs."""
     for i, word in enumerate(command):
         if word.rpartition("/")[2] not in SHELLS:
             continue

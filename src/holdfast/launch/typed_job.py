@@ -39,8 +39,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         own = not options.run_path  # as in torchrun, `run_path` overrides `module` and `no_python`
         command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
         role = options.role or "worker"
-        # A role may have any name, but a directory's name may not. ROLE_NAME keeps the original name.
-        # without `isalnum` each start would compile NAME, which takes 1 ms
+        # A role may have any name, but a directory may not. If the name is changed, ROLE_NAME keeps the user's name.
         env = {} if role.isalnum() or NAME.fullmatch(role) else {"ROLE_NAME": role}
         name_of_role = plain_name(role, "worker") if env else role
         count = workers(options)

@@ -30,7 +30,7 @@ LOCK_NAME = ".disk-cleaner.lock"
 
 
 class DiskCleaner:
-    """Watches the file systems of one job's directories."""
+    """Watches the file systems of one job's directories, and requests the job's stop if it uses the most."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class DiskCleaner:
         return limit.inodes is not None and use.used_inodes > limit.inodes
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
-        """Request this job's stop if it uses the most. Of two jobs that use the same, the newer one (with the higher
-        id) is stopped.
+        """Request this job's stop if it uses the most. If two jobs use the same, the newer one (with the higher id) is
+        stopped.
         """
         users = self._shares.users(use.device)
         for text in self._shares.news:

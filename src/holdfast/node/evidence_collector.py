@@ -256,7 +256,7 @@ class MachineLog:
         self._memory: MemoryWatch | None = None
 
     def begin(self) -> None:
-        """Store the present counters of memory kills, before an attempt starts."""
+        """Store the present counters of memory kills. Call this before an attempt starts."""
         self._memory = MemoryWatch(self._groups.container, self._kernel)
 
     def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:

@@ -20,7 +20,7 @@ from holdfast.observe.step_counter import counts_in
 #: Seconds that a gang must have run before the first step, so that its start is not delayed.
 AFTER_S = 0.5
 
-#: The modules that explain a failure. Each comes after the modules that it imports, which keeps each step short.
+#: The modules that explain a failure. Each comes after the modules that it imports, so that each import is short.
 _PARTS = (
     "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
     "json", "re2",

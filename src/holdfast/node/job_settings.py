@@ -59,7 +59,9 @@ def _nodes(order: NodesOrder, settings: Settings) -> NodesOrder:
 
 
 def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
-    """Return the user's rows that explain exits, or None, and messages about the rows left out."""
+    """Return the catalogue with the user's rows for explaining exits, or None, and messages about rows that are left
+    out.
+    """
     name = settings.text("exits")
     if name is None:
         return None, ()
@@ -68,7 +70,7 @@ def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
 
 
 def _checks(spec: JobSpec, settings: Settings) -> CheckPlan | None:
-    """Return this run's pre-checks, or None if the user turned them off. Then the checks' modules are not imported."""
+    """Return this run's pre-checks. If the user turned them off, return None and do not import the checks' modules."""
     names = settings.chosen_checks()
     plugins = settings.names("plugin") or ()
     if not plugins and (names == () or (names is None and spec.checks == ())):

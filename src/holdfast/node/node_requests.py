@@ -146,7 +146,7 @@ class NodeRequests:
         self._peering: LinkProbe | None = None
         #: The gang's state in the owner's latest message.
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
-        #: The evidence, with logs, by which the last attempt was explained.
+        #: The evidence of the last attempt, with logs, from which its failure was explained.
         self._last = AttemptEvidence()
 
     def take(self, request: Request) -> None:

@@ -115,7 +115,7 @@ class ReportWriter:
         else:
             colour = os.isatty(2) and "NO_COLOR" not in os.environ
             width = _columns(100)
-            # without a state directory, no later command can show the rest of the report
+            # show everything without a state directory, because no later command can show the rest
             whole = self._order.verbose or self._place.home == NOWHERE
             text = self._order.render(report, logs=self._place.logs, width=width, colour=colour, verbose=whole)
             self._stderr.say(text, self._now())

@@ -99,7 +99,7 @@ class SignalHandler:
         reactor.deadlines(self._next_wake, self._tick)
 
     def passed_on(self, since: float) -> tuple[int, ...]:
-        """Return the signals for the workers that were held or forwarded at `since` or later."""
+        """Return the signals for the workers that were held back or forwarded at `since` or later."""
         return tuple(number for at, number in self._passed_on if at >= since)
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:

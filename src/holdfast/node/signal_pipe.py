@@ -28,7 +28,7 @@ class Signals:
         os.set_blocking(self._writer, False)
         self._before = {number: signal.signal(number, _nothing) for number in HEARD}
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        # The guard blocked the signals before its fork. Signals that were sent since then arrive now.
+        # The guard blocked the signals before its fork. Signals that came since then arrive at this unblocking.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
 
     def fileno(self) -> int:

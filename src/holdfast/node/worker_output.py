@@ -39,7 +39,7 @@ class TakenPorts:
         self._held: tuple[int, str] | None = None
 
     def died(self, words: str) -> None:
-        """If a dead worker's last lines report a taken port, find the process that holds the port."""
+        """If the last lines of a dead worker report a taken port, find the process that holds this port."""
         if _TAKEN_PORT in words and self._held is None:
             self._held = rare_parts.missing_resources.descendant_with_port(words)
 

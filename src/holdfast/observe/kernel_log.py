@@ -77,7 +77,7 @@ class KernelLog:
         ]
 
     def fileno(self) -> int:
-        """Return the fd, or -1 if the log is not open. If the log is /dev/kmsg, the fd is readable when there is a new
+        """Return the fd, or -1 if the log is not open. With /dev/kmsg, the fd is readable when there is a new
         message."""
         return self._fd
 

@@ -200,8 +200,8 @@ class LogFile:
             )
 
     def _pieces(self, block: bytes) -> Iterator[bytes]:
-        """Yield the block in pieces, and rotate the file between them. Each piece but the last ends with a whole
-        line."""
+        """Yield the block in pieces, and rotate the file between two pieces. Every piece except the last ends with a
+        whole line."""
         rotation = self._rotation
         while rotation is not None and self._size + len(block) > rotation.most_bytes:
             room = max(0, rotation.most_bytes - self._size)

@@ -63,7 +63,7 @@ class _Counts(Noun, frozen=True, kw_only=True):
 
 
 class _Full(Noun, frozen=True, kw_only=True):
-    """A group that contains holdfast and has reached its limit."""
+    """A group around holdfast that has reached its limit."""
 
     counts: _Counts
     limited_by: str

@@ -15,7 +15,7 @@ from holdfast.untrusted import Malformed
 MOST_BYTES = 32 << 20
 #: Limit on the number of opcodes that are run for one document. Running that many takes a few seconds.
 MOST_STEPS = 4_000_000
-#: Limit on the length of one whole number, in bytes; a time in nanoseconds has eight.
+#: Limit on the length of a whole number, in bytes. A time in nanoseconds has eight.
 MOST_DIGITS = 16
 
 

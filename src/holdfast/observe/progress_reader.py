@@ -7,9 +7,9 @@ import os
 from holdfast.safe_files import open_file
 
 _BYTES = 16
-#: Size in bytes of a file that has the first step, after the last step and its time.
+#: Size in bytes of a progress file that contains the first step. Before it are the last step and its time.
 _WITH_FIRST = 24
-#: Size in bytes of a file that has the last saved step, after the first step.
+#: Size in bytes of a progress file that contains the last saved step, after the first step.
 _WITH_SAVED = 32
 
 

@@ -80,7 +80,7 @@ def look_lightly(
 
 
 def bounded(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
-    """Cut the snapshots to the size that may be sent: at most `RANK_BYTES` per rank, and fewer if the node has many
+    """Cut the snapshots to the size that may be sent: at most `RANK_BYTES` per rank, or less if the node has many
     ranks."""
     most = min(RANK_BYTES, LOOK_BYTES // max(1, len(look)))
     return tuple(_bounded(shot, most) for shot in look)

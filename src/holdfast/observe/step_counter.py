@@ -143,7 +143,7 @@ def _place(count: Count) -> tuple[float, float]:
 
 
 def _lower(one: Count, other: Count) -> bool:
-    """Return whether the first count is lower. A count with an epoch and a count without one cannot be compared."""
+    """Return whether the first count is lower. The answer is no if only one of the two has an epoch."""
     return (one.epoch is None) == (other.epoch is None) and _place(one) < _place(other)
 
 

@@ -179,7 +179,7 @@ class Store:
         try:
             self._control.sendmsg([str(self._port).encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])
         except OSError:
-            pass  # the store process has died; its pidfd reports that, and this process still has the listening socket
+            pass  # ignore the error: the store process has died, and its pidfd reports that
 
     def _on_readable(self, fd: int, now: float) -> None:
         assert self._control is not None

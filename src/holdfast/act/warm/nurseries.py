@@ -16,7 +16,7 @@ from holdfast.act.worker_starts import Ticket, WarmStart
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Default limit in seconds for the imports.
+#: Default time limit for the imports, in seconds.
 IMPORT_S = 120.0
 _NAMED = "the command has names (PAI_*, HOLDFAST_*, <% … %>) that are filled in for each worker"
 #: Seconds from the start of an attempt's workers to the forking of the next attempt's workers, so that the present

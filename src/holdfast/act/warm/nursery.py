@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Time limit for a fork, or for a check of the files, in seconds. After that the nursery counts as hung.
 ANSWER_S = 10.0
-#: A nursery that dies or hangs this often, without a worker started from it in between, is abandoned.
+#: Number of deaths or hangs, with no worker started in between, after which a nursery is abandoned.
 MOST_DEATHS = 3
 _DOOR = Path(__file__).with_name("door")
 
@@ -341,7 +341,7 @@ class Nursery:
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
             self._claim(self._idle.popleft())
         if len(self._waiting) > len(self._idle) + self._asked:
-            self._serve(now)  # a fork was unusable: request another one
+            self._serve(now)  # ask for another fork, because this one was unusable
 
     def _request(self, message: tuple[Any, ...], now: float) -> bool:
         """Send a request. If the nursery cannot be reached, treat it as failed and return False."""

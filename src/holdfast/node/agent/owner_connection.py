@@ -120,7 +120,7 @@ class OwnerConnection:
 
     @property
     def connected(self) -> bool:
-        """Return whether a connection exists on which the owner has admitted this agent."""
+        """Return whether the owner has admitted this agent on a connection that still exists."""
         return self._in and self._dialler.connected
 
     def note(self, directory: Path, welcome: Welcome) -> None:

@@ -52,7 +52,7 @@ class BufferedFaultLog:
         self.news: list[str] = []
         self.overlaps = Overlaps()
         self._reopen = reopen
-        #: A fault engine in memory, which judges while the log cannot be written; else None.
+        #: A fault engine in memory. It judges while the log cannot be written, and is None otherwise.
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:

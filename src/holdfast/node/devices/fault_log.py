@@ -133,8 +133,8 @@ class FaultLog:
         return changes
 
     def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[LevelChange], list[FaultEvent], list[str]]:
-        """Write the sources' events. Return (level changes, accepted events, reasons for refusals), and count the
-        refusals.
+        """Write the sources' events, and count the refused ones. Return (level changes, accepted events, reasons for
+        refusals).
 
         If the write fails, `missed` has the changes that other processes caused before.
         """
@@ -330,8 +330,8 @@ class Escalated(Noun, frozen=True, kw_only=True):
 
 
 class PrunedRemainder(Noun, frozen=True, kw_only=True):
-    """The facts in removed log entries that must not be lost: the faults that still last, and the effective
-    escalations. (Escalations by a fault's duration are left out.)
+    """The facts in removed log entries that must not be lost: faults that still last, and escalations that are in
+    effect. (Escalations because of a fault's duration are left out.)
     """
 
     lasting: tuple[FaultEvent, ...] = ()

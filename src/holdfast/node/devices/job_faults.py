@@ -244,7 +244,9 @@ class JobFaults:
         return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
 
     def _mean_for_mates(self, change: LevelChange, now: float) -> list[ev.Event]:
-        """Handle a change of a device that the job does not use, but whose reset also resets a device of the job."""
+        """Handle a changed level of a device that the job does not use, but whose reset also resets a device of the
+        job.
+        """
         if not self._resets.possible:
             return []
         # RESET_WHEN_IDLE waits for this job's end. If the fault is over, another job has reset the device.

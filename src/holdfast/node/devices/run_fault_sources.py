@@ -89,14 +89,15 @@ class FaultSources:
         self._known = known
         self._say = say
         self._since = 0.0
-        #: Files that are open but not read yet: pairs of a kind and the open file.
+        #: Pairs of a kind of source and its file, for files that are open but not read yet.
         self._lines: list[tuple[str, GrowingFile]] = []
         #: Descriptor → (path, source). The path is "" if no other run reads the source.
         self._sources: dict[int, tuple[str, RunFaultSource]] = {}
         self._nvml: NvmlWatch | None = None
         self._locks: dict[str, int] = {}
         self._folder = -1
-        #: `gpu@0000:3b:00` → `gpu1`, learnt from faults that name a worker's process.
+        #: PCI address → device, as in `gpu@0000:3b:00` → `gpu1`. The pairs are learnt from faults that name a worker's
+        #: process.
         self._addresses: dict[str, str] = {}
 
     def open(self, now: float) -> None:

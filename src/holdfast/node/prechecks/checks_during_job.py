@@ -86,7 +86,7 @@ class DuringChecks:
 
 
 def during(plan: CheckPlan | None) -> CheckPlan | None:
-    """Return the plan if any of its checks also runs during a job, else None."""
+    """Return the plan if it has a check that also runs during a job, else None."""
     if plan is None or plan.disabled:
         return None
     return plan if during_job(plan) else None

@@ -37,8 +37,7 @@ from holdfast.reactor import Reactor
 from holdfast.untrusted import Malformed, json_as
 
 MOST_LINE_BYTES = 1 << 20
-#: Seconds after its time limit at which the process is killed. Normally it exits before that, between two tries, and
-#: reports why.
+#: Seconds after its time limit at which the process is killed. Normally it exits before that and reports why.
 LATE_S = 1.0
 TAIL_BYTES = 2048
 

@@ -72,7 +72,7 @@ class Prerequisites:
         return []
 
     def close(self) -> None:
-        """Stop a running fetch. Its files stay, so that a later fetch continues it."""
+        """Stop a running fetch. The fetched files stay, so that a later fetch can go on from there."""
         if self._run is not None:
             self._run.close()
             self._run = None

@@ -86,7 +86,7 @@ class NodeSidecars:
             self._learn(facts, now)
 
     def failures(self, attempt: int) -> tuple[SideFailure, ...]:
-        """Return the sidecar failures that count as the attempt's own."""
+        """Return the failures of sidecars that count as failures of the attempt itself."""
         one = self._one
         return tuple(one.failures) if one is not None and one.attempt == attempt else ()
 
@@ -115,7 +115,7 @@ class NodeSidecars:
         one.orders.append(order)
 
     def _pass(self, facts: list[Fact], now: float) -> list[Fact]:
-        """Return the facts that the agent may receive now; hold back the others."""
+        """Return the facts that may reach the agent now. Hold back the others."""
         one, passed = self._one, []
         for fact in facts:
             if isinstance(fact, WorkerPrepared) and one is not None and fact.attempt == one.attempt:
@@ -207,6 +207,7 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             return  # drop the result, because another attempt has begun meanwhile
-        kill(self._host.processes())  # orphans of these hooks must not live on during the next attempt
+        # kill the orphans of these hooks, because they must not live on during the next attempt
+        kill(self._host.processes())
         self._answer = ev.HooksFinished(attempt=order.attempt, failures=failures, cause=order.cause)
         self._tell(self._answer)

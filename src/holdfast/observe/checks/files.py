@@ -243,7 +243,7 @@ def unresolved(names: Iterable[str], search: Sequence[str], program: Program) ->
 
 
 def _ask(interpreter: str, search: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Run the program's interpreter, and return the packages that it cannot find."""
+    """Run the program's interpreter to find out which of these packages it cannot find. Return them."""
     import subprocess
 
     command = [interpreter, "-c", _ASK, json.dumps(list(search)), json.dumps(list(names))]

@@ -99,8 +99,8 @@ def _answer(index: int, data: bytearray, status: int) -> GroupAnswer:
 
 
 def slow_ones(times: dict[int, float], factor: float) -> tuple[float, dict[int, float]]:
-    """Return the lower median of the times, and index → ratio to the median, for groups slower than `factor` times the
-    median."""
+    """Return the lower median of the times, and index → ratio to this median for each group slower than `factor` times
+    the median."""
     median = statistics.median_low(times.values())
     return median, {index: time / median for index, time in times.items() if median > 0 and time > factor * median}
 

@@ -33,7 +33,7 @@ def users_of(devices: Iterable[str], root: Path = Path("/proc")) -> dict[int, st
 
 
 def unseen(root: Path = Path("/proc")) -> int:
-    """Count the processes whose open files this user may not see, without kernel threads.
+    """Count the processes whose open files this user may not see. Kernel threads do not count.
 
     Return -1 if the system hides other users' processes completely.
     """
@@ -53,8 +53,8 @@ def unseen(root: Path = Path("/proc")) -> int:
 
 
 def question(devices: Sequence[str], root: Path = Path("/")) -> list[str]:
-    """Return a command that prints the pids of all users' processes on these devices, one per line; empty if there is
-    no such command.
+    """Return a command that prints the pids of all users' processes on these devices, one per line. It is empty if
+    there is no such command.
 
     NVIDIA's tool lists all of them, and needs no special rights.
     """

@@ -69,7 +69,8 @@ class GrowingFile:
         self._fd = -1
         self._wake = -1
         self._more = -1
-        #: Waits for events of the folder, and for `_more`, which is readable if a call of `take` ended early.
+        #: An epoll object that waits for events of the folder, and for `_more`. `_more` is readable if a call of `take`
+        #: ended early.
         self._both: select.epoll | None = None
         self._rest = b""
         #: The last, unfinished line of a replaced file.
@@ -193,7 +194,7 @@ class GrowingFile:
             self._fd = -1
 
     def _begin(self) -> None:
-        """Reset the state of lines, because a new or truncated file is read from its beginning."""
+        """Forget unfinished lines, because a new or truncated file is read from its beginning."""
         if self._rest:
             self._rest_of_old = [self._rest]
         self._rest, self._skipping = b"", False
@@ -213,7 +214,8 @@ class GrowingFile:
         return {self.path.parent, Path(os.path.realpath(self.path)).parent}
 
     def _look(self) -> None:
-        """Read the folder's events. Only a removed folder matters, since the file itself is examined next."""
+        """Read the folder's events from inotify. Only the removal of a folder matters, since the file itself is
+        examined next."""
         if self._wake < 0:
             return
         gone = False

@@ -30,8 +30,8 @@ DEVICES = (
 DEFAULTS = frozenset({
     "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
 })  # fmt: skip
-#: Names of threads that their library does not need after a fork. jemalloc's thread (in pyarrow) returns memory in the
-#: background. After a fork, jemalloc returns memory when the child frees some instead.
+#: Names of threads that a fork may lose. jemalloc's thread (in pyarrow) returns memory in the background; in the child,
+#: jemalloc returns memory when the child frees some.
 FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 #: Seconds within which a new thread sets its name.
 NAMED_S = 0.2
@@ -173,7 +173,7 @@ def _devices() -> Iterator[str]:
                 if " /dev/" in line and line.split(maxsplit=5)[5].startswith(DEVICES):
                     yield f"an accelerator was touched ({line.split(maxsplit=5)[5].strip()} is mapped)"
     except OSError:
-        pass  # this file may not be read; the check of the open descriptors must suffice
+        pass  # skip this check, because the file may not be read; the open descriptors were checked
 
 
 def _threads() -> Iterator[str]:

@@ -31,7 +31,7 @@ HINT = "; move what can be moved above that line, or name it with --preload"
 
 
 def serve() -> bool:
-    """Run the nursery. Return only in a worker: whether the user's own `sitecustomize` was imported."""
+    """Run the nursery. Return only in a worker. The result is True if the user's own `sitecustomize` was imported."""
     control = _socket.socket(fileno=int(os.environ.pop(fork_to_worker.VARIABLE)))
     os.set_inheritable(control.fileno(), False)
     config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
@@ -254,6 +254,6 @@ def _users_own(name: str) -> bool:
         if error.name == name:
             return False
         raise Unfit(f"importing {name} failed: {error}") from None
-    except Exception as error:  # workers start cold and print the same error
+    except Exception as error:  # report the failure: the workers then start cold and print the same error
         raise Unfit(f"importing {name} failed: {error}") from None
     return True

@@ -43,7 +43,7 @@ class SeedWatch:
         if name != "random":
             return None
         sys.meta_path.remove(self)
-        # The module is already imported under this name.
+        # Take PathFinder from the module that Python itself has imported under this name.
         spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
         if loader is None:

@@ -43,7 +43,7 @@ class Imports:
         self._names: list[str] = []
         #: The module names in `sys.modules` before the last import that can be undone.
         self._known: frozenset[str] = frozenset()
-        #: The number of imports done before the last import that can be undone.
+        #: The number of imports that were done before the last import that can be undone.
         self._kept = 0
         #: The index, among the script's steps, of the last import that can be undone.
         self._doing = 0
