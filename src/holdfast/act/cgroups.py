@@ -196,7 +196,7 @@ def end_left(job_id: str, *, wait_s: float = 1.0, proc: Path = Path("/proc/self"
         try:
             _kill(base)
         except PermissionError:
-            pass  # another user owns the group: its processes live on, and the result does not contain them
+            pass  # leave these processes alone, because another user owns the group; the result does not contain them
     dead = frozenset(watched[fd] for fd in _ended(watched, wait_s))
     for fd in watched:
         os.close(fd)
@@ -304,7 +304,7 @@ def _limit_of(group: MemoryGroup) -> int | None:
 
 def _limit_v2(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.max").write_text(str(memory_bytes), encoding="utf-8")
-    # A worker that swaps delays its whole gang. A memory kill with a clear cause is better.
+    # Allow no swap: a worker that swaps delays its whole gang, and a memory kill with a clear cause is better.
     _write_if_there(directory / "memory.swap.max", "0")
     # If the kernel killed only one process of a worker, the worker's other processes would wait for it. So let the
     # kernel kill the whole group.

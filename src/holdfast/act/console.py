@@ -226,7 +226,7 @@ class Console:
             try:
                 done = self._outlet.write(pieces)
             except BlockingIOError:
-                pass  # the outlet is full; the code below queues the unwritten bytes
+                pass  # ignore a full outlet; the code below queues the unwritten bytes
             except OSError as error:
                 self._fail(error, now)
                 if self.closed:
@@ -248,7 +248,7 @@ class Console:
             if self._size >= self._limit_bytes:
                 self._choked = True
             if not self._outlet.waits and not self._refused:
-                self._flush(now)  # a file was written only in part; the next write raises the cause
+                self._flush(now)  # write again: the file was written only in part, and the next write raises the cause
 
     def _complaint(self) -> str:
         why = f"cannot be written ({self._refused})" if self._refused else f"has taken nothing for {self._stall_s:g} s"

@@ -31,11 +31,11 @@ from holdfast.act.termination import kill
 #: Message in a child's pipe: another child has ended and is not restarted.
 OVER = b"\0\0"
 MOST_STARTS = 5
-#: Seconds for which a kill counts. A child is abandoned after more than `MOST_STARTS` kills that came before it had
-#: started (`ChildContext.settled`).
+#: Seconds for which a kill counts. After more than `MOST_STARTS` kills before the child had started
+#: (`ChildContext.settled`), the child is abandoned.
 WINDOW_S = 600.0
-#: Limit on all kills of a child that count. If it had started before each kill, the cause is probably outside, so many
-#: are allowed.
+#: Limit on the number of kills that count, of any kind. It is high, because a child that had started before was
+#: probably killed from outside.
 MOST_SETTLED_STARTS = 100
 #: Seconds to wait before each restart of a child that was killed before it had started.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)

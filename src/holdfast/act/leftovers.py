@@ -29,7 +29,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", 
 class _Found(msgspec.Struct):
     """A process that outlived its rank (a leftover process)."""
 
-    #: The time from which the leftover's wait counts.
+    #: The time from which the wait for this process counts.
     since: float
     rank: int | None
     command: str

@@ -105,14 +105,16 @@ def children(pid: int) -> list[int]:
                 found.extend(int(word) for word in file.read().split())
     except FileNotFoundError:
         if os.path.isdir(f"/proc/{pid}"):
-            return _children_by_scan(pid)  # the kernel was built without CONFIG_PROC_CHILDREN
+            # look through /proc, because the kernel was built without CONFIG_PROC_CHILDREN
+            return _children_by_scan(pid)
     except OSError:
-        pass  # the process exited while its children were read
+        pass  # ignore that the process exited while its children were read
     return found
 
 
 def is_fork(pid: int, child: int) -> bool:
-    """Return whether the child has not called exec since its fork: an exec moves the stack to another address."""
+    """Return whether the child has not called exec since its fork. An exec would have moved the stack to another
+    address."""
     first, second = _stack(pid), _stack(child)
     return first is not None and first == second
 

@@ -40,7 +40,7 @@ GONE = frozenset(
 
 
 class OutletKind(enum.Enum):
-    #: The outlet has its own open file description, or the fd was non-blocking already.
+    #: The outlet has an open file description of its own, or the fd was non-blocking already.
     OWN = "own"
     FILE = "file"
     SOCKET = "socket"

@@ -22,7 +22,7 @@ CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
 #: Variables for the output directory. Workers get the first and the last; a site may set the last two.
 OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
 TMP = "HOLDFAST_TMP"
-#: A variable that the site sets. It overrides the job's value.
+#: A variable that a site may set. Its value overrides the job's.
 FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
 #: The variable with the path of the peers file.
 VARIABLE = "HOLDFAST_PEERS"

@@ -118,7 +118,8 @@ class FarPorts(RendezvousPorts):
             port = self._hold_at(attempt, wanted)
             if port is not None and (wanted or port not in self._taken.values()):
                 return port
-        return super()._choose(attempt)  # the whole range is in use: rank 0 fails to open its port, and its log says so
+        # the whole range is in use: whatever the port, rank 0 fails to open it, and its log says so
+        return super()._choose(attempt)
 
     def _hold_at(self, attempt: int, wanted: int) -> int | None:
         """Bind this port (0: any), through the store process if there is one. Return the port, or None if it is in

@@ -125,7 +125,8 @@ def _become(
             what = "prepare"
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
-            # If dup2 copies an fd onto itself, the fd keeps its close-on-exec flag, and the exec would close it.
+            # An fd that dup2 copies onto itself keeps its close-on-exec flag, so that the exec would close it. Clear
+            # the flag.
             os.set_inheritable(target, True)
         # Close all other fds now, because this process may wait for long. Otherwise a port that the supervisor releases
         # for rank 0 would stay in use.

@@ -30,7 +30,7 @@ from pathlib import Path
 from holdfast.act.leftovers import SHELLS, filters
 from holdfast.act.linux import children, dispositions, executable, handlers, is_fork
 
-#: Stands for a signal that every process of the job has received from outside. A request with this number sends no
+#: This number stands for a signal that every process of the job has received from outside. A request with it sends no
 #: signal.
 ALREADY_TOLD = 0
 
@@ -105,7 +105,8 @@ def request_stacks(pid: int, *, shielded: bool = False) -> bool:
         _without_core(pid)
         os.kill(pid, signal.SIGABRT)
     except (OSError, ValueError):
-        return False  # the process has exited or is another user's; the caller's SIGTERM will fail with the same error
+        # request nothing: the process has exited or is another user's, and the caller's SIGTERM will fail too
+        return False
     return True
 
 

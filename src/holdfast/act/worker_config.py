@@ -72,7 +72,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
-            pass  # the disk is full or read-only: the output pump reports that, and the worker runs without its files
+            pass  # ignore a full or read-only disk: the output pump reports it, and the worker runs without its files
         return directory
 
     def cwd_of(self, attempt: int, seat: Seat, env: Mapping[str, str]) -> Path:

@@ -218,7 +218,7 @@ def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool
         write_file(fresh, msgspec.json.encode(notice) + b"\n")
         fresh.replace(file)  # rename the file into place, so that a reader sees the whole line
     except OSError:
-        asked = False  # the disk is full, so the worker cannot receive the notice by the file
+        asked = False  # a full disk: the worker cannot receive the notice by the file
     if _NOTICE not in handlers(pid)[0]:
         return asked
     try:

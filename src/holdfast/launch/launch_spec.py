@@ -194,7 +194,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     termination_log: Path | None = None
     #: The file in which a container engine reports the status of the job's container; None if there is none.
     container_status: Path | None = None
-    #: True if holdfast exits with the same status as the user's program when the job has failed because of it.
+    #: True if a job that fails because of the user's program makes holdfast exit with the program's status.
     users_status: bool = False
     #: A pid or the path of a FIFO. The job ends when this process, or the FIFO's writer, has ended. None if there is
     #: none.
@@ -225,7 +225,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     #: The options for warm starts; None if every worker starts cold.
     warm: WarmStartOptions | None = None
-    #: The value of `warm` in the job file, and below it the value of `preload`.
+    #: The values of `warm` and `preload` in the job file.
     warm_in_file: bool | None = None
     preload_in_file: tuple[str, ...] = ()
     #: The rotation of the workers' logs; None if they grow without a limit.

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 #: Seconds from a worker's output to the scan for checkpoints.
 AFTER_S = 0.25
-#: Minimum time between two scans, in seconds. After slow scans the pause is longer: they use at most 1 % of a core.
+#: Minimum time between two scans, in seconds. After a slow scan the pause is longer, so that scans use at most 1 % of a
+#: core.
 GAP_S = 5.0
 COST_FACTOR = 100.0
 

@@ -55,7 +55,7 @@ class DiskCleaner:
         self._pids = pids
         self._say = say
         self._shares = DiskShares(job_dir, tuple(str(path) for path in own))
-        self._shares.note({})  # the share shows other jobs that the cleaner may stop this job
+        self._shares.note({})  # write a share, by which other jobs see that the cleaner may stop this job
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""

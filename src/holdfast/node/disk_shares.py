@@ -87,14 +87,15 @@ class DiskShares:
             fresh.replace(self._path)
             self._written = data
         except OSError:
-            pass  # the disk may be full already; other jobs then use the older share and the open files that they see
+            pass  # ignore a full disk: other jobs then use the older share, and the open files that they see
 
     def mark_stopped(self) -> None:
         """Mark this job as stopped by the cleaner."""
         try:
             self._path.rename(self._job_dir / STOPPED_NAME)
         except OSError:
-            return  # the disk was full from the start, so there is no share, and this job will not count after its end
+            # ignore a missing share: the disk was full from the start, and this job will not count after its end
+            return
         self._path = self._job_dir / STOPPED_NAME
 
     def withdraw(self) -> None:

@@ -45,8 +45,8 @@ __all__ = [
 
 #: This many bytes at a log's end are always kept.
 TAIL_BYTES = 64 << 10
-#: Limit on the bytes kept from the end of a log without progress messages. They are many, because a thousand ranks may
-#: report one death.
+#: Limit on the bytes kept from the end of a log without progress messages. The limit is high, because a thousand ranks
+#: may report one death.
 MOST_TAIL_BYTES = 1 << 20
 #: Limit on the bytes scanned in the logs of all workers together, between a death and its report.
 LIVE_BYTES = 256 << 20
@@ -246,7 +246,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
                 try:
                     out = inflate.decompress(pending)
                 except zlib.error:
-                    return b""  # the archive is truncated; keep the data before the cut
+                    return b""  # ignore that the archive is truncated, and keep the data before the cut
                 pending = inflate.unused_data if inflate.eof else b""
                 if inflate.eof:
                     return out

@@ -60,8 +60,8 @@ def speaks_of_torch(command: Sequence[str], cwd: Path) -> bool:
 
 
 def _assigns(rest: bytes) -> bool:
-    """Return whether the text after a name assigns it: `"] = …`, `=…` (a keyword of `environ.update`) or `: …` (in a
-    dict), but not `==`."""
+    """Return whether the text after a name assigns a value to it: `"] = …`, `=…` (a keyword of `environ.update`) or `:
+    …` (in a dict), but not `==`."""
     rest = rest[:8].lstrip(b"'\"]) ")
     return rest[:1] in (b"=", b":") and rest[:2] != b"=="
 

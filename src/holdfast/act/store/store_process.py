@@ -86,7 +86,7 @@ class Store:
         try:
             listener = _listen(port)
         except OSError:
-            return None  # the port is in use: rank 0 will get the same error and report it
+            return None  # hold no port, because it is in use; rank 0 will get the same error and report it
         self._attempt, self._port, self._listener = attempt, listener.getsockname()[1], listener
         if self._process is not None:
             self._hand_over()
@@ -188,7 +188,7 @@ class Store:
         except ConnectionResetError:
             said = b""  # the store process exited before it read the message
         if not said:
-            self._reactor.forget(fd)  # the store process is about to exit; its pidfd reports that
+            self._reactor.forget(fd)  # ignore the error: the store process is about to exit, and its pidfd reports that
         elif said == b"up %d" % self._port:
             self._is_up, self._deadline = True, None
             self._soon = True

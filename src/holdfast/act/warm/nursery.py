@@ -139,11 +139,12 @@ class Nursery:
         env = order.environment(theirs.fileno(), str(_DOOR))
         config = order.briefing(self._lessons.of(order.plan, order.cwd))
         null = os.open(os.devnull, os.O_RDONLY)
-        # Use a pipe, as workers have: Python checks only at its start whether a stream can seek.
+        # Use a pipe, as workers have: Python checks only at its start whether a stream is seekable.
         reader, writer = os.pipe()
         try:
             if not (_DOOR / "sitecustomize.py").exists():
-                raise OSError(f"{_DOOR} is gone")  # without this directory the interpreter would run the script itself
+                # fail, because without this directory the interpreter would run the script itself
+                raise OSError(f"{_DOOR} is gone")
             mine.send(marshal.dumps(config))
             os.set_inheritable(theirs.fileno(), True)
             process = spawn(

@@ -159,7 +159,8 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
             with opened(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
-                    yield rest  # yield the older file's rest first: the log was rotated after the previous question
+                    # first yield the rest of the older file, because the log was rotated after the previous question
+                    yield rest
                     continue
                 at = 0 if where.at > size else where.at if where.at >= 0 else max(0, size + where.at)
                 if where.lines is not None:

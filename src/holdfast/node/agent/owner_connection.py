@@ -178,7 +178,7 @@ class OwnerConnection:
         try:
             return kept_out_here(self._launch.home, self.node, self._reactor.now())
         except HoldfastError:
-            return ()  # the node's fault sources read the same fault log, and they report the error
+            return ()  # report nothing: the node's fault sources read the same fault log, and they report the error
 
     def _on_message(self, message: Any, now: float) -> News:
         match message:

@@ -185,7 +185,7 @@ class DeviceFaults:
         if self._others is not None:
             self._others.ended()
             self._others = None
-        # The log now has the result of the other job's reset.
+        # The other job's reset is over, and the log has its result.
         return self.refresh(now)
 
     def next_wake(self) -> float | None:
@@ -287,7 +287,8 @@ class DeviceFaults:
         try:
             log = devices.Standings.for_writing(self._job.home, busy_ms=BUSY_MS)
         except HoldfastError:
-            return  # the count is printed already, and the end of the run must not depend on the fault log
+            # ignore the error: the count was printed before, and the end of the run must not depend on the fault log
+            return
         for reason, count in refused.items():
             log.count_refused(reason, count)
         log.close()

@@ -166,7 +166,7 @@ def _open_shared(path: Path) -> int:
         except OSError:
             continue
         if more:
-            os.fchmod(fd, 0o444)  # the next user must be able to read the file, whatever the umask
+            os.fchmod(fd, 0o444)  # make the file readable for the next user, whatever the umask
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)

@@ -319,7 +319,7 @@ class Resets:
             self._reactor.watch(fd, self._heard_at)
             try:
                 if name == OUR_WATCH:
-                    # This process watches NVML for a run. The run starts it again after the reset.
+                    # End a process that watches NVML for a run. The run starts it again after the reset.
                     signal.pidfd_send_signal(fd, signal.SIGTERM)
                     continue
             except OSError:

@@ -379,9 +379,7 @@ class JobFaults:
         )
 
     def _fault(self, device: str, change: LevelChange | None, now: float = 0.0) -> FaultEvent:
-        """Return the event that caused a change. A deadline may have caused it; then return the device's latest
-        event.
-        """
+        """Return the event that caused a change. If only a deadline caused it, return the device's latest event."""
         latest = self._latest.get(device)
         if latest is not None and (
             change is None or not change.code or canonical(latest.code) == canonical(change.code)

@@ -199,7 +199,7 @@ class FaultSources:
             try:
                 fd = open_file(name, os.O_WRONLY | os.O_CREAT)
             except OSError:
-                return True  # the lock file cannot be made; two reports of a fault are better than none
+                return True  # report the faults anyway: without a lock file, two reports are better than none
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

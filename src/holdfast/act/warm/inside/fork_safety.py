@@ -134,7 +134,7 @@ def _troubles(
                 if children := [int(pid) for pid in file.read().split() if int(pid) not in own.pids]:
                     yield f"a process was started (pid {children[0]})"
         except OSError:
-            pass  # the kernel lacks this file, or the thread has just exited
+            pass  # ignore a file that this kernel lacks, or a thread that has just exited
     now = ProcessSnapshot()
     changed = sorted(
         name for name in before.environ.keys() | now.environ.keys() if before.environ.get(name) != now.environ.get(name)
@@ -198,7 +198,7 @@ def _name_of(task: int) -> str:
         with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
     except OSError:
-        return ""  # the thread has just exited
+        return ""  # the thread has just exited, so it has no name
 
 
 def _modules(before: ProcessSnapshot, local_path: str, target: str, wanted: frozenset[str]) -> Iterator[str]:
@@ -244,7 +244,7 @@ Stamp = tuple[str, int, int, int]
 
 
 def stamp(paths: Iterator[str]) -> list[Stamp]:
-    """Return the stamps of the existing files among these paths."""
+    """Return the stamps of those of these paths at which a file exists."""
     return [(path, *found) for path in paths if (found := _look(path)) is not None]
 
 

@@ -51,7 +51,7 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
         os.close(adopted)
         os.setsid()
         prctl(_PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0)
-        # A fork does not inherit the permission to trace it.
+        # Allow the supervisor to trace this process, because a fork does not inherit that permission.
         prctl(_PR_SET_PTRACER, supervisor, 0, 0, 0)
         if os.getppid() != supervisor:
             os._exit(1)
@@ -60,7 +60,7 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
             os._exit(0)
         received = struct.unpack(f"{_FDS + 1}i", ancillary[0][2])
         ours.close()
-    except BaseException:  # no worker is assigned to this fork yet, so it may simply exit
+    except BaseException:  # exit, because no worker is assigned to this fork yet
         os._exit(1)
     _claimed(*received)
 

@@ -130,7 +130,7 @@ class Finder:
             with tokenize.open(file) as source:
                 tree = ast.parse(source.read(), file)
         except (OSError, SyntaxError, ValueError):
-            return  # the worker will raise the same error
+            return  # stop parsing this file: the worker will raise the same error
         local = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         here = self._here
         self._block(tree.body, package, (file, 0, name, ""), local)
@@ -175,7 +175,7 @@ class Finder:
     def _import(self, name: str, wanted: tuple[str, ...]) -> None:
         spec = self._spec(name.partition(".")[0])
         if spec is None:
-            return  # the module is not installed: the script will fail, or handle that
+            return  # go on without the module, which is not installed: the script will fail, or handle that
         place = _place(spec)
         if place is None or installed(place):
             step: Step = ("import", name, wanted)

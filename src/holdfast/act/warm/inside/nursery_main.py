@@ -48,7 +48,7 @@ def serve() -> bool:
     except Unfit as error:
         control.send(marshal.dumps(("no", str(error), error.lesson)))
         os._exit(0)
-    except Exception as error:  # a bug in holdfast: workers start cold, and the supervisor prints why
+    except Exception as error:  # catch bugs of holdfast too: workers start cold, and the supervisor prints why
         control.send(marshal.dumps(("no", f"a bug of holdfast: {type(error).__name__}: {error}", None)))
         os._exit(0)
     fork_to_worker.PRINTED[:] = [_content(fd) for fd in printed]
@@ -221,7 +221,7 @@ class _Nursery:
             os.close(adopted)
             self._peek()
             os.waitpid(between, 0)
-            # The supervisor has adopted the workers by now. The end of this pipe tells them.
+            # The supervisor has adopted the workers by now. They notice that by the end of this pipe.
             os.close(held)
             return False
         telling, told = os.pipe()

@@ -60,7 +60,7 @@ class SeedWatch:
     def _patch(self, module: Any) -> None:
         kind = getattr(module, "Random", None)
         if kind is None or "seed" not in vars(kind):
-            return  # this is another module with the name `random`
+            return  # leave another module with the name `random` alone
         original = kind.seed
 
         def seed(self: Any, a: Any = None, *more: Any, **named: Any) -> Any:
@@ -81,7 +81,7 @@ class SeedWatch:
 def _numpy_generators() -> Iterator[Any]:
     kind = getattr(sys.modules["numpy.random"], "Generator", ())
     for each in gc.get_objects():
-        # isinstance would read the object's `__class__`, and some lazy objects then import modules.
+        # Do not use isinstance. It would read the object's `__class__`, and some lazy objects import modules then.
         if issubclass(type(each), kind):
             entropy = getattr(getattr(each.bit_generator, "seed_seq", None), "entropy", 0)
             if isinstance(entropy, int) and entropy >= _BY_HAND:

@@ -119,7 +119,7 @@ class Imports:
         was_set = fork_safety.ScriptSettings()
         given = [("import", name, ()) for name in self._preload]
         asked = [*((main, 1, "__main__", "") for _ in given), *places]
-        # Libraries decide whether Python is interactive by whether the main module has a file.
+        # Set the main module's file, because libraries decide by it whether Python is interactive.
         main_module = vars(sys.modules["__main__"])
         main_module["__file__"] = main
         try:
@@ -172,7 +172,7 @@ class Imports:
     def _may_bring_much(self, name: str) -> bool:
         """Return whether an import may be large: its module is not imported yet, and is not in the standard library."""
         top = name.partition(".")[0]
-        # Python 3.9 has no stdlib_module_names.
+        # stdlib_module_names is missing in Python 3.9.
         return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())
 
     def _keep_spare(self, number: int, spoiled: Callable[[bool], str]) -> dict[str, Any] | None:
