@@ -45,7 +45,7 @@ class UnendedRanks:
         self._due = now + LOOK_S
         #: Pid → time of its last output at the previous check.
         self._seen: dict[int, float | None] = {}
-        #: Pid → time at which the sign of an exception was first found.
+        #: Pid → time at which a sign of an uncaught exception was first found.
         self._over: dict[int, float] = {}
 
     def next_wake(self) -> float:

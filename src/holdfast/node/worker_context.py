@@ -75,7 +75,7 @@ def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerC
 
 
 def _images(launch: LaunchSpec) -> dict[str, str]:
-    from holdfast.launch.image_runtime import image_address  # imported late, because few jobs have an image here
+    from holdfast.launch.image_runtime import image_address  # imported late, because few jobs run in an image
 
     spec = launch.spec
     return {role.name: image_address(image) for role in spec.roles if (image := role.image or spec.image)}
@@ -95,8 +95,8 @@ def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[st
 def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
-    """Return the excluded devices of this node, or the node itself. Devices that are reset before the start are left
-    out.
+    """Return the excluded devices of this node. If the whole node is excluded, return the node. Leave out devices that
+    are reset before the start.
     """
     try:
         found = kept_out_here(home, node, now)

@@ -87,7 +87,7 @@ class WorkerOutput:
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
             return ""
         fields = self._fields(seat, directory)
-        # This node may use another name for the role (`--role`). Then its lines show that name.
+        # This node may use another name for the role (`--role`). Then the prefix contains that name.
         label = plain_name(fields.get("role_name", ""), seat.role)
         return line_prefix(label, seat.rank, seat.local_rank, environment, fields)
 

@@ -65,7 +65,7 @@ def written_files(pids: Iterable[int]) -> dict[str, int]:
             continue
         for entry in entries:
             try:
-                # the mode of the symbolic link shows how the file was opened
+                # the mode of the symbolic link in /proc shows how the file was opened
                 writable = entry.lstat().st_mode & stat.S_IWUSR
                 info = entry.stat()
                 if writable and stat.S_ISREG(info.st_mode) and info.st_nlink:

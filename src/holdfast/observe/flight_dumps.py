@@ -103,7 +103,7 @@ def _one(entry: dict[str, Any]) -> CollectiveRecord:
 
 
 def _done(entry: dict[str, Any]) -> bool:
-    # gloo leaves the state at `scheduled`, but sets `retired` too.
+    # gloo leaves the state at `scheduled`, but sets `retired`, so look at both.
     return bool(entry.get("retired")) or entry.get("state") == "completed"
 
 

@@ -89,7 +89,7 @@ class MemoryWatch:
         """
         self._container = tuple(container)
         self._kernel = kernel
-        # In a container the log has the host's pids, which do not match the container's.
+        # In a container, the log's pids are the host's, and do not match the pids that the container sees.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
         # A container on the same machine often has another user. Kills of its processes are in the same log.
         self._uid = _user_of_the_kernel() if uid is None else uid

@@ -83,14 +83,14 @@ class EventLines:
                 pass
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Print the end of an attempt, whose record is complete now."""
+        """Print the end of an attempt. Its record is complete now."""
         report, decision = record.report, record.decision
         made = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
         text = f"attempt {record.attempt} ended: {report.phrase}: {report.reason}"
         self._put(EventKind.ATTEMPT_ENDED, text, self._now(), {"attempt": record.attempt, **made})
 
     def finish(self, report: JobReport) -> None:
-        """Print the end of the job, whose report is complete now."""
+        """Print the end of the job. Its report is complete now."""
         last = report.report
         text = f"the job {report.outcome.value}: {last.phrase}: {last.reason}"
         self._tell(EventKind.JOB_ENDED, text, outcome=report.outcome, code=last.code, report=to_json_object(report))

@@ -95,7 +95,7 @@ class ExternalEvents:
             return False
         self._held.append(event)
         if felled and not platform.asking:
-            # A platform that ends the job records the end before it sends signals.
+            # The platform may have ended the job: it records that before it sends signals. So ask it.
             platform.felled(min(felled))
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)

@@ -32,7 +32,7 @@ class _Lane:
 
     process: CheckProcess
     queue: list[int]
-    #: The latest time at which the first check in the queue can have begun.
+    #: The latest time at which the first check in the queue of this lane can have begun.
     since: float
     #: True if the checks behind the first were moved to another lane. This lane then ends with the first check's
     #: answer.
@@ -153,7 +153,7 @@ class CheckRound:
         return found
 
     def kill(self) -> None:
-        """Kill every running check with its children. A round without a result then never gets one."""
+        """Kill every running check with its children. If the round has no result yet, it never gets one."""
         self._close_lanes()
         self._epoll.close()
 

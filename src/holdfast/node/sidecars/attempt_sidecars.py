@@ -258,7 +258,7 @@ class AttemptSidecars:
         return start
 
     def settled(self, now: float) -> News:
-        """Let the workers continue once every daemon runs or was given up."""
+        """Let the workers continue once every daemon runs or has been abandoned."""
         if self.open or self.stopping or self.failures or not all(daemon.settled for daemon in self._daemons):
             return None
         self.open = True
@@ -282,8 +282,8 @@ class AttemptSidecars:
     # ------------------------------------------------------------------------------------------ processes
 
     def _environment(self, roles: tuple[str, ...]) -> dict[str, str]:
-        """Return the environment of one of this node's workers in these roles, without the variables that concern only
-        that worker.
+        """Return the environment of a worker of this node in one of these roles. Leave out the variables that concern
+        only that worker.
         """
         order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
         env = self._around.host.environment(order)

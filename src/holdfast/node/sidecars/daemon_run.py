@@ -28,15 +28,15 @@ class DaemonOwner(Protocol):
     """The attempt that a daemon belongs to. The daemon calls these methods; each returns the events that follow."""
 
     def settled(self, now: float) -> News:
-        """The daemon runs for the first time, or was abandoned. This is called once."""
+        """Called once, when the daemon runs for the first time or is abandoned."""
         ...
 
     def gone(self, run: DaemonRun, failure: SideFailure, now: float) -> News:
-        """The daemon has ended for good."""
+        """Called when the daemon has ended for good."""
         ...
 
     def left(self, now: float) -> News:
-        """The daemon has exited on request."""
+        """Called when the daemon has exited on request."""
         ...
 
 
@@ -71,7 +71,7 @@ class DaemonRun:
 
     @property
     def alive(self) -> bool:
-        """Return whether the daemon has a process."""
+        """Return whether the daemon has a process at present."""
         return self._side is not None
 
     def begin(self, now: float) -> News:

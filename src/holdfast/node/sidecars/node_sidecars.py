@@ -105,7 +105,7 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             if self._after is not None and not self._after.over:
-                self._after.kill()  # a new attempt starts, so the hooks of the old one must end
+                self._after.kill()  # kill the hooks after the old attempt, because a new attempt starts
             self._after = self._answer = None
             one = self._one = AttemptSidecars(
                 self._around, order.attempt, opened=self._opened, failed=self._failed, ended=self._ended

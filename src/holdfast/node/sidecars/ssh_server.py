@@ -71,7 +71,8 @@ class SshServer:
             self._write("sshd_config", self._sshd_config(port, user))
             self._write(CONFIG, self._ssh_config(peers, user))
             if os.getuid() == 0:
-                Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd needs this folder when it runs as root
+                # make this folder, which sshd needs when it runs as root
+                Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         except OSError as error:
             raise NoSshServer(f"{error.filename or self.directory}: {error.strerror}") from error
         return (sshd, "-D", "-e", "-f", str(self.directory / "sshd_config"))
@@ -127,8 +128,9 @@ class SshServer:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "PermitEmptyPasswords no",
-            # PAM asks for no password. With PAM, sshd can see that an account is not locked without reading
-            # /etc/shadow. Without PAM, sshd treats every account that it cannot look up there as locked.
+            # PAM asks for no password. With PAM, sshd can see that an account is not locked, without reading
+            # /etc/shadow. Without PAM, sshd treats an account as locked if it cannot read the account's entry in
+            # /etc/shadow.
             f"UsePAM {'no' if os.getuid() == 0 else 'yes'}",
             # StrictModes checks every directory above the keys. A state directory may be below /tmp, which is
             # world-writable. The directory of the keys itself is private.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-#: Variables that keep the value of the ssh session.
+#: Variables that keep the value that the ssh session has given them.
 OF_THE_SESSION = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "TERM", "LANG")
 
 

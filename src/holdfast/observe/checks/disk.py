@@ -65,7 +65,7 @@ class Disk(BuiltIn):
                 free = left
             asked = max(params.min_free, round(whole * params.min_free_percent / 100))
             figures[f"{path} free_bytes"] = free
-            # A job can run even if its state directory cannot be written. It then reports that.
+            # A job can run even if its state directory cannot be written; the job then reports that.
             grave = bool(params.paths) or path != context.site.home
             limited = " within your quota" if left is not None and left == free else ""
             if free < asked:

@@ -55,8 +55,8 @@ class FaultSocket:
             os.umask(before)
         self._listener.listen(_WAITING_MOST)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        #: A spare descriptor. If this process has too many open files, the spare is closed for a moment to accept and
-        #: refuse a peer.
+        #: A spare descriptor. If this process has too many open files, it closes the spare for a moment to accept a
+        #: peer and refuse it.
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def fileno(self) -> int:

@@ -64,7 +64,7 @@ class GrowingFile:
         self._clock = clock or Clock()
         self.missing = ""
         self.news: list[str] = []
-        #: The number of skipped lines, which were longer than 64 KiB.
+        #: The number of lines that were skipped because they were longer than 64 KiB.
         self.too_long = 0
         self._fd = -1
         self._wake = -1
@@ -223,7 +223,7 @@ class GrowingFile:
             try:
                 noted = os.read(fd, _BLOCK)
             except OSError:
-                continue  # inotify has no event, but the file is examined anyway
+                continue  # go on without an event, because the file is examined anyway
             gone = gone or (fd == self._wake and _folder_gone(noted))
         if gone:
             self._watch_again()

@@ -90,7 +90,7 @@ def _library() -> Any:
     import pynvml
 
     try:
-        open_library()  # pynvml opens the library by name, and then finds the one that is open already
+        open_library()  # open the library first: pynvml opens it by name, and then finds this one
     except OSError:
         pass  # ignore the error, because pynvml will raise its own
     return pynvml
