@@ -150,7 +150,7 @@ class ControlGroups:
         """Return the memory groups of this attempt's workers. Their counters show memory kills."""
         return tuple(group for (number, _), group in self._watched.items() if number == attempt)
 
-    # ------------------------------------------------------------------------------------------ ending
+    # ------------------------------------------------------------------------------------------ end of the processes
 
     def members(self) -> frozenset[int]:
         """Return the pids that are in the job's groups now, including processes that are not descendants of

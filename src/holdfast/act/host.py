@@ -271,7 +271,7 @@ class LocalHost:
         self.workers.reap_others(self._tops())
         self._learn(list(self._emptied(now)), now)
 
-    # ------------------------------------------------------------------------------------------ time
+    # ------------------------------------------------------------------------------------------ time limits
 
     def next_wake(self) -> float | None:
         """Return when `tick` is due: at a nursery's time limit, at the end of rank 0's head start, or when a leftover
@@ -291,7 +291,7 @@ class LocalHost:
             facts += self._emptied(now)
         self._learn(facts, now)
 
-    # ------------------------------------------------------------------------------------------ ending
+    # ------------------------------------------------------------------------------------------ end of the processes
 
     @property
     def _asks_leftovers(self) -> bool:
@@ -341,7 +341,7 @@ class LocalHost:
         stopping, self._stopping = self._stopping, None
         yield AllReaped(attempt=stopping.attempt)
 
-    # ------------------------------------------------------------------------------------------ for the other stations
+    # ------------------------------------------------------------------------------------------ calls from other parts
 
     def resized(self) -> None:
         """Apply a new size of the user's terminal to the pseudo-terminal of the worker that writes to it."""

@@ -82,13 +82,13 @@ class CheckpointWatch:
         """Yield (device, inode) and path of each checkpoint that the process has open for writing."""
         base = f"/proc/{pid}/fd"
         try:
-            names = os.listdir(base)  # noqa: PTH208 names only, no Path objects
+            names = os.listdir(base)  # noqa: PTH208 only the names are needed
         except OSError:
             return
         for name in names:
             link = f"{base}/{name}"
             try:
-                path = os.readlink(link)  # noqa: PTH115 thousands of them, and a string is all that is wanted
+                path = os.readlink(link)  # noqa: PTH115 faster: there may be thousands
                 if not self._may_be_one(path) or not os.lstat(link).st_mode & stat.S_IWUSR:
                     continue
                 found = os.stat(link)  # noqa: PTH116 as above
@@ -108,7 +108,7 @@ def _finished(path: str, key: tuple[int, int]) -> str:
     """Return the file's present path, under its old or its final name, if the file is not empty; else ""."""
     for name in _names(path):
         try:
-            found = os.stat(name)  # noqa: PTH116 a string is all that is wanted
+            found = os.stat(name)  # noqa: PTH116 the path is a string
         except OSError:
             continue
         if (found.st_dev, found.st_ino) == key and stat.S_ISREG(found.st_mode) and found.st_size:

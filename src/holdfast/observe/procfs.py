@@ -85,7 +85,7 @@ def _text(path: str) -> str:
 def _numbers(path: str) -> list[int]:
     """Return the numeric entries of a directory in /proc; empty if the process has exited."""
     try:
-        return [int(name) for name in os.listdir(path) if name.isdigit()]  # noqa: PTH208 names only, no Path objects
+        return [int(name) for name in os.listdir(path) if name.isdigit()]  # noqa: PTH208 only the names are needed
     except OSError:
         return []
 

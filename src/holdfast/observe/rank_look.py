@@ -151,7 +151,7 @@ class HangProbe:
             self._queue(shot)
         self._fill()
 
-    # ------------------------------------------------------------------------------------------ for the supervisor
+    # ------------------------------------------------------------------------------------------ calls by the supervisor
 
     def fds(self) -> tuple[int, ...]:
         """Return the fds to wait on now. They change with every call of `ready` and `tick`."""

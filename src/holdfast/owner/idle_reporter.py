@@ -78,7 +78,7 @@ class IdleReporter:
         if self._stillness is not None:
             self._go_on(self._stillness, self._stillness.hear(node, seen, self._reactor.now()))
 
-    # ------------------------------------------------------------------------------------------ private
+    # ------------------------------------------------------------------------------------------ private methods
 
     def _next_wake(self) -> float | None:
         if self._stillness is not None:

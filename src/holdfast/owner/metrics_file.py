@@ -87,7 +87,7 @@ class MetricsFile:
             # do not wait: the helper may hang in a disk access, and the guard kills it after the job
             child.end(wait_s=0.0)
 
-    # ------------------------------------------------------------------------------------------ private
+    # ------------------------------------------------------------------------------------------ private methods
 
     def _at(self, when: float) -> None:
         if self._moment is not None:

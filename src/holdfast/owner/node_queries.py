@@ -89,7 +89,7 @@ class NodeQueries:
         if warn is not None and spec.hang_timeout_s is None and spec.hang_warning_s:
             self._quiet = IdleReporter(link, reactor, spec.hang_warning_s, answer, *warn)
 
-    # ------------------------------------------------------------------------------------------ to the nodes
+    # ------------------------------------------------------------------------------------------ requests to the nodes
 
     def send(self, node: str, request: Request) -> None:
         self._link.send(node, request)
@@ -110,7 +110,7 @@ class NodeQueries:
                 pass
         self._link.send_all(request)
 
-    # ------------------------------------------------------------------------------------------ from the nodes
+    # ------------------------------------------------------------------------------------------ messages from the nodes
 
     def report(self, word: Word, node: str = "") -> None:
         """Pass a node's message to the owner. Answers to a question are merged, and passed on after the last node's

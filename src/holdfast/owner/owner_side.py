@@ -92,7 +92,7 @@ class OwnerSide:
         records = self._records
         return JobOutputs(launch, records.place, self._reactor, printer.say, printer.out, lambda: records.unsaved_bytes)
 
-    # ------------------------------------------------------------------------------------------ lifetime
+    # ------------------------------------------------------------------------------------------ begin and end
 
     def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
         """Begin the job, or continue it under a new owner. `undone`: actions that the earlier owner may not have
@@ -117,7 +117,7 @@ class OwnerSide:
         self.control.close()
         self._records.close()
 
-    # ------------------------------------------------------------------------------------------ events in
+    # ------------------------------------------------------------------------------------------ incoming events
 
     def report(self, word: Word) -> None:
         """Queue a node's message. The owner handles it before the reactor waits again."""
@@ -168,7 +168,7 @@ class OwnerSide:
             self._reactor.deadlines(self._warmup.next_wake, self._warmup.tick)
         self._warmup.begin(now)
 
-    # ------------------------------------------------------------------------------------------ actions out
+    # ------------------------------------------------------------------------------------------ outgoing actions
 
     def _act(self, action: do.Action, now: float) -> None:
         match action:

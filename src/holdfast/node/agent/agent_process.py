@@ -274,7 +274,7 @@ class _AgentProcess:
         """Leave the job without a message: the job is queued again, and the owner has informed the user."""
         self._leave(QUEUED_AGAIN, Bye())
 
-    # ------------------------------------------------------------------------------------------ time
+    # ------------------------------------------------------------------------------------------ time limits
 
     def _next_wake(self) -> float | None:
         return self._patience.next_wake(self._part) if self._code is None and not self._orphaned else None

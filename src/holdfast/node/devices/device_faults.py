@@ -123,7 +123,7 @@ class DeviceFaults:
         #: A waiter for the end of another job's reset of this job's device; None if no other job resets one.
         self._others: LockWaiter | None = None
 
-    # ------------------------------------------------------------------------------------------ the run's life
+    # ------------------------------------------------------------------------------------------ start and end of a run
 
     def open(self, now: float) -> None:
         """Open the sources right before the job is submitted, so that no later report is missed."""
@@ -175,7 +175,7 @@ class DeviceFaults:
             self._judge.close()
         self._devices.close()
 
-    # ------------------------------------------------------------------------------------------ the reactor's calls
+    # ------------------------------------------------------------------------------------------ calls from the reactor
 
     def _reset_moves(self, fd: int, now: float) -> list[ev.Event]:
         return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
@@ -198,8 +198,7 @@ class DeviceFaults:
             return found + self.refresh(now)
         return self._released([*found, *(self._judge.tick(now) if self._judge is not None else [])], now)
 
-    # ------------------------------------------------------------------------------------------ for the node's other
-    # parts
+    # ------------------------------------------------------------------------------------------ calls from other parts
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
         """Judge faults that this process found or received, and notify other runs, which may use the same devices."""
@@ -259,7 +258,7 @@ class DeviceFaults:
         ]
         return replace(evidence, faults=(*evidence.faults, *more))
 
-    # ------------------------------------------------------------------------------------------ private
+    # ------------------------------------------------------------------------------------------ private methods
 
     def _watch_rules(self) -> None:
         try:

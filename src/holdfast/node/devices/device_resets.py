@@ -247,7 +247,7 @@ class Resets:
         self._overdue.clear()
         self._locks.close()
 
-    # ------------------------------------------------------------------------------------------ the command
+    # ------------------------------------------------------------------------------------------ the reset command
 
     def _perform(self, group: Tolerance, actions: Sequence[ToleranceAction], now: float) -> list[ToleranceAction]:
         left: list[ToleranceAction] = []

@@ -130,7 +130,7 @@ class JobFaults:
         found = self._faults.within(start, end, ranks)
         return tuple(fault for fault in found if fault.ranks)
 
-    # ------------------------------------------------------------------------------------------ time and resets
+    # ------------------------------------------------------------------------------------------ time limits and resets
 
     @property
     def resetting(self) -> bool:

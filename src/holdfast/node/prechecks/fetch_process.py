@@ -113,7 +113,7 @@ class FetchRun:
         self._release(child)
         child.end()
 
-    # ------------------------------------------------------------------------------------------ private
+    # ------------------------------------------------------------------------------------------ private methods
 
     def _release(self, child: children.Child) -> None:
         self._late.close()

@@ -77,7 +77,7 @@ class Prerequisites:
             self._run.close()
             self._run = None
 
-    # ------------------------------------------------------------------------------------------ private
+    # ------------------------------------------------------------------------------------------ private methods
 
     def _on_message(self, word: FetchWord, now: float) -> list[Event]:
         moved = isinstance(word, FetchMoved)

@@ -112,7 +112,7 @@ class AttemptSidecars:
         before = self._before is not None and not self._before.over
         return before or any(daemon.alive for daemon in self._daemons)
 
-    # ------------------------------------------------------------------------------------------ lifetime
+    # ------------------------------------------------------------------------------------------ begin and end
 
     def begin(self, now: float) -> News:
         """Run the hooks before the workers. All workers of this node are known now."""

@@ -98,7 +98,7 @@ class DaemonRun:
         if self._side is not None:
             self._side.close()
 
-    # ------------------------------------------------------------------------------------------ private
+    # ------------------------------------------------------------------------------------------ private methods
 
     def _end(self) -> None:
         self._ending = True

@@ -81,7 +81,7 @@ class HookRun:
         if self._side is not None:
             self._side.close()
 
-    # ------------------------------------------------------------------------------------------ private
+    # ------------------------------------------------------------------------------------------ private methods
 
     def begin(self, now: float) -> News:
         """Run the next hook. When none is left, call `done`."""

@@ -99,7 +99,7 @@ class NodeSidecars:
         if self._around.door is not None:
             self._around.door.close()
 
-    # ------------------------------------------------------------------------------------------ an attempt
+    # ------------------------------------------------------------------------------------------ one attempt
 
     def _begin(self, order: StartWorker, now: float) -> None:
         one = self._one

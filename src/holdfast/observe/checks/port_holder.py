@@ -68,7 +68,7 @@ def holder(port: int) -> str:
 def about(pid: int) -> str:
     """Describe a process's user and age, if they are visible: `, user ada, which runs for 3 min`."""
     try:
-        user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - as all of /proc here
+        user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - faster, as for all of /proc
     except OSError:
         return ""  # the process has exited, so there is nothing to read
     age_s = proc_files.age_s(pid)
@@ -94,8 +94,8 @@ def _sockets(pid: int) -> list[tuple[int, str]]:
     """Return (descriptor, name) of a process's sockets; empty if the process has exited or another user owns it."""
     found = []
     try:
-        for word in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names are all that is wanted
-            name = os.readlink(f"/proc/{pid}/fd/{word}")  # noqa: PTH115 - thousands of them, at the moment of a death
+        for word in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - only the names are needed
+            name = os.readlink(f"/proc/{pid}/fd/{word}")  # noqa: PTH115 - faster: there may be thousands
             if name.startswith("socket:"):
                 found.append((int(word), name))
     except OSError:

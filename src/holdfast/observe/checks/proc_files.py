@@ -22,7 +22,7 @@ def number(path: str | Path) -> int | None:
 
 def pids() -> list[int]:
     """Return the pids of all processes."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all that is wanted
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - only the names are needed
 
 
 def stat(pid: int) -> list[str]:

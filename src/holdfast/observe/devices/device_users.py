@@ -44,7 +44,7 @@ def unseen(root: Path = Path("/proc")) -> int:
         if not entry.name.isdigit():
             continue
         try:
-            os.listdir(entry / "fd")  # noqa: PTH208 - only tests whether it can be listed
+            os.listdir(entry / "fd")  # noqa: PTH208 - a test whether the folder can be listed
         except PermissionError:
             count += _has_memory(entry)
         except OSError:
@@ -81,12 +81,12 @@ def _has_memory(entry: Path) -> bool:
 
 def _opens(folder: Path, wanted: set[str]) -> bool:
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - hundreds of small folders: names are all that is wanted
+        names = os.listdir(folder)  # noqa: PTH208 - faster: there are hundreds of folders
     except OSError:
         return False
     for name in names:
         try:
-            if os.readlink(f"{folder}/{name}") in wanted:  # noqa: PTH115 - the same
+            if os.readlink(f"{folder}/{name}") in wanted:  # noqa: PTH115 - faster: there are hundreds of links
                 return True
         except OSError:
             continue  # skip a file that was closed meanwhile

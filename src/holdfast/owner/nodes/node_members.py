@@ -145,7 +145,7 @@ class NodeMembers:
             member.evidence = own
             self.send(node, own)
 
-    # ------------------------------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------------------------------ end of the job
 
     def finish(self, finished: Finished | Requeued) -> None:
         """Send the job's end to each connected node, and to each node that connects later."""

@@ -351,7 +351,7 @@ class OperatorService:
         number = self._number()
         return number if self._ask(node, question(number)) else None
 
-    # ------------------------------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------------------------------ end of the job
 
     @property
     def fetching(self) -> bool:
@@ -380,7 +380,7 @@ def _no(why: str, tag: int = 0) -> Answered:
     return Answered(ok=False, message=why, tag=tag)
 
 
-# -------------------------------------------------------------------------------------- users and their open questions
+# -------------------------------------------------------------------------------------- users and open questions
 
 
 class OperatorSession(Protocol):

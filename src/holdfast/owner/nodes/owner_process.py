@@ -360,7 +360,7 @@ class _OwnerProcess:
             )
         return [ev.StopRequested(request=request)]
 
-    # ------------------------------------------------------------------------------------------ to the user
+    # ------------------------------------------------------------------------------------------ messages for the user
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:

@@ -169,7 +169,7 @@ def _streams_afresh() -> None:
     sys.__stdin__ = new  # type: ignore[misc] # the interpreter sets it at its start, as this does
 
 
-# ---------------------------------------------------------------------------------------------- calls without a name
+# ---------------------------------------------------------------------------------------------- functions Python lacks
 
 
 def prctl(*words: int) -> int:

@@ -116,7 +116,7 @@ class Finder:
             self.main = spec.origin
             self._read(spec.origin, name.rpartition(".")[0], "__main__")
 
-    # ------------------------------------------------------------------------------------------ reading
+    # ------------------------------------------------------------------------------------------ parsing
 
     def _read(self, file: str, package: str, name: str) -> None:
         if file in self._seen:
