@@ -88,8 +88,8 @@ class PrefixedStream:
         returns = b"\r" in block
         if held and (returns or held[0] == _RETURN):
             block, held, returns = held + block, b"", True
-        # If the lines need no join, keep the held bytes and the block apart: a copy would cost a quarter of the time
-        # that the prefixes cost.
+        # Otherwise do not join the held bytes and the block. Copying would take a quarter of the time that the prefixes
+        # take.
         cut = block.rfind(b"\n") + 1
         if returns:
             # A `\r` belongs to the text after it. If it were shown alone, only an empty line would appear.

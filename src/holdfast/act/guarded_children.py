@@ -34,8 +34,8 @@ MOST_STARTS = 5
 #: Seconds for which a kill counts. After more than `MOST_STARTS` kills before the child had started
 #: (`ChildContext.settled`), the child is abandoned.
 WINDOW_S = 600.0
-#: Limit on the number of kills that count, of any kind. It is high, because a child that had started before was
-#: probably killed from outside.
+#: Limit on the number of all kills that count. It is high: a child that had started was probably killed from outside,
+#: so it is worth restarting.
 MOST_SETTLED_STARTS = 100
 #: Seconds to wait before each restart of a child that was killed before it had started.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)

@@ -153,7 +153,7 @@ def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None
     """Raise BadUsage if `env` would not find the program on the user's PATH. The error message of `env` would not show
     the PATH."""
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
-        return  # do not check: the line has options for `env`, or the error message of `env` is clear
+        return  # no check: the line has options for `env`, or the error message of `env` is clear
     path = environment.get("PATH") or os.defpath
     if not any(_runs(f"{directory or '.'}/{rest}") for directory in path.split(os.pathsep)):
         raise BadUsage(f"{place}: there is no program {rest} on the PATH ({path})", hint="echo $PATH")

@@ -213,7 +213,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     python: str = sys.executable
     #: Why workers cannot start warm with this Python, or "" if they can.
     no_warmth: str = ""
-    #: Finds the Python of a user's container, which only a warm start needs. None if that Python is `python`.
+    #: Finds the Python in a user's container, which only a warm start needs. None: the Python is `python`.
     image_python: Callable[[], Interpreter] | None = None
     #: The rank that reads holdfast's stdin; None for no rank.
     stdin: int | None = 0

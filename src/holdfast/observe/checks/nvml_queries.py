@@ -16,7 +16,7 @@ _VERSION_MISMATCH = 18
 
 
 class NvmlError(Exception):
-    """An error of the library, with its own message."""
+    """An error that the NVML library reports, with the library's message."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(words)

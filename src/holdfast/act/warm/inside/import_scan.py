@@ -250,7 +250,7 @@ def _main_guard(node: ast.If) -> bool:
     return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
 
 
-# ---------------------------------------------------------------------------------------------- what may change imports
+# ---------------------------------------------------------------------------------------------- effects on imports
 
 
 def _catches_warnings(node: ast.With) -> bool:
