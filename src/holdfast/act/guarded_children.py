@@ -333,7 +333,7 @@ class Guard:
                 ward.end()
 
     def _strays(self) -> list[int]:
-        """Return the live descendants of this process that are not descendants of one of its children in `wards`."""
+        """Return the live descendants of this process that belong to none of the children in `wards`."""
         return descendants(self._pid, frozenset(ward.pid for ward in self._wards if ward.pid))
 
     def _bury(self) -> None:

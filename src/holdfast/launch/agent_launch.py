@@ -75,7 +75,7 @@ class AgentJoin(Noun, frozen=True, kw_only=True):
     address: str
     #: A descriptor whose end of file means that the connection to the starter has ended. None: there is no connection.
     starter_fd: int | None
-    #: A text that identifies the agent's place. At most one agent runs in a place at a time.
+    #: A text that identifies the place in which the agent runs. At most one agent runs in each place at a time.
     place: str
     #: The node's position in the network (rack, switch), as the platform reports it.
     labels: tuple[str, ...] = ()

@@ -120,7 +120,7 @@ def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None
             )
     if exit_code is not None:
         typed = exit_code
-        # convert other statuses: PBS, wait(2), Python and Windows show larger or negative ones
+        # a larger or negative status, as PBS, wait(2), Python and Windows show it
         if not 0 <= typed <= 255:
             told = signal_of(typed)
             number, exit_code = (told, None) if told is not None else (number, plain_of(typed))

@@ -176,7 +176,7 @@ class Nursery:
             self._reactor.watch(fd, self._ready)
 
     def _end(self) -> None:
-        """Kill the nursery and its idle forks, and reset the state."""
+        """Kill the nursery and its idle forks, and reset everything that this object knows about it."""
         for message, fds in self._heard:
             if _is_birth(message, fds):
                 children.forget(message[1])

@@ -257,8 +257,8 @@ class JobFaults:
         return self._act(self._resets.level(change.device, remedy, now), now)
 
     def _may_pass(self, fault: FaultEvent) -> bool:
-        """Return whether to wait: the fault may disappear, or the program caused it and will report the cause
-        itself.
+        """Return whether to wait before acting: the fault may disappear, or the program caused it and will report the
+        cause itself.
         """
         own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
         return fault.assertion is Assertion.OCCUR or own
