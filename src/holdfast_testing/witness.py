@@ -6,6 +6,9 @@ the actions of owner and agents. `docs/internals/gang.md` defines the names I1 â
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from holdfast.decide.attempt_ending import AGAIN
 from holdfast.decide.gang import Gang
 from holdfast.decide.phases import LIVE, TABLE, Phase
 from holdfast.model import events as ev
@@ -378,11 +381,21 @@ class Witness:
             if record.attempt not in self.records:
                 self.records[record.attempt] = record
                 self.judge(record)
-            elif self.records[record.attempt] != record:
+            elif self.records[record.attempt] != record and not self._decided_anew(gang, record):
                 raise Violation("I9", f"attempt {record.attempt} is remembered differently after a replay")
         if gang.attempt < self.highest:
             raise Violation("I7", f"the owner came back at attempt {gang.attempt}, and was at {self.highest}")
         self.avoided |= gang.avoid
+
+    def _decided_anew(self, gang: Gang, record: AttemptRecord) -> bool:
+        """Return whether the records differ in the last decision only, and the job ended without the next attempt."""
+        before = self.records[record.attempt]
+        return (
+            gang.phase is Phase.DONE
+            and record is gang.records[-1]
+            and before.decision.kind in (*AGAIN, DecisionKind.REQUEUE)
+            and replace(record, decision=before.decision) == before
+        )
 
     def resumed(self, gang: Gang) -> None:
         """Note that the platform has started another run of the job."""
