@@ -372,7 +372,7 @@ class GangState:
         return on_node(self.known.get(node) if self.many else None, names)
 
     def where(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the job's names for the devices in a report, which has the nodes' names for them."""
+        """Convert device names of a report, such as `gpu3` on its node, to the names that are unique in the job."""
         found = self.trial.found
         first = found.report.first if found is not None else None
         nodes = {fault.event.device: fault.event.node for fault in self.trial.faults}

@@ -326,7 +326,7 @@ def _before_stop(case: ExplanationCase, stop: StopRequest) -> bool:
 
 
 def _felled_by(case: ExplanationCase, stop: StopRequest, asked: float) -> list[float]:
-    """Return when the signal that requested the stop also killed workers directly.
+    """Return the times at which workers died of the signal that also requested the stop.
 
     A terminal sends such a signal to every process of the job.
     """

@@ -48,7 +48,7 @@ def must_answer(place: Path, option: str, work: Callable[[], object]) -> None:
                 f"{option} {place}: no answer within {WITHIN_S:g} s; a directory of a mount that answers was expected",
                 hint=f"timeout 5 ls {place}; grep -w nfs4 /proc/mounts",
             ) from None
-        # Ignore other errors: the code that uses the place reports them.
+        # Ignore all errors but a time-out: the code that opens the directory later reports them.
 
 
 def _try_out(directory: Path) -> None:

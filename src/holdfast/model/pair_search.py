@@ -70,7 +70,7 @@ class PairSearch:
         self._wave += 1
         if self._wave == 1:
             return [(node, node + 1) for node in range(0, self.count - 1, 2)]
-        # Two or three nodes allow only one pair at a time, so test all pairs before comparing their times.
+        # With two or three nodes, each wave tests one pair. Test every pair first: one time alone shows nothing.
         if self.count <= 3 and (wave := self._untried()):
             return wave
         self._judge()

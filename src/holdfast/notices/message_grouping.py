@@ -112,7 +112,7 @@ def enter(home: Path, key: str, job: str) -> str | None:
 
 
 def failed(home: Path, key: str, job: str) -> None:
-    """Forget the group of a message that was not delivered, so that the next job's message is sent."""
+    """Forget a message whose delivery failed, so that an equal message of the next job is not withheld."""
     try:
         with _Locked(home) as book:
             others = tuple(one for one in book.read().told if one.key != key or one.last[-1:] != (job,))

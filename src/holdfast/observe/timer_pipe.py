@@ -76,7 +76,7 @@ class TimerPipe:
         return min((timer.expiration_time for timer in self._timers.values()), default=None)
 
     def over(self, now: float) -> list[TorchTimer]:
-        """Return the expired timers, the earliest first. Drop all timers of their workers."""
+        """Return the expired timers, the earliest first. Remove every timer of a worker that has an expired one."""
         found = [timer for timer in self._timers.values() if timer.expiration_time <= now]
         gone = {timer.pid for timer in found}
         self._timers = {key: timer for key, timer in self._timers.items() if timer.pid not in gone}

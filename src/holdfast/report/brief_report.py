@@ -181,7 +181,7 @@ def _packed(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
-    """Return a line for the place with its source line, and a line for its callers, the innermost first."""
+    """Return two report lines: the failing frame with its source code, and all its callers, the innermost first."""
     if not frames:
         return []
     place, *callers = frames

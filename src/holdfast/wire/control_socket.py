@@ -81,7 +81,7 @@ class Control:
         reactor.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, fd: int, now: float) -> None:
-        """Accept at most `CONNECTIONS` clients per turn, because the workers' exits and output wait meanwhile."""
+        """Accept up to `CONNECTIONS` new clients, then let the reactor handle workers' exits and output."""
         for _ in range(CONNECTIONS):
             if not self._accept_one():
                 return

@@ -480,6 +480,16 @@ def test_a_silent_node_is_the_networks_fault_until_something_says_more(words: st
     assert (report.phrase, report.blame) == ("NodeFailed", blame)
 
 
+@pytest.mark.parametrize("other", ["node70", "node7-b", "my-node7", "rack.node7"])
+def test_words_about_another_node_say_nothing_of_a_silent_one(other: str) -> None:
+    said = Evidence(
+        kind=EvidenceKind.PLATFORM, text=f"{other}: Node unexpectedly rebooted", source="scontrol", node=other
+    )
+    lost = (LeftBehind(node="node7", silent_s=42.0, ranks=(8, 9)),)
+    report = explain(seen(dead(0, trace(GLOO_LOST_PEER)), lost=lost, platform=(said,)))
+    assert (report.phrase, report.blame) == ("NodeFailed", Blame.NETWORK)
+
+
 def test_a_node_that_is_known_to_be_gone_is_not_the_networks_fault() -> None:
     report = explain(seen(lost=(LeftBehind(node="node7", silent_s=0.0, why="its machine was deleted"),)))
     assert (report.phrase, report.blame) == ("NodeFailed", Blame.HARDWARE)

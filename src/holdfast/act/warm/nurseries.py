@@ -60,7 +60,7 @@ class Warm:
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
-        """Set the function that receives answers later, when `ask` and `tick` did not return them."""
+        """Set the function that is called with started workers which neither `ask` nor `tick` has returned."""
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:

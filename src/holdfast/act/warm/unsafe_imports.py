@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 18
 class Lesson(msgspec.Struct, frozen=True):
     """One import of a script that its nursery must leave to the workers, because no fork is safe after it."""
 
-    #: The import's index among the script's steps.
+    #: The index of this import, from 0, in the list of the script's top-level statements that a nursery may run.
     step: int
     name: str
     why: str

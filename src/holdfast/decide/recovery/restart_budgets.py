@@ -71,7 +71,7 @@ ANSWER_S = 300.0
 
 
 class RequeueBudget(msgspec.Struct, frozen=True):
-    """The platform's budget for further runs of the job: the spent restarts, and the limit."""
+    """How many times the platform has restarted the job (`spent`), and how many times it may (`limit`)."""
 
     spent: int
     limit: int

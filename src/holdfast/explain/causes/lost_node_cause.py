@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from holdfast.explain.causes.report_draft import ReportDraft
 from holdfast.explain.logs.row_matcher import Matcher
 from holdfast.explain.text import sentences
@@ -63,7 +65,8 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 
 def _is_known_to_be_down(node: str, evidence: AttemptEvidence) -> bool:
     """Return whether something says more of a silent node than that it is silent: the platform, or a fault of it."""
-    said = [item.text.lower() for item in evidence.platform if item.node == node or node in item.text]
+    named = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w-])")
+    said = [item.text.lower() for item in evidence.platform if item.node == node or named.search(item.text)]
     ended = any(word in text for text in said for word in _DOWN)
     down = any("down" in text and not any(word in text for word in _ONLY_SILENT) for text in said)
     return ended or down or any(fault.event.device == node for fault in evidence.faults)

@@ -288,7 +288,7 @@ def judged_standings(home: Path, rules: bytes | None, now: float) -> list[Device
         # use the built-in rules, because another version of holdfast wrote the stored ones
         policy = load_policy(None, None).policy
     with FaultLog(home, policy, now, writable=False) as log:
-        # A momentary fault does not exclude the device. The way in which the last job died may have caused the fault.
+        # Exclude a device only for a lasting fault: the crash of the last job may have caused a momentary one.
         return [each for each in log.standings() if log.engine.lasts(each.device)]
 
 

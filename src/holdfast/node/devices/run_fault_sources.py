@@ -248,7 +248,7 @@ def _has_news(fd: int) -> bool:
 
 
 def _news(source: RunFaultSource) -> list[str]:
-    """Return a source's messages about the lines that it refused."""
+    """Return and clear the source's messages. Each says why a reported fault is invalid."""
     said: list[str] = getattr(source, "news", [])
     taken = list(said)
     said.clear()
