@@ -148,7 +148,8 @@ def test_a_key_of_the_user_s_own_enters(holdfast: Holdfast, tmp_path: Path) -> N
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(own)], check=True, timeout=90)
     job = Entered(holdfast, {"keys": [own.with_suffix(".pub").read_text().strip()]})
     try:
-        assert job.ssh("-i", str(own), "-F", "/dev/null", "-p", ssh_port(job), *blind(), "echo in").stdout == "in\n"
+        entered = job.ssh("-i", str(own), "-F", "/dev/null", "-p", ssh_port(job), *blind(), "echo in")
+        assert entered.stdout == "in\n", entered.stderr
     finally:
         job.close()
 
