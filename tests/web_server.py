@@ -7,6 +7,8 @@
 /busy/N/…       503 to the first N requests
 /status/N/…     status N
 /nolength/…     the content without a Content-Length: the end of the connection is its end
+/range/N/…      206 with bytes from N on, whatever the request says
+/claims/TEXT/…  the content, with this text as its Content-Length
 /short/…        less than its Content-Length says
 /endless/…      no length, and no end
 /stalls/…       100 bytes of the content, and then nothing
@@ -102,6 +104,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._whole(ranges=False)
             case "nolength":
                 self._open_end(web.content)
+            case "range":
+                begin = rest.partition("/")[0]
+                self._head(206, {"Content-Range": f"bytes {begin}-{begin}/*", "Content-Length": "1", "ETag": '"a"'})
+                self.wfile.write(b"x")
+            case "claims":
+                self._head(200, {"Content-Length": rest.partition("/")[0]})
+                self.wfile.write(web.content)
+                self.close_connection = True
             case "short":
                 self._head(200, {"Content-Length": str(len(web.content) * 10)})
                 self.wfile.write(web.content)

@@ -1,8 +1,8 @@
 """Unpacks archives safely: tar (plain, gzip, bzip2, xz, zstd) and zip.
 
-An archive may be hostile. Unpacking writes no file outside the target directory, neither through a link nor by a name.
-It creates no devices, pipes or sockets, and keeps no owner and no set-uid bit. The unpacked size is checked while it
-grows.
+An archive may be hostile. Unpacking writes no file outside its directory, neither through a link nor by a name, and no
+link of the finished tree leads out. It makes no devices, pipes or sockets, and keeps no owner and no set-uid bit. The
+unpacked size is checked while it grows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import lzma
 import os
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -18,15 +19,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from holdfast.fetch.archive_stream import ArchiveStream
 from holdfast.fetch.fetch_failures import FetchError, writing
-from holdfast.fetch.local_source import within
 from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES
+from holdfast.fetch.tree_links import link_outside
 from holdfast.model.phrases import Phrase
 
 #: Size limit if the user sets none. An archive that unpacks to more than RATIO times its size counts as a bomb.
 RATIO = 200
 LEAST_LIMIT_BYTES = 1 << 30
-_ZSTD = b"\x28\xb5\x2f\xfd"
+#: A file system takes no longer name and no longer path, in bytes.
+MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095
+#: The directory of a zip is read into memory whole: about 50 bytes and a name for each entry.
+MOST_ZIP_DIRECTORY_BYTES = 256 << 20
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 
@@ -48,8 +53,9 @@ def unpack(
         if zipfile.is_zipfile(archive):
             work.zip(archive, free())
         else:
-            with _tar(archive, shown) as found:
-                work.tar(found)
+            with archive.open("rb") as file:
+                work.tar(ArchiveStream(file, shown, limit))
+        work.links()
     except _DAMAGED as error:
         raise FetchError(Phrase.DATA_CORRUPT, f"the archive {shown} is damaged: {error}") from error
     except OSError as error:
@@ -60,31 +66,31 @@ def unpack(
 
 
 @contextmanager
-def _tar(archive: Path, shown: str) -> Iterator[tarfile.TarFile]:
+def _tar(stream: Any, shown: str) -> Iterator[tarfile.TarFile]:
+    try:
+        found = tarfile.open(fileobj=stream, mode="r|")  # noqa: SIM115 - closed below
+    except tarfile.ReadError as error:
+        raise FetchError(
+            Phrase.DATA_CORRUPT,
+            f"{shown} is no archive that can be unpacked: {error}",
+            "Expected tar, tar.gz, tar.bz2, tar.xz, tar.zst or zip; leave `extract` out for a plain file.",
+        ) from error
+    with found:
+        yield found
+
+
+def _zip_directory_bytes(archive: Path) -> int:
+    """Return the size of a zip's directory of entries, as its last record says; 0: the record is not found."""
     with archive.open("rb") as file:
-        head = file.read(4)
-        file.seek(0)
-        stream: Any = file
-        if head == _ZSTD:
-            try:
-                import zstandard  # imported late: the extra `data` installs it
-            except ImportError:
-                raise FetchError(
-                    Phrase.DATA_CORRUPT,
-                    f"the archive {shown} is packed with zstd, and the package zstandard is not installed here",
-                    "pip install 'holdfast-run[data]' for the Python that runs holdfast, or pack it with gzip or xz.",
-                ) from None
-            stream = zstandard.ZstdDecompressor().stream_reader(file)
-        try:
-            found = tarfile.open(fileobj=stream, mode="r|" if head == _ZSTD else "r|*")  # noqa: SIM115 - closed below
-        except tarfile.ReadError as error:
-            raise FetchError(
-                Phrase.DATA_CORRUPT,
-                f"{shown} is no archive that can be unpacked: {error}",
-                "Expected tar, tar.gz, tar.bz2, tar.xz, tar.zst or zip; leave `extract` out for a plain file.",
-            ) from error
-        with found:
-            yield found
+        size = file.seek(0, os.SEEK_END)
+        # The record is followed by a comment of up to 64 KiB; zip64 has another record before it.
+        file.seek(max(0, size - (1 << 16) - 128))
+        end = file.read()
+    at = end.rfind(b"PK\5\6")
+    wide = end.rfind(b"PK\6\6")
+    if wide >= 0 and len(end) >= wide + 48:
+        return int(struct.unpack_from("<Q", end, wide + 40)[0])
+    return int(struct.unpack_from("<I", end, at + 12)[0]) if at >= 0 and len(end) >= at + 16 else 0
 
 
 class _Unpacking:
@@ -94,27 +100,45 @@ class _Unpacking:
         self._limit = limit
         self._moved = moved
         self._entries = 0
+        #: Directories that were made or found here, so that a deep path is not walked again for each entry.
+        self._folders = {into}
         self.total = 0
 
-    def tar(self, archive: tarfile.TarFile) -> None:
-        for member in archive:
-            path = self._place(member.name)
-            if path is None:
-                continue
-            if member.isdir():
-                self._folder(path)
-            elif member.isreg():
-                content = archive.extractfile(member)
-                assert content is not None, "a regular file has content"
-                self._file(path, content, bool(member.mode & 0o100))
-            elif member.issym():
-                self._link(path, member.name, member.linkname)
-            elif member.islnk():
-                self._hard_link(path, member.linkname)
-            else:
-                raise self._unsafe(member.name, "it is a device, a pipe or a socket")
+    def tar(self, stream: ArchiveStream) -> None:
+        with _tar(stream, self._shown) as archive:
+            while True:
+                stream.header()
+                member = archive.next()
+                if member is None:
+                    return
+                stream.content()
+                self._member(archive, member)
+                # The list of all entries would grow with the archive, and nothing asks for an entry twice.
+                archive.members = []  # type: ignore[attr-defined] # public, and missing in the stubs
+
+    def _member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        path = self._place(member.name)
+        if path is None:
+            return
+        if member.isdir():
+            self._folder(path)
+        elif member.isreg():
+            content = archive.extractfile(member)
+            assert content is not None, "a regular file has content"
+            self._file(path, content, bool(member.mode & 0o100))
+        elif member.issym():
+            self._link(path, member.name, member.linkname)
+        elif member.islnk():
+            self._hard_link(path, member.linkname)
+        else:
+            raise self._unsafe(member.name, "it is a device, a pipe or a socket")
 
     def zip(self, archive: Path, free: int) -> None:
+        if (size := _zip_directory_bytes(archive)) > MOST_ZIP_DIRECTORY_BYTES:
+            raise FetchError(
+                Phrase.DOWNLOAD_TOO_LARGE,
+                f"the archive {self._shown} has a directory of {size} bytes; allowed: {MOST_ZIP_DIRECTORY_BYTES}",
+            )
         with zipfile.ZipFile(archive) as found:
             told = sum(member.file_size for member in found.infolist())
             if told > self._limit:
@@ -148,6 +172,7 @@ class _Unpacking:
         Return None for the directory itself. Raises FetchError for a path outside.
         """
         self._entries += 1
+        self._moved(self.total)
         if self._entries > MOST_ENTRIES:
             raise FetchError(
                 Phrase.DOWNLOAD_TOO_LARGE, f"the archive {self._shown} has more than {MOST_ENTRIES} entries"
@@ -157,14 +182,29 @@ class _Unpacking:
             raise self._unsafe(name, "it leads out of the directory")
         if not parts:
             return None
+        folder = self._into.joinpath(*parts[:-1])
+        if any(len(os.fsencode(part)) > MOST_NAME_BYTES for part in parts) or (
+            len(os.fsencode(folder)) + len(os.fsencode(parts[-1])) + 1 > MOST_PATH_BYTES
+        ):
+            raise self._unsafe(
+                name, f"a file system takes {MOST_NAME_BYTES} bytes for a name and {MOST_PATH_BYTES} for a path"
+            )
+        if folder not in self._folders:
+            self._way(folder, name)
+        return folder / parts[-1]
+
+    def _way(self, folder: Path, name: str) -> None:
+        """Make the directories that lead to `folder`. A directory stays one: nothing of the archive replaces it."""
         path = self._into
-        for part in parts[:-1]:
+        for part in folder.relative_to(self._into).parts:
             path = path / part
-            # An earlier entry may have created a link at this path. Writing through it could leave the directory.
-            if path.is_symlink():
+            # An earlier entry may have made a link here: writing through it could leave the directory.
+            with writing(path):
+                through = path.is_symlink()
+            if through:
                 raise self._unsafe(name, "it leads through a link")
             self._folder(path)
-        return path / parts[-1]
+        self._folders.add(folder)
 
     def _folder(self, path: Path) -> None:
         with writing(path):
@@ -186,8 +226,13 @@ class _Unpacking:
                     file.write(block)
                 self._moved(self.total)
 
+    def links(self) -> None:
+        """Refuse the tree if a link leads out of it. Only the finished tree shows where a link leads through others."""
+        if (name := link_outside(self._into)) is not None:
+            raise self._unsafe(name, f"it is a link out of the directory, to {(self._into / name).readlink()}")
+
     def _link(self, path: Path, name: str, target: str) -> None:
-        if target.startswith("/") or "\0" in target or not within(name.lstrip("./"), target):
+        if not target or target.startswith("/") or "\0" in target:
             raise self._unsafe(name, f"it is a link out of the directory, to {target}")
         with writing(path):
             path.unlink(missing_ok=True)

@@ -77,6 +77,8 @@ def _local(error: OSError, path: object) -> FetchError:
             return FetchError(Phrase.READ_ONLY_FILESYSTEM, f"the file system is read-only: {what}", here=True)
         case errno.EACCES | errno.EPERM:
             return FetchError(Phrase.PERMISSION_DENIED, f"this user may not write there: {what}")
+        case errno.ENAMETOOLONG:
+            return FetchError(Phrase.ARCHIVE_UNSAFE, f"a name is longer than this file system takes: {what[:300]}")
         case errno.EIO | errno.ESTALE:
             return FetchError(Phrase.STORAGE_IO_ERROR, f"the disk failed: {what}", here=True)
         case _:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import shutil
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +18,8 @@ from holdfast.fetch.local_source import LocalSource
 from holdfast.fetch.object_stores import StoreSource
 from holdfast.fetch.prerequisite_uris import Uri, UriKind, uri_of
 from holdfast.fetch.source_api import BLOCK, Entry, FetchSource
-from holdfast.fetch.target_place import READABLE, Record, TargetPlace, key_of, sync_tree
+from holdfast.fetch.target_place import READABLE, Record, TargetPlace, key_of, size_of, sync_tree
+from holdfast.fetch.tree_links import link_outside
 from holdfast.fetch.web_source import WebSource
 from holdfast.model.fetch_messages import (
     FetchAgain,
@@ -73,17 +75,30 @@ class ItemFetch:
         began = self._reactor.now()
         name = self._thing.name
         try:
-            record = self._place.whole()
+            record = self._place.whole(self._thing.sha256)
             there = record is not None
             if record is None:
                 with self._place.held(self._order.who, lambda who: self._tell(FetchWaits(name=name, who=who))):
-                    record = self._place.whole()
+                    record = self._place.whole(self._thing.sha256)
                     there = record is not None
                     if record is None:
                         record = self._with_tries()
         except FetchError as trouble:
-            self._tell(FetchFailed(trouble=self._said(trouble), tries=max(1, self._tried)))
-            return False
+            return self._failed(trouble)
+        except MemoryError:
+            return self._failed(
+                FetchError(Phrase.HOST_ALLOCATION_FAILED, f"this node has not enough memory to fetch {self._uri.shown}")
+            )
+        except Exception as error:
+            # A fault of this program is no fault of the source: another try would fetch all of it for nothing.
+            traceback.print_exc()
+            return self._failed(
+                FetchError(
+                    Phrase.UNEXPLAINED,
+                    f"holdfast failed while it fetched {self._uri.shown}: {type(error).__name__}: {error}",
+                    "Report it with these words, please; fetch the data in the command itself until then.",
+                )
+            )
         self._tell(
             FetchDone(
                 name=name,
@@ -97,6 +112,10 @@ class ItemFetch:
             )
         )
         return True
+
+    def _failed(self, trouble: FetchError) -> bool:
+        self._tell(FetchFailed(trouble=self._said(trouble), tries=max(1, self._tried)))
+        return False
 
     def _said(self, trouble: FetchError) -> FetchTrouble:
         return FetchTrouble(
@@ -118,7 +137,7 @@ class ItemFetch:
 
     def _tries(self) -> Record:
         self._tell(FetchBegan(name=self._thing.name, uri=self._uri.shown, into=self._thing.into))
-        self._place.prepare()
+        self._place.prepare(self._thing.sha256)
         while True:
             self._tried += 1
             try:
@@ -219,7 +238,8 @@ class ItemFetch:
         at = opened.at
         if opened.size is not None:
             self._bounded(opened.size if not entry.path else 0)
-            self._place.must_fit(opened.size - at, self._uri.shown)
+            claimed = self._uri.kind is UriKind.HTTP
+            self._place.must_fit(opened.size - at, self._uri.shown, claimed=claimed)
         if not entry.path:
             self._total = opened.size
             if at == 0 or opened.mark != state.mark:
@@ -279,7 +299,7 @@ class ItemFetch:
                 shutil.rmtree(top)
                 top.mkdir(mode=0o755)
             place.note(versions.hexdigest(), total)
-        place.must_fit(total - _used(top), self._uri.shown)
+        place.must_fit(total - size_of(top), self._uri.shown)
         for entry in entries:
             path = top / entry.path
             if entry.is_dir or entry.link:
@@ -303,6 +323,10 @@ class ItemFetch:
                     coming.chmod(0o755 if entry.executable else READABLE)
                     coming.rename(path)
             self._base += entry.size or 0
+        if (name := link_outside(top)) is not None:
+            raise FetchError(
+                Phrase.ARCHIVE_UNSAFE, f"{self._uri.shown} was changed meanwhile: its link {name} leads out of the copy"
+            )
         with writing(top):
             sync_tree(top)
         record = self._record(total, versions.hexdigest(), is_dir=True)
@@ -357,10 +381,6 @@ def _size(path: Path) -> int:
         return path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
     except OSError:
         return 0
-
-
-def _used(top: Path) -> int:
-    return sum(_size(Path(folder) / name) for folder, _, names in os.walk(top) for name in names)
 
 
 def _digest(file: BinaryIO, digest: hashlib._Hash) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import select
 import shutil
 import subprocess
 from collections import deque
@@ -16,12 +17,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from holdfast.clock import Clock
 from holdfast.fetch.fetch_failures import FetchError
 from holdfast.fetch.prerequisite_uris import Uri
+from holdfast.fetch.target_place import size_of
 from holdfast.model.phrases import Phrase
 
 _RECEIVED = re.compile(r"Receiving objects:\s+\d+% .*?, ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+#: Seconds between two looks at the size of what git has written.
+LOOK_EVERY_S = 0.5
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 #: Patterns of git's error messages, with their failure classes. The first pattern that matches counts.
 _WORDS: tuple[tuple[str, Phrase], ...] = (
@@ -73,7 +78,7 @@ class Checkout:
             )
         into.mkdir(mode=0o755)
         self._git(into, "init", "--quiet", ".")
-        self._git(into, "remote", "add", "origin", self._uri.url)
+        self._git(into, "remote", "add", "--", "origin", self._uri.url)
         self._take(into)
         self._git(into, "checkout", "--quiet", "--detach", "FETCH_HEAD")
         commit = self._git(into, "rev-parse", "HEAD").strip()
@@ -89,7 +94,7 @@ class Checkout:
         ref, depth = self._uri.ref or "HEAD", self._depth()
         shallow = (f"--depth={depth}",) if depth else ()
         try:
-            self._git(into, "fetch", "--progress", "--no-tags", *shallow, "origin", ref)
+            self._git(into, "fetch", "--progress", "--no-tags", *shallow, "--", "origin", ref)
         except FetchError as trouble:
             if trouble.phrase is not Phrase.GIT_REF_NOT_FOUND or not re.fullmatch(r"[0-9a-f]{7,64}", ref):
                 raise
@@ -103,6 +108,7 @@ class Checkout:
     # ------------------------------------------------------------------------------------------ one command
 
     def _git(self, into: Path, *words: str) -> str:
+        now = Clock().now
         command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", *words]
         # Stdout and stderr share one pipe, so that git cannot block on one while only the other is read.
         with subprocess.Popen(
@@ -112,7 +118,17 @@ class Checkout:
             assert process.stdout is not None
             last: deque[str] = deque(maxlen=20)
             rest = b""
-            while block := os.read(process.stdout.fileno(), 1 << 16):
+            look_at = 0.0
+            while True:
+                # git says nothing while it unpacks a pack; the files themselves show how large they get.
+                talks = bool(select.select([process.stdout], [], [], LOOK_EVERY_S)[0])
+                began = now()
+                if self._most is not None and began >= look_at:
+                    self._over = self._over or size_of(into) > self._most
+                    look_at = now() + max(LOOK_EVERY_S, 10 * (now() - began))
+                block = os.read(process.stdout.fileno(), 1 << 16) if talks else b""
+                if talks and not block:
+                    break
                 *lines, rest = re.split(rb"[\r\n]", rest + block)
                 for line in lines:
                     text = line.decode("utf-8", "replace").strip()

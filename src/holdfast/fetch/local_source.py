@@ -11,6 +11,7 @@ from typing import BinaryIO
 from holdfast.fetch.fetch_failures import FetchError
 from holdfast.fetch.prerequisite_uris import Uri
 from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES, Entry, Opened
+from holdfast.fetch.tree_links import stays_inside
 from holdfast.model.phrases import Phrase
 from holdfast.safe_files import opened
 
@@ -64,7 +65,7 @@ class LocalSource:
         A link that leads out of the tree is replaced by a copy of its target file.
         """
         target = os.readlink(path)  # noqa: PTH115 - the unchanged text of the link
-        if not target.startswith("/") and within(relative, target):
+        if stays_inside(self._top, relative):
             return Entry(path=relative, link=target)
         try:
             found = path.stat()
@@ -112,12 +113,6 @@ class LocalSource:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return FetchError(Phrase.DATA_NOT_FOUND, f"there is nothing: {what}")
         return FetchError(Phrase.STORAGE_IO_ERROR, what, here=True)
-
-
-def within(relative: str, target: str) -> bool:
-    """Whether a link at `relative` to `target` stays inside the tree."""
-    reached = os.path.normpath(os.path.join(os.path.dirname(relative), target))  # noqa: PTH118, PTH120 - text only
-    return not (reached == ".." or reached.startswith(("../", "/")))
 
 
 def _mark(found: os.stat_result) -> str:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -50,14 +51,14 @@ class StoreSource:
                 if found.get("type") != "directory":
                     return [_entry("", found)]
             top = self._path.rstrip("/")
-            files = self._fs.find(top, detail=True)
+            files = dict(islice(self._files(top), MOST_ENTRIES + 1))
+        if len(files) > MOST_ENTRIES:
+            raise FetchError(Phrase.DOWNLOAD_TOO_LARGE, f"{shown} has more than {MOST_ENTRIES} files: pack them")
         found = [
             _entry(name[len(top) :].lstrip("/"), info)
             for name, info in sorted(files.items())
             if info.get("type") == "file" and not name.endswith("/")
         ]
-        if len(found) > MOST_ENTRIES:
-            raise FetchError(Phrase.DOWNLOAD_TOO_LARGE, f"{shown} has more than {MOST_ENTRIES} files: pack them")
         if not found:
             raise FetchError(Phrase.DOWNLOAD_NOT_FOUND, f"the store has nothing under {shown}")
         for entry in found:
@@ -65,6 +66,15 @@ class StoreSource:
             if any(part in ("", ".", "..") for part in entry.path.split("/")) or "\0" in entry.path:
                 raise FetchError(Phrase.ARCHIVE_UNSAFE, f"{shown} has a key that is no path: {entry.path!r}")
         return found
+
+    def _files(self, top: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield name and facts of each file and directory under `top`. A listing may be endless."""
+        if self._uri.kind is UriKind.S3:
+            # One flat listing in pages, which ends at the limit.
+            yield from self._fs.find(top, detail=True, max_items=MOST_ENTRIES + 1).items()
+            return
+        for _, folders, files in self._fs.walk(top, detail=True):
+            yield from ((info["name"], info) for info in (*folders.values(), *files.values()))
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
         size = entry.size or 0

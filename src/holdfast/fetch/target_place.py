@@ -8,10 +8,12 @@ moment, the next process continues the partial fetch, or treats the files as mis
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +21,12 @@ from pathlib import Path
 from holdfast.errors import BadUsage
 from holdfast.fetch.fetch_failures import FetchError, writing
 from holdfast.fetch.prerequisite_uris import Uri
+from holdfast.fetch.source_api import BLOCK
 from holdfast.model.codec import encode
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.model.runtime_plan import Prerequisite
-from holdfast.safe_files import read_file, replace_file
+from holdfast.safe_files import opened, read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 MOST_RECORD_BYTES = 1 << 16
@@ -77,17 +80,26 @@ class TargetPlace:
 
     # ------------------------------------------------------------------------------------------ what is there
 
-    def whole(self) -> Record | None:
-        """Return the record if the place is complete and has the content of `key`. Otherwise return None."""
+    def whole(self, sha256: str = "") -> Record | None:
+        """Return the place's record if the place is complete and has the content of `key`; else None.
+
+        What another user has put there (its record has a key that everybody can compute) counts only if it is a file
+        with this sha256.
+        """
         found = self._recorded()
         if found is None or found.key != self.key:
             return None
-        if found.is_dir:
-            return found if self.into.is_dir() else None
         try:
-            return found if self.into.is_file() and self.into.stat().st_size == found.bytes else None
+            if found.is_dir:
+                return found if self.into.is_dir() and self._is_ours() else None
+            if not self.into.is_file() or self.into.stat().st_size != found.bytes:
+                return None
+            return found if self._is_ours() or (sha256 and _sha256(self.into) == sha256.lower()) else None
         except OSError:
             return None
+
+    def _is_ours(self) -> bool:
+        return _ours(self.record) and _ours(self.into)
 
     def _recorded(self) -> Record | None:
         try:
@@ -106,7 +118,8 @@ class TargetPlace:
         """
         with writing(self._beside):
             self._beside.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, READABLE)
+            # Who may read a lock may hold it for ever.
+            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,10 +135,9 @@ class TargetPlace:
 
     # ------------------------------------------------------------------------------------------ while it comes
 
-    def prepare(self) -> None:
-        """Create the directory for partial data. Empty it if its data belong to another prerequisite.
-
-        The caller holds the lock.
+    def prepare(self, sha256: str = "") -> None:
+        """Make the directory for partial data, and empty it if it belongs to another prerequisite. The caller holds the
+        lock. With a `sha256` the content of another user is replaced; without one it is left alone.
         """
         recorded = self._recorded()
         if recorded is None and os.path.lexists(self.into):
@@ -133,6 +145,12 @@ class TargetPlace:
                 Phrase.PLACE_TAKEN,
                 f"{self.into} is there already, and holdfast has not fetched it",
                 f"Move it away, or name another place with `into:`; ls -ld {self.into}",
+            )
+        if not sha256 and os.path.lexists(self.into) and not self._is_ours():
+            raise FetchError(
+                Phrase.PLACE_TAKEN,
+                f"{self.into} or its record is another user's, who may have put anything there",
+                f"Name another place with `into:`, or remove both; ls -ld {self.into} {self.record}",
             )
         with writing(self.part):
             if self.part.is_dir() and self.state().key != self.key:
@@ -169,8 +187,20 @@ class TargetPlace:
             found = os.statvfs(self._beside)
             return found.f_bavail * found.f_frsize
 
-    def must_fit(self, need: int, shown: str) -> None:
-        """Raise FetchError if `need` more bytes do not fit on the disk."""
+    def must_fit(self, need: int, shown: str, *, claimed: bool = False) -> None:
+        """Raise FetchError if `need` more bytes do not fit on the disk.
+
+        claimed: only the server says that there are so many. Then a number above the size of the whole disk is the
+        server's fault, and no reason to try another node.
+        """
+        with writing(self._beside):
+            disk = os.statvfs(self._beside)
+        if claimed and need > (whole := disk.f_blocks * disk.f_frsize):
+            raise FetchError(
+                Phrase.DOWNLOAD_TOO_LARGE,
+                f"{shown} has {need} bytes by its own account, and the whole disk of {self._beside} has {whole}",
+                "Look at the source: a server that counts wrong says such numbers. Or name a place on a larger disk.",
+            )
         if need > (free := self.free_bytes()):
             raise FetchError(
                 Phrase.DISK_FULL,
@@ -209,13 +239,45 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(top: Path) -> int:
-    """Flush all files and directories under `top` to the disk. Return their total size in bytes."""
+    """Flush all files and directories under `top` to the disk; return the size of the files in bytes.
+
+    The whole file system is flushed at once: an fsync for each of 300,000 entries takes a quarter of an hour.
+    """
+    total = size_of(top)
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:  # not on Linux
+        os.sync()
+        return total
+    fd = os.open(top, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if syncfs(fd) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(top))
+    finally:
+        os.close(fd)
+    return total
+
+
+def size_of(top: Path) -> int:
+    """Return the size in bytes of all files under `top`. A file that vanishes meanwhile has none."""
     total = 0
     for folder, _, names in os.walk(top):
         for name in names:
-            path = Path(folder) / name
-            if not path.is_symlink():
-                sync(path)
-                total += path.stat().st_size
-        sync(Path(folder))
+            try:
+                found = Path(folder, name).lstat()
+            except OSError:
+                continue
+            total += 0 if stat.S_ISLNK(found.st_mode) else found.st_size
     return total
+
+
+def _ours(path: Path) -> bool:
+    """Return whether this user or root owns the path; a link counts by itself. Raises OSError."""
+    return path.lstat().st_uid in (os.geteuid(), 0)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

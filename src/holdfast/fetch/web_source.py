@@ -27,6 +27,7 @@ from holdfast.version import __version__
 BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 _SYSTEM = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 MOST_WAIT_S = 300.0
+MOST_DIGITS = 30
 
 
 def trusted() -> ssl.SSLContext:
@@ -67,6 +68,16 @@ class WebSource:
         return [Entry(path="")]
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
+        # A server that has changed the file, or sends another range than the request's, is asked for all of it, once.
+        found = self._requested(offset, mark) or (self._requested(0, "") if offset else None)
+        if found is None:
+            raise FetchError(
+                Phrase.DOWNLOAD_FAILED, f"the server sent another range of {self._uri.shown} than the request's"
+            )
+        return found
+
+    def _requested(self, offset: int, mark: str) -> Opened | None:
+        """Send one request; None: the server has no such range, or sends another one."""
         self.close()
         shown = self._uri.shown
         with reaching(shown):
@@ -89,14 +100,14 @@ class WebSource:
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code == 416 and offset:
-                    return self.open(entry, 0, "")
+                    return None
                 raise refused(error.code, shown, error.reason, wait_s=_wait(error.headers.get("Retry-After"))) from None
         self._response = response
         at = _began(response) if response.status == 206 else 0
         if at not in (0, offset):
-            return self.open(entry, 0, "")  # the server sent another range than requested
-        length = response.headers.get("Content-Length", "")
-        size = at + int(length) if length.isdigit() and not response.chunked else None
+            return None
+        length = _number(response.headers.get("Content-Length", ""))
+        size = at + length if length is not None and not response.chunked else None
         return Opened(at, size, _mark(response), self._blocks(response, size - at if size is not None else None))
 
     def _blocks(self, response: HTTPResponse, length: int | None) -> Iterator[bytes]:
@@ -151,9 +162,16 @@ def _began(response: HTTPResponse) -> int:
     """Return the offset of the first byte in a 206 response. Return -1 if the response does not tell it."""
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     begin = rest.partition("-")[0]
-    return int(begin) if unit.lower() == "bytes" and begin.isdigit() else -1
+    at = _number(begin) if unit.lower() == "bytes" else None
+    return -1 if at is None else at
+
+
+def _number(text: str) -> int | None:
+    """Return a number of a header; None: it is no number of at most MOST_DIGITS digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 def _wait(text: str | None) -> float | None:
-    """Return the seconds in a Retry-After header. Return None for a date."""
-    return min(float(text), MOST_WAIT_S) if text and text.strip().isdigit() else None
+    """Return the seconds of a Retry-After header; a date is ignored."""
+    seconds = _number((text or "").strip())
+    return None if seconds is None else min(float(seconds), MOST_WAIT_S)

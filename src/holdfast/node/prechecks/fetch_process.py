@@ -198,7 +198,8 @@ class FetchRun:
         self._release(child)
         status = child.reap()
         if status != 0 and self._trouble is None:
-            self._fail(Phrase.DOWNLOAD_FAILED, self._how(status))
+            # The source is not to blame: the process reports a failure of the source before it exits.
+            self._fail(Phrase.UNEXPLAINED, self._how(status))
         return [*found, *self._finish(now)]
 
     def _how(self, status: int | None) -> str:
