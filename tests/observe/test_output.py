@@ -28,7 +28,7 @@ from holdfast.reactor import Reactor
 class House:
     """A pump with its reactor, its screens (two files, unless given) and what it said."""
 
-    def __init__(self, home: Path, stdout: Console | None = None) -> None:
+    def __init__(self, home: Path, stdout: Console | None = None, *, folds: bool = False) -> None:
         self.home = home
         self.now = 0.0
         self.reactor = Reactor(lambda: self.now)
@@ -40,7 +40,10 @@ class House:
                 given = Console(Outlet(fd))
                 os.close(fd)
             self.screens.append(given)
-        self.pump = OutputPump(self.reactor, self.screens[0], self.screens[1], self.said.append, workers=4)
+        lost_peer = (lambda exception: "Connection" in exception) if folds else None
+        self.pump = OutputPump(
+            self.reactor, self.screens[0], self.screens[1], self.said.append, workers=4, lost_peer=lost_peer
+        )
         self.writers: dict[int, tuple[int, int]] = {}
 
     def start(self, rank: int, *, show_stdout: bool = True, show_stderr: bool = True) -> None:
@@ -554,3 +557,122 @@ print("yes")
     house.pump.finish(0, time.monotonic())
     assert shown_early
     assert (house.home / "out").read_bytes() == b"[worker-0] Continue? yes\n"
+
+
+LOST = b'Traceback (most recent call last):\n  File "a.py", line %d, in <module>\nConnectionResetError: by peer\n'
+
+
+@pytest.fixture
+def folding(tmp_path: Path) -> Iterator[House]:
+    it = House(tmp_path, folds=True)
+    yield it
+    it.close()
+
+
+def on_stderr(house: House) -> str:
+    return (house.home / "err").read_text(encoding="utf-8")
+
+
+def test_lost_connections_are_one_line_on_the_terminal_and_whole_in_the_logs(folding: House) -> None:
+    for rank in range(3):
+        folding.start(rank)
+    folding.pump.lose("the exit of rank 1", 1, 1.0)
+    for rank in (2, 0):
+        folding.write(rank, LOST % rank, 1)
+    folding.turn(1.0)
+    assert on_stderr(folding) == ""
+    for rank in range(3):
+        folding.leave(rank)
+        folding.pump.finish(rank, 1.1)
+    line = "ConnectionResetError: by peer (after the exit of rank 1; whole text in the logs)\n"
+    assert on_stderr(folding) == f"[worker-0, 2] {line}"
+    assert [folding.log(rank, "stderr") for rank in (0, 2)] == [LOST % 0, LOST % 2]
+
+
+def test_usual_lines_do_not_wait_for_a_traceback_of_another_rank(folding: House) -> None:
+    for rank in range(2):
+        folding.start(rank)
+    folding.write(0, b"before\n" + LOST % 1 + b"after\nunfinished", 1)
+    folding.write(1, b"usual\n", 1)
+    folding.turn(1.0)
+    assert sorted(on_stderr(folding).splitlines()) == ["[worker-0] before", "[worker-1] usual"]
+    assert folding.pump.next_wake() == 2.0
+    folding.pump.tick(2.0)
+    folding.pump.tick(3.0)
+    told = "".join(f"[worker-0] {line}\n" for line in [*(LOST % 1).decode().splitlines(), "after"])
+    assert on_stderr(folding).endswith(f"{told}[worker-0] unfinished")
+
+
+def test_a_traceback_that_comes_in_pieces_is_the_same_text(folding: House) -> None:
+    folding.start(0)
+    for at in range(0, len(LOST), 5):
+        folding.write(0, (LOST % 1)[at : at + 5], 1)
+        folding.turn(1.0)
+    folding.leave(0)
+    folding.pump.finish(0, 1.0)
+    assert on_stderr(folding) == "".join(f"[worker-0] {line}\n" for line in (LOST % 1).decode().splitlines())
+
+
+def test_a_next_attempt_knows_no_exit_of_the_last_one(folding: House) -> None:
+    for loses in (True, False):
+        folding.start(0)
+        if loses:
+            folding.pump.lose("the exit of rank 1", 1, 1.0)
+        folding.write(0, LOST % 1, 1)
+        folding.turn(1.0)
+        folding.leave(0)
+        folding.pump.finish(0, 1.0)
+    assert [line[:20] for line in on_stderr(folding).splitlines()] == [
+        "[worker-0] Connectio",
+        "[worker-0] Traceback",
+        '[worker-0]   File "a',
+        "[worker-0] Connectio",
+    ]
+
+
+def test_an_endless_line_behind_a_traceback_is_shown_and_not_collected(folding: House) -> None:
+    folding.start(0)
+    folding.write(0, LOST % 1, 1)
+    for _ in range(20):
+        folding.write(0, b"x" * 8192, 1)
+        folding.turn(1.0)
+    assert len(on_stderr(folding)) > 20 * 8192 - 64 * 1024
+
+
+def test_a_prefix_of_another_form_names_the_ranks_behind_it(folding: House) -> None:
+    pipes = [os.pipe() for _ in range(4)]
+    for rank in range(2):
+        (out_r, _), (err_r, _) = pipes[2 * rank : 2 * rank + 2]
+        folding.pump.add(rank, "worker", out_r, err_r, folding.home / f"w{rank}", prefix=f"<{rank}>: ")
+    folding.pump.lose("the stop", None, 1.0)
+    for _, write in pipes[1::2]:
+        os.write(write, LOST % 1)
+    folding.turn(1.0)
+    for _, write in pipes:
+        os.close(write)
+    for rank in range(2):
+        folding.pump.finish(rank, 1.0)
+    assert (
+        on_stderr(folding)
+        == "<0>: ranks 0 and 1: ConnectionResetError: by peer (after the stop; whole text in the logs)\n"
+    )
+
+
+def test_bars_of_several_workers_are_a_line_a_second_each(folding: House) -> None:
+    for rank in range(2):
+        folding.start(rank)
+    for step in range(30):
+        for rank in range(2):
+            folding.write(rank, b"\r%d of 30" % step, 1)
+        folding.turn(step / 10)
+        folding.pump.tick(step / 10)
+    for rank in range(2):
+        folding.write(rank, b"\r30 of 30\n", 1)
+        folding.leave(rank)
+        folding.pump.finish(rank, 3.0)
+    lines = on_stderr(folding).replace("\r", "\n").splitlines()
+    for rank in range(2):
+        of_rank = [line for line in lines if line.startswith(f"[worker-{rank}] ")]
+        assert len(of_rank) <= 5, of_rank
+        assert of_rank[-1] == f"[worker-{rank}] 30 of 30"
+    assert folding.log(0, "stderr").count(b"\r") == 31

@@ -41,6 +41,7 @@ DOORS = {
     "node/devices/excluded_devices.py": ("node.devices.fault_log", "few machines have faults"),
     "node/leftover_notice.py": ("explain.causes.left_running", "few jobs leave something running"),
     "node/worker_context.py": ("launch.image_runtime", "few jobs have an image"),
+    "observe/output_pump.py": ("observe.folded_output", "few workers print a traceback or a progress bar"),
     "owner/idle_reporter.py": ("owner.idle_judge", "it loads the part that explains hangs"),
     "owner/job_records.py": ("platforms.job_takeover", "a job's first run takes nothing over"),
     "owner/node_queries.py": (

@@ -112,6 +112,7 @@ class LocalHost:
                 return [WorkersNotified(attempt=instruction.attempt, listening=self.workers.notify(instruction, now))]
             case SignalWorkers():
                 self._stopping = instruction
+                self._output.stopping(instruction.reason, now)
                 self._starts.cancel()
                 self._head_start.clear()
                 if not instruction.hard:
@@ -259,6 +260,7 @@ class LocalHost:
         ended = worker.exit(info, self._order, self._output, now)
         if limits:
             ended = replace(ended, limits=limits, cpu_s=usage.ru_utime + usage.ru_stime)
+        self._output.ended(ended, now)
         self.leftovers.rank_ended(ended.rank, worker.directory, now, ok=ended.ok)
         if self._stopping is None and not ended.ok and self._setting.spec.restarts.max_restarts:
             self._starts.lost(now)

@@ -36,8 +36,15 @@ class Output(Protocol):
         ...
 
     def drain(self, rank: int, now: float) -> None:
-        """Read the remaining bytes in the pipes of an ended worker, and close the pipes that no other process has
-        open."""
+        """Read what the pipes of an ended worker hold."""
+        ...
+
+    def ended(self, ended: WorkerExit, now: float) -> None:
+        """Take note of the worker's exit, and close those of its pipes that no other process has open."""
+        ...
+
+    def stopping(self, reason: str, now: float) -> None:
+        """Take note that the workers are asked to end."""
         ...
 
     def finish(self, rank: int, now: float) -> None:

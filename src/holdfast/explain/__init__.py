@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.explain.causes.plain_success import plain_success
 
-__all__ = ["explain", "first_hand", "is_wordless", "read_workers"]
+__all__ = ["explain", "first_hand", "is_wordless", "read_workers", "speaks_of_peers"]
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
@@ -60,3 +60,10 @@ def is_wordless(ended: WorkerExit) -> bool:
     from holdfast.explain.logs import peer_errors
 
     return peer_errors.is_wordless(ended)
+
+
+def speaks_of_peers(text: str) -> bool:
+    """Return whether the text (a line, or the end of a log) reports that a peer was lost or did not answer."""
+    from holdfast.explain.logs import peer_errors
+
+    return peer_errors.speaks_of_peers(text)

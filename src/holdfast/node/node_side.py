@@ -35,6 +35,7 @@ from holdfast.node.worker_context import kept_out, nurseries, setting_of, stream
 from holdfast.node.worker_output import WorkerOutput, watch_above
 from holdfast.observe.kernel_log import KernelLog
 from holdfast.reactor import Reactor
+from holdfast.record.job_directory import NOWHERE
 
 if TYPE_CHECKING:
     from holdfast.model.decisions import AttemptRecord
@@ -67,7 +68,7 @@ class NodeSide:
         hands = AgentDriver(agent, reactor, link.report)
         self._groups = ControlGroups.make(place.tree or place.job_id)
         self._kernel = KernelLog(launch.faults.kernel_log, clock)
-        self._out = WorkerOutput(launch, reactor, out)
+        self._out = WorkerOutput(launch, reactor, out, keeps_logs=place.home != NOWHERE)
         self._streams = streams(launch)
         self._store = rendezvous_store(launch, reactor, lambda: self._host.processes(), say)
         self._host = LocalHost(

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.act.guard import WORD
+from holdfast.explain import first_hand, speaks_of_peers
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.launch.worker_output_options import shown
 from holdfast.launch.worker_program import plain_name
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.exit_report import WorkerExit
 from holdfast.model.job_spec import Seat
 from holdfast.model.phrases import Phrase
 from holdfast.node import rare_parts
@@ -26,7 +28,9 @@ from holdfast.reactor import CallbackPriority, Reactor
 
 _WORDS = 64
 _TAKEN_PORT = "ddress already in use"
-#: The number of bytes at the end of a dead worker's output that are searched for a taken port.
+#: Python's exceptions for a connection that the other side ended.
+_LOST_CONNECTIONS = ("ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "BrokenPipeError")
+#: The bytes of a dead worker's last output that are searched for a taken port.
 TAIL_BYTES = 4096
 
 
@@ -57,9 +61,13 @@ class WorkerOutput:
     `out`: the terminal, and the writer of the workers' files.
     """
 
-    def __init__(self, launch: LaunchSpec, reactor: Reactor, out: OutputPlaces) -> None:
+    def __init__(self, launch: LaunchSpec, reactor: Reactor, out: OutputPlaces, *, keeps_logs: bool) -> None:
+        """`keeps_logs`: whether the workers have log files; without them the terminal has the only text."""
         world_size, rotation = launch.spec.world_size, launch.rotation
-        self.pump = OutputPump(reactor, out.stdout, out.stderr, out.say, world_size, out.logs, rotation)
+        folds = world_size > 1 and keeps_logs and launch.settings.flag("fold")
+        lost_peer = _lost_peer if folds else None
+        self._folds = folds
+        self.pump = OutputPump(reactor, out.stdout, out.stderr, out.say, world_size, out.logs, rotation, lost_peer)
         self._launch = launch
         self._screens = screens(launch)
         self.taken_ports = TakenPorts()
@@ -110,6 +118,19 @@ class WorkerOutput:
         self.pump.drain(rank, now)
         self.taken_ports.died(self.pump.tail(rank, TAIL_BYTES))
 
+    def ended(self, ended: WorkerExit, now: float) -> None:
+        if self._folds and not ended.ok and first_hand(ended):
+            self.pump.lose(f"the exit of rank {ended.rank}", ended.rank, now)
+        self.pump.close_ended(ended.rank, now)
+
+    def stopping(self, reason: str, now: float) -> None:
+        # A rank of another node is known by the reason: `worker rank 1 (pid 7) on gpu-1: SIGKILL`.
+        match reason.split(" ", 3):
+            case [_, "rank", rank, _] if rank.isdecimal():
+                self.pump.lose(f"the exit of rank {rank}", int(rank), now)
+            case _:
+                self.pump.lose("the stop", None, now)
+
     def tail(self, rank: int, limit_bytes: int) -> str:
         return self.pump.tail(rank, limit_bytes)
 
@@ -118,6 +139,10 @@ class WorkerOutput:
 
     def hush(self, rank: int) -> None:
         self.pump.hush(rank)
+
+
+def _lost_peer(exception: str) -> bool:
+    return exception.startswith(_LOST_CONNECTIONS) or speaks_of_peers(exception)
 
 
 def watch_above(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.observe.log_file import LogFile, Rotation, amount
 from holdfast.observe.worker_stream import (
     DEFAULT_PIPE_BYTES,
+    FoldingSink,
     Sink,
     StackCutoff,
     Stream,
@@ -23,6 +24,7 @@ from holdfast.observe.worker_stream import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.observe.folded_output import FoldedOutput
     from holdfast.reactor import Reactor
 
 PIPE_BYTES = 1024 * 1024
@@ -123,11 +125,13 @@ class OutputPump:
         workers: int = 1,
         logs: Logs | None = None,
         rotation: Rotation | None = None,
+        lost_peer: Callable[[str], bool] | None = None,
     ) -> None:
         """Create the pump.
 
         `stdout`, `stderr`: the screens. `workers`: the number of workers, for the sizes of pipes. `logs`: the writer of
-        the files; None: this process writes them, and rotates them by `rotation`.
+        the files; None: this process writes them, and rotates them by `rotation`. `lost_peer`: whether an exception
+        only says that a connection to a peer was lost; None: the terminal shows every line as it came.
         """
         self._reactor = reactor
         self._screens: list[OutputScreen] = [stdout] if stdout is stderr else [stdout, stderr]
@@ -138,6 +142,11 @@ class OutputPump:
         self._say = say
         self._logs = logs
         self._rotation = rotation
+        self._lost_peer = lost_peer
+        #: What shows tracebacks and progress bars; None: no worker has printed any.
+        self._folded: FoldedOutput | None = None
+        #: What has ended connections in this attempt, the rank that failed, and when.
+        self._losses: list[tuple[str, int | None, float]] = []
         keep_large_blocks()
         self._pipe_bytes = max(DEFAULT_PIPE_BYTES, min(PIPE_BYTES, PIPES_BYTES // max(1, 2 * workers)))
         self._streams: dict[int, Stream] = {}
@@ -173,6 +182,10 @@ class OutputPump:
         stream. `prefix`: the text before each shown line; None for `[role-rank] `.
         """
         label = (f"[{role}-{rank}] " if prefix is None else prefix).encode()
+        if not self._streams:
+            self._losses.clear()
+            if self._folded is not None:
+                self._folded.begin(now)
         pair = []
         for fd, word, show, screen in (
             (stdout_fd, "stdout", show_stdout, self._stdout),
@@ -181,12 +194,8 @@ class OutputPump:
             enlarge(fd, self._pipe_bytes)
             path = directory / f"{word}.log"
             source = f"{role}-{rank} {word}"
-            stream = Stream(
-                fd,
-                source,
-                self._log(path, source, show, now),
-                screen.lane(label, str(path)) if show else None,
-            )
+            log = self._log(path, source, show, now)
+            stream = Stream(fd, source, log, self._sink(screen, label, rank, log) if show else None)
             self._streams[fd] = stream
             if show:
                 self._screen_of[fd] = screen
@@ -200,6 +209,31 @@ class OutputPump:
             return self._logs.open(path, source, shown=shown)
         clock, kept = self._reactor.now, self._rotation
         return LogFile(path, source, self._complain, shown=shown, now=now, clock=clock, rotation=kept)
+
+    def _sink(self, screen: OutputScreen, label: bytes, rank: int, log: StreamLog) -> Sink:
+        path = str(log.path)
+        lane = screen.lane(label, path)
+        if not label or (lost_peer := self._lost_peer) is None:
+            return lane
+
+        def folded(lane: Sink) -> Sink:
+            if self._folded is None:
+                from holdfast.observe.folded_output import FoldedOutput
+
+                self._folded = FoldedOutput(lost_peer)
+                for loss in self._losses:
+                    self._folded.lose(*loss)
+            return self._folded.sink(
+                lane, lambda prefix: screen.lane(prefix, path), label, rank, lambda: not log.lost_bytes
+            )
+
+        return FoldingSink(lane, folded)
+
+    def lose(self, cause: str, rank: int | None, now: float) -> None:
+        """Take note of what ends connections to peers: `the exit of rank 1`, or None for a cause that is no rank."""
+        self._losses.append((cause, rank, now))
+        if self._folded is not None:
+            self._folded.lose(cause, rank, now)
 
     @property
     def paused(self) -> bool:
@@ -231,26 +265,35 @@ class OutputPump:
         watches."""
         self._balance()
         wakes = [wake for screen in self._screens if (wake := screen.next_wake()) is not None]
+        if self._folded is not None and (wake := self._folded.next_wake()) is not None:
+            wakes.append(wake)
         return min(wakes, default=None)
 
     def tick(self, now: float) -> None:
         """Show lines that stay unfinished, and notice a terminal that accepts no output."""
         self._now = now
+        if self._folded is not None:
+            self._folded.tick(now)
         for screen in self._screens:
             screen.tick(now)
         self._balance()
 
     def drain(self, rank: int, now: float) -> None:
-        """Read the remaining bytes in the pipes of a reaped worker. Close the pipes that no process has open: a process
-        that the worker left running may still write to the others."""
+        """After a worker was reaped, read what its pipes hold."""
         for stream in self._ranks.get(rank, ()):
             stream.drain(now)
+
+    def close_ended(self, rank: int, now: float) -> None:
+        """Close the streams of a reaped worker that no process has open: what it left running may still write to the
+        others."""
         self._close(now, [stream for stream in self._ranks.get(rank, ()) if stream.ended])
 
     def finish(self, rank: int, now: float) -> None:
         """Read the rest of a worker's pipes, and close the pipes and its files, even if a process has them open. A
         repeated call does no harm."""
         self._close(now, self._ranks.get(rank, ()))
+        if self._folded is not None and not self._streams:
+            self._folded.finish(now)
 
     def _close(self, now: float, streams: Iterable[Stream]) -> None:
         self._now = now

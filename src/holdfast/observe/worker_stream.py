@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -119,6 +120,31 @@ class Stream:
     def tail(self) -> bytes:
         """Return the last 16 KiB of the stream, as raw bytes."""
         return self._tail
+
+
+#: How Python begins a traceback.
+TRACEBACK = b"Traceback (most recent call last):"
+
+
+class FoldingSink:
+    r"""Passes blocks on to a lane of the terminal, and from the first traceback or `\r` on to a sink that folds them.
+
+    Most workers print neither, so the folding is loaded by then.
+    """
+
+    def __init__(self, lane: Sink, folded: Callable[[Sink], Sink]) -> None:
+        """`folded(lane)`: returns the sink that folds what `lane` shows."""
+        self._sink = lane
+        self._folded: Callable[[Sink], Sink] | None = folded
+
+    def write(self, block: bytes, now: float) -> None:
+        if self._folded is not None and (TRACEBACK in block or b"\r" in block):
+            self._sink = self._folded(self._sink)
+            self._folded = None
+        self._sink.write(block, now)
+
+    def close(self, now: float) -> None:
+        self._sink.close(now)
 
 
 class StackCutoff:

@@ -137,6 +137,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     warm_timeout: str | None = None
     tee: str | None = None
     redirects: str | None = None
+    fold: bool | None = None
     python: str | None = None
     image_runtime: str | None = None
     accelerate_config: str | None = None

@@ -118,6 +118,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("warm-timeout", SECONDS, JOB, default=120.0, metavar="SECONDS", least=0.001, help="How long the warm process may take to import; workers start cold after that."),
     Setting("tee", TEXT, NODE, default="0", metavar="STREAMS", also=("PET_TEE",), help="Streams shown on the terminal even where --redirects names them; written as for --redirects."),
     Setting("redirects", TEXT, NODE, default="0", metavar="STREAMS", also=("PET_REDIRECTS",), help="Streams that go to log files only: 0 none, 1 stdout, 2 stderr, 3 both, or per local rank, `0:1,1:2`."),
+    Setting("fold", FLAG, JOB, default=True, no_option=True, help="Print a traceback that several ranks have, or a connection lost after a rank's exit, as one line; of progress bars one state a second. The logs have every byte."),
     Setting("python", FILE, NODE, metavar="PATH", help="The Python that runs SCRIPT; default: that of the active environment."),
     Setting("image-runtime", TEXT, NODE, default="none", metavar="NAME", help="What runs the image of a job file's workers: apptainer, singularity, auto (the first that is there) or none."),
     Setting("accelerate-config", FILE, RUN, metavar="FILE", also=("ACCELERATE_CONFIG_FILE",), help="accelerate's configuration file: the number of workers and machines, and the variables of its settings."),

@@ -463,6 +463,24 @@ def test_what_holdfast_showed_is_read_as_its_workers_words(role: str) -> None:
     assert [item.text for item in report.evidence if "holdfast" in item.text or "/data/other" in item.text] == []
 
 
+FOLDED = """[{role}-0, 1, 3] ConnectionResetError: Connection closed by peer (after the exit of rank 2; whole text in the logs)
+[{role}-4 to 6] KeyError: 'lr' (the same traceback as rank 2; whole text in the logs)
+"""
+
+
+@pytest.mark.parametrize("role", ["worker", "trainer.a"])
+def test_a_line_of_several_ranks_in_holdfast_s_output_is_each_rank_s(role: str) -> None:
+    words = (RAISED + FOLDED).format(role=role)
+    report = of_texts(HOLDFASTS_LOG.format(words=words, how="exit status 1", role=role))
+    assert (report.phrase, report.reason) == ("UserException", "rank 2 raised KeyError: 'lr'")
+    assert {0, 1, 3} <= set(report.collateral)
+    lines = parse(HOLDFASTS_LOG.format(words=words, how="exit status 1", role=role))
+    assert [(line.rank, line.text) for line in lines if line.text.startswith("Connection")] == [
+        (rank, "ConnectionResetError: Connection closed by peer") for rank in (0, 1, 3)
+    ]
+    assert [line.rank for line in lines if line.text == "KeyError: 'lr'"] == [2, 4, 5, 6]
+
+
 def test_a_worker_of_holdfast_that_printed_nothing_is_named_with_its_end() -> None:
     report = of_texts(HOLDFASTS_LOG.format(words="", how="exit status 7", role="worker"))
     assert (report.phrase, report.original.exit_code) == ("Unexplained", 7)

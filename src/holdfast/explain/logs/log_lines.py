@@ -129,7 +129,9 @@ _TAGS = re.compile(
 )
 _RANKS = tuple(name for name in _TAGS.groupindex if name.endswith("_rank"))
 _OURS = "holdfast: "
-_OUR_ROLE = re.compile(r"\[[A-Za-z][\w.-]{0,62}-(?P<rank>\d{1,6})\](?:\s|$)")
+_OUR_ROLE = re.compile(r"\[[A-Za-z][\w.-]{0,62}-(?P<ranks>\d{1,6}(?:(?:, | to )\d{1,6}){0,64})\](?:\s|$)")
+#: How a line ends that stands for a traceback of each of its ranks: `observe.traceback_fold` writes it.
+_OUR_FOLD = re.compile(r" \((?:after the [^()]{1,40}|the same traceback as rank \d{1,9}); whole text in the logs\)$")
 _OUR_VERDICT = re.compile(r"holdfast: job \S+ \(.{1,80}?\) (?:SUCCEEDED|FAILED|STOPPED)\b")
 _OUR_EXIT = re.compile(
     r"holdfast: attempt \d+: \S+ rank (?P<rank>\d{1,9}) \(pid (?P<pid>\d{1,9})\) on (?P<host>\S+): "
@@ -166,6 +168,9 @@ _PLACE = re.compile(
 )
 _LEAD_LEVEL = re.compile(rf"\s*\[?(?P<w>{_LEVEL_WORD})\b[\]:]?", re.IGNORECASE)
 _JSON_TEXT = re.compile(r'"(?:log|message|msg|text)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+
+#: The most ranks of one line.
+MOST_RANKS = 1024
 
 _NOWHERE = Origin()
 
@@ -213,15 +218,22 @@ def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
             found.append(line._replace(text=text, raw=text, rank=None, stream="holdfast", level="", logged=""))
         elif tag := _OUR_ROLE.match(line.raw):
             in_report = False
-            rank = int(tag["rank"])
-            word = bare(line.raw[tag.end() :], line.number, origin)
-            found.append(word._replace(raw=line.raw, rank=rank, stream=f"rank {rank}"))
+            word = bare(_OUR_FOLD.sub("", line.raw[tag.end() :]), line.number, origin)
+            told = _ranks_of(tag["ranks"])
+            found.extend(word._replace(raw=line.raw, rank=rank, stream=f"rank {rank}") for rank in told)
         elif in_report and line.raw.startswith("  "):
             found.append(line._replace(text="", raw="", stream="holdfast", level="", logged=""))
         else:
             in_report = False
             found.append(line)
     return found
+
+
+def _ranks_of(text: str) -> Iterator[int]:
+    """Yield the ranks of `0, 2 to 5`."""
+    for run in text.split(", "):
+        first, _, last = run.partition(" to ")
+        yield from range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)
 
 
 def _without_unknown_prefixes(lines: list[Line]) -> list[Line]:

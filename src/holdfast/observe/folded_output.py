@@ -1,0 +1,164 @@
+r"""Shows workers' streams on the terminal, with folded tracebacks and thinned-out progress bars.
+
+The rules are in `traceback_fold` and `progress_bar`; this module divides blocks into lines, and prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.model.human_format import ranks
+from holdfast.observe.progress_bar import ProgressBar
+from holdfast.observe.traceback_fold import HELD_BYTES, FoldedLine, HeldStream, Shown, TracebackFold
+from holdfast.observe.worker_stream import TRACEBACK, Sink
+
+
+class FoldedOutput:
+    """The streams of one node's workers that have printed a traceback or a progress bar."""
+
+    def __init__(self, lost_peer: Callable[[str], bool]) -> None:
+        """`lost_peer`: whether an exception only says that the connection to a peer was lost."""
+        self._fold = TracebackFold(lost_peer)
+        self._sinks: dict[HeldStream, FoldedSink] = {}
+        #: Takes note of what ends connections, and of the rank that ended.
+        self.lose = self._fold.lose
+
+    def begin(self, now: float) -> None:
+        """Forget the attempt before: all of its streams are closed."""
+        self.finish(now)
+        self._fold.begin()
+        self._sinks.clear()
+
+    def sink(
+        self, lane: Sink, lane_of: Callable[[bytes], Sink], prefix: bytes, rank: int, is_whole: Callable[[], bool]
+    ) -> FoldedSink:
+        """Return the sink of a stream that `lane` shows with `prefix`.
+
+        `lane_of(prefix)`: returns another lane of the same screen. `is_whole`: whether the log file has all its bytes.
+        """
+        head, _, end = prefix.decode("utf-8", "replace").rpartition(str(rank))
+        stream = HeldStream(rank, head if end == "] " else "", is_whole)
+        self._sinks[stream] = sink = FoldedSink(stream, self._fold, self._show, lane, lane_of, prefix)
+        return sink
+
+    def next_wake(self) -> float | None:
+        """Return when `tick` is due; None if nothing waits."""
+        wakes = (self._fold.next_wake(), *(sink.bar.next_wake() for sink in self._sinks.values()))
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Show what has waited long enough."""
+        self._show(self._fold.tick(now), now)
+        for sink in self._sinks.values():
+            sink.tick(now)
+
+    def finish(self, now: float) -> None:
+        """Show all that waits: the last stream is closed."""
+        self._show(self._fold.finish(), now)
+
+    def _show(self, shown: list[Shown], now: float) -> None:
+        for each in shown:
+            if isinstance(each, FoldedLine):
+                numbers = [stream.rank for stream in each.streams]
+                self._sinks[each.streams[0]].print_folded(numbers, each.text, now)
+            else:
+                stream, lines = each
+                self._sinks[stream].print_lines(lines, now)
+        for sink in self._sinks.values():
+            sink.settle(now)
+
+
+class FoldedSink:
+    """Shows one stream."""
+
+    __slots__ = ("_fold", "_lane", "_lane_of", "_open", "_prefix", "_rest", "_show", "_stream", "bar")
+
+    def __init__(
+        self,
+        stream: HeldStream,
+        fold: TracebackFold,
+        show: Callable[[list[Shown], float], None],
+        lane: Sink,
+        lane_of: Callable[[bytes], Sink],
+        prefix: bytes,
+    ) -> None:
+        self.bar = ProgressBar()
+        self._stream = stream
+        self._fold = fold
+        self._show = show
+        self._lane = lane
+        self._lane_of = lane_of
+        self._prefix = prefix
+        #: The unfinished line behind lines that wait.
+        self._rest = b""
+        self._open = True
+
+    def write(self, block: bytes, now: float) -> None:
+        """Take the stream's next bytes."""
+        self._take(self.bar.take(block, now), now)
+
+    def tick(self, now: float) -> None:
+        """Show the state of a progress bar that is due."""
+        if (due := self.bar.next_wake()) is not None and now >= due:
+            self._take(self.bar.release(now), now)
+
+    def close(self, now: float) -> None:
+        """Show the rest after the stream has ended; what waits for other ranks is shown later."""
+        self._take(self.bar.release(now), now)
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            self._show(self._fold.take(self._stream, [rest], now), now)
+        self._show(self._fold.end(self._stream), now)
+
+    def settle(self, now: float) -> None:
+        """Show an unfinished line once nothing before it waits, and close the lane of a stream that has ended."""
+        if self._stream.lines or not self._open:
+            return
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            self._lane.write(rest, now)
+        if self._stream.ended:
+            self._open = False
+            self._lane.close(now)
+
+    def print_lines(self, lines: list[bytes], now: float) -> None:
+        self._lane.write(b"".join(lines), now)
+
+    def print_folded(self, numbers: list[int], text: str, now: float) -> None:
+        """Print a line of several ranks: `[worker-0, 2, 3] ConnectionResetError: …`."""
+        who = ranks(numbers)
+        if label := self._stream.label:
+            short = who.removeprefix("ranks ").removeprefix("rank ").replace(" and ", ", ")
+            prefix, line = f"{label}{short}] ".encode(), text
+        else:
+            prefix, line = self._prefix, f"{who}: {text}"
+        lane = self._lane_of(prefix)
+        lane.write(f"{line}\n".encode(), now)
+        lane.close(now)
+
+    def _take(self, block: bytes, now: float) -> None:
+        if not self._stream.lines:
+            start = _first_header(block)
+            if start < 0:
+                self._lane.write(block, now)
+                return
+            self._lane.write(block[:start], now)
+            block = block[start:]
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        lines = [line + b"\n" for line in lines]
+        if not (lines or self._stream.lines) or len(self._rest) > HELD_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        if lines:
+            self._show(self._fold.take(self._stream, lines, now), now)
+
+
+def _first_header(block: bytes) -> int:
+    """Return where the line begins that begins a traceback; -1: there is none."""
+    at = -1
+    while (at := block.find(TRACEBACK, at + 1)) >= 0:
+        start = block.rfind(b"\n", 0, at) + 1
+        before = block[start:at]
+        if before.strip(b" +|") in (b"", b"Exception Group") or (before[:5] == b"[rank" and before[-3:] == b"]: "):
+            return start
+    return -1

@@ -1,0 +1,279 @@
+"""Folds the tracebacks of several workers on the terminal; their log files keep every byte. Pure: lines and `now` in,
+lines out.
+
+Two kinds become one line for all their ranks: a traceback that another rank has printed already, and a connection that
+a rank lost after another rank had failed. A stream's lines are held from the first line of a traceback on, for `WAIT_S`
+at most: until then other ranks print theirs, and the exit behind a lost connection becomes known. A new kind of
+traceback is shown as soon as its worker has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from holdfast.lazy_pattern import Lazy
+from holdfast.observe.worker_stream import TRACEBACK
+from holdfast.safe_text import one_line
+
+#: Seconds that a traceback waits for those of other ranks.
+WAIT_S = 1.0
+#: Seconds after which a lost connection no longer follows from a rank's exit: the others may go on without that rank.
+LOSS_S = 60.0
+#: The most bytes of one stream that wait; a stream that writes more is shown as it is.
+HELD_BYTES = 32 * 1024
+#: The most tracebacks that are known of one attempt, and the most lines behind each that are compared.
+KNOWN = 256
+FOLLOWING = 16
+#: The most characters of an exception in a folded line.
+EXCEPTION_CHARS = 160
+
+_TAG = Lazy(r"\[rank\d{1,9}\]: ?")
+#: What stands between two tracebacks of one exception.
+_LINK = Lazy(
+    r'\s*$|"{3}$|During handling of the above exception, another exception occurred:$'
+    r"|The above exception was the direct cause of the following exception:$"
+)
+#: What differs from one process to the next: addresses in memory, ports, process ids.
+_OF_A_PROCESS = Lazy(r"0x[0-9a-fA-F]+|(?<=\d)\]?:\d{4,5}\b|(?i:(?<=pid)[ =:]{1,2}\d+)")
+_TYPE = Lazy(r"[A-Za-z_][\w.]*")
+
+
+class HeldStream:
+    """One stream of a worker, with its lines that wait."""
+
+    __slots__ = ("ended", "is_whole", "label", "lines", "rank", "since", "size")
+
+    def __init__(self, rank: int, label: str = "", is_whole: Callable[[], bool] = lambda: True) -> None:
+        """`label`: streams of different labels share no line. `is_whole`: whether the log file has all bytes of the
+        stream, so that lines may be left out on the terminal."""
+        self.rank = rank
+        self.label = label
+        self.is_whole = is_whole
+        #: The lines that wait; the first one begins a traceback.
+        self.lines: list[bytes] = []
+        self.size = 0
+        #: When the first of them came.
+        self.since = 0.0
+        self.ended = False
+
+
+class FoldedLine:
+    """One line in place of tracebacks of several streams."""
+
+    __slots__ = ("streams", "text")
+
+    def __init__(self, streams: Sequence[HeldStream], text: str) -> None:
+        self.streams = streams
+        self.text = text
+
+
+#: What is to be shown next: lines of one stream, or a folded line.
+Shown = tuple[HeldStream, list[bytes]] | FoldedLine
+
+
+class TracebackFold:
+    """The tracebacks of one node's workers in the present attempt."""
+
+    def __init__(self, lost_peer: Callable[[str], bool]) -> None:
+        """`lost_peer`: whether an exception only says that the connection to a peer was lost."""
+        self._lost_peer = lost_peer
+        self._waiting: list[HeldStream] = []
+        #: A traceback's frames → the rank that printed it first, and the lines behind it.
+        self._known: dict[str, tuple[int, list[str]]] = {}
+        #: What ended connections, the rank that failed, and when; None: nothing has.
+        self._loss: tuple[str, int | None, float] | None = None
+
+    def begin(self) -> None:
+        """Forget the attempt before."""
+        self._known.clear()
+        self._loss = None
+
+    def lose(self, cause: str, rank: int | None, now: float) -> None:
+        """Take note of what ends connections, such as `the exit of rank 1`; of several, the first one counts."""
+        if self._loss is None or now > self._loss[2] + LOSS_S:
+            self._loss = (cause, rank, now)
+
+    def take(self, stream: HeldStream, lines: list[bytes], now: float) -> list[Shown]:
+        """Take whole lines of a stream. If none of it waits, the first one begins a traceback."""
+        if not stream.lines:
+            stream.since = now
+            self._waiting.append(stream)
+        stream.lines += lines
+        stream.size += sum(map(len, lines))
+        return [(stream, self._taken(stream))] if stream.size > HELD_BYTES else []
+
+    def finish(self) -> list[Shown]:
+        """Show all lines that wait: no worker is left."""
+        return self._show(self._waiting)
+
+    def end(self, stream: HeldStream) -> list[Shown]:
+        """Show the traceback of a stream that has ended, if it is a new one."""
+        stream.ended = True
+        new = stream.lines and any(self._is_new(stream, each) for each in _tracebacks(stream))
+        return self._show([stream]) if new else []
+
+    def next_wake(self) -> float | None:
+        """Return when `tick` is due; None if no line waits."""
+        return self._waiting[0].since + WAIT_S if self._waiting else None
+
+    def tick(self, now: float) -> list[Shown]:
+        """If a line has waited long enough, show it, and all tracebacks that are complete and understood."""
+        due = [stream for stream in self._waiting if now >= stream.since + WAIT_S]
+        if not due:
+            return []
+        ready = [stream for stream in self._waiting if stream in due or not self._is_open(stream)]
+        return self._show(ready)
+
+    def _is_open(self, stream: HeldStream) -> bool:
+        """Whether more lines of a traceback may come, or the exit of the rank that it lost."""
+        return any(
+            not each.complete or (self._is_loss(each) and not self._is_collateral(stream, each))
+            for each in _tracebacks(stream)
+        )
+
+    def _is_new(self, stream: HeldStream, traceback: _Traceback) -> bool:
+        if not traceback.complete:
+            return not self._is_cut(stream)
+        return not (self._is_loss(traceback) or self._is_known(stream, traceback))
+
+    def _is_cut(self, stream: HeldStream) -> bool:
+        """Whether a stream without the end of its traceback belongs to a worker that was stopped in the middle."""
+        return stream.ended and self._follows(stream)
+
+    @property
+    def _cause(self) -> str:
+        return self._loss[0] if self._loss is not None else ""
+
+    def _follows(self, stream: HeldStream) -> bool:
+        """Whether the stream's traceback may follow from another rank's exit."""
+        if self._loss is None:
+            return False
+        _, rank, at = self._loss
+        return rank != stream.rank and stream.since <= at + LOSS_S
+
+    def _is_loss(self, traceback: _Traceback) -> bool:
+        return traceback.complete and self._lost_peer(traceback.message)
+
+    def _is_collateral(self, stream: HeldStream, traceback: _Traceback) -> bool:
+        return self._follows(stream) and self._is_loss(traceback)
+
+    def _is_known(self, stream: HeldStream, traceback: _Traceback) -> bool:
+        known = self._known.get(traceback.frames)
+        return known is not None and known[0] != stream.rank
+
+    def _show(self, streams: Iterable[HeldStream]) -> list[Shown]:
+        """Show all that waits of these streams: new tracebacks first, then folded lines, then what followed those."""
+        shown: list[Shown] = []
+        folded: dict[tuple[str, ...], tuple[list[HeldStream], str]] = {}
+        rest: list[Shown] = []
+        for stream in list(streams):
+            place = shown
+            for each in _tracebacks(stream):
+                if (line := self._folded(stream, each)) is None:
+                    place.append((stream, each.lines + each.after))
+                    self._remember(stream, each)
+                    continue
+                place = rest
+                kind, text, after = line
+                members, _ = folded.setdefault((stream.label, *kind), ([], text))
+                if stream not in members:
+                    members.append(stream)
+                if after:
+                    rest.append((stream, after))
+            self._taken(stream)
+        return [*shown, *(FoldedLine(members, text) for members, text in folded.values()), *rest]
+
+    def _taken(self, stream: HeldStream) -> list[bytes]:
+        """Return a stream's lines, which then no longer wait."""
+        self._waiting.remove(stream)
+        lines, stream.lines, stream.size = stream.lines, [], 0
+        return lines
+
+    def _folded(self, stream: HeldStream, traceback: _Traceback) -> tuple[tuple[str, ...], str, list[bytes]] | None:
+        """Return the kind of a traceback, its folded line, and the lines to show behind it; None: it is not folded."""
+        if not stream.is_whole():
+            return None
+        if not traceback.complete:
+            text = f"a traceback without its end (after {self._cause}; whole text in the logs)"
+            return (("cut",), text, []) if self._is_cut(stream) else None
+        exception = one_line(traceback.exception)
+        if len(exception) > EXCEPTION_CHARS:
+            exception = exception[: EXCEPTION_CHARS - 1] + "…"
+        after = traceback.after
+        if self._is_collateral(stream, traceback):
+            text = f"{exception} (after {self._cause}; whole text in the logs)"
+            return ("lost", traceback.type), text, [] if all(map(_is_blank, after)) else after
+        if not self._is_known(stream, traceback):
+            return None
+        rank, following = self._known[traceback.frames]
+        same = 0
+        for line, before in zip(after, following, strict=False):
+            if traceback.plain(line) != before:
+                break
+            same += 1
+        kind = ("same", traceback.frames, traceback.plain(traceback.exception.encode()))
+        text = f"{exception} (the same traceback as rank {rank}; whole text in the logs)"
+        return kind, text, [] if all(map(_is_blank, after[same:])) else after[same:]
+
+    def _remember(self, stream: HeldStream, traceback: _Traceback) -> None:
+        if traceback.complete and len(self._known) < KNOWN:
+            following = [traceback.plain(line) for line in traceback.after[:FOLLOWING]]
+            self._known.setdefault(traceback.frames, (stream.rank, following))
+
+
+class _Traceback:
+    """One traceback, with its causes, and the lines behind it up to the next one."""
+
+    __slots__ = ("_own", "after", "complete", "exception", "frames", "lines", "message", "type")
+
+    def __init__(self, rank: int, lines: list[bytes], raised: int, after: list[bytes]) -> None:
+        """`raised`: the index of the exception's line; 0: it has not come."""
+        self._own = Lazy(rf"(?i)((?:rank|worker|cuda|device)[ _:=#-]{{0,2}}){rank}\b")
+        self.lines = lines
+        self.after = after
+        self.complete = raised > 0
+        message = [_text(line) for line in lines[raised:]] if raised else []
+        self.exception = message[0] if message else ""
+        #: The exception's line, and further lines of its message.
+        self.message = "\n".join(message)
+        match = _TYPE.match(self.exception)
+        #: The exception's type, without its module.
+        self.type = match[0].rpartition(".")[2] if match is not None else ""
+        #: The lines before the exception's, without what differs from rank to rank, and its type.
+        self.frames = "\n".join([*map(self.plain, lines[:raised]), self.type])
+
+    def plain(self, line: bytes) -> str:
+        """Return a line without what differs from rank to rank."""
+        return _OF_A_PROCESS.sub("#", self._own.sub(r"\1#", _text(line)))
+
+
+def _text(line: bytes) -> str:
+    """Return a line as text, without torch's `[rank0]: ` before it."""
+    text = line.decode("utf-8", "replace").rstrip()
+    return text[match.end() :] if (match := _TAG.match(text)) is not None else text
+
+
+def _is_blank(line: bytes) -> bool:
+    return not line.strip()
+
+
+def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
+    """Divide the lines that wait into tracebacks, each with the lines behind it."""
+    lines = stream.lines
+    begin = raised = end = 0
+    for index, line in enumerate(lines):
+        text = _text(line)
+        if TRACEBACK in line:
+            if end and not all(_LINK.match(_text(between)) for between in lines[end:index]):
+                yield _Traceback(stream.rank, lines[begin:end], raised - begin, lines[end:index])
+                begin = index
+            end = 0  # the frames of the next exception in the chain, or of a new traceback
+        elif end:
+            if _TAG.match(line.decode("utf-8", "replace")) is not None and end == index:
+                end = index + 1  # torch puts its tag before each line of a message
+        elif text and not text[0].isspace():
+            raised, end = index, index + 1
+    if end:
+        yield _Traceback(stream.rank, lines[begin:end], raised - begin, lines[end:])
+    else:
+        yield _Traceback(stream.rank, lines[begin:], 0, [])
