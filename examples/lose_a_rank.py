@@ -63,7 +63,7 @@ def main() -> None:
     ring = Ring()
     start = int(CHECKPOINT.read_text()) if CHECKPOINT.exists() else 0
     if RANK == 0:
-        print(f"attempt {ATTEMPT}: from step {start}")
+        print(f"attempt {ATTEMPT}: from step {start}", flush=True)
     for step in range(start, STEPS):
         time.sleep(0.1)
         if RANK == 1 and ATTEMPT == 1 and step == STEPS // 2:
@@ -72,7 +72,8 @@ def main() -> None:
         if RANK == 0:
             CHECKPOINT.write_text(str(step + 1))
             if step % 5 == 4:
-                print(f"step {step + 1} of {STEPS}: sum over {WORLD} ranks is {total}")
+                print(f"step {step + 1} of {STEPS}: sum over {WORLD} ranks is {total}", flush=True)
+        ring.all_reduce(0)  # a barrier: nobody goes on before rank 0 has saved the step
 
 
 if __name__ == "__main__":

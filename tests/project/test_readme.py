@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tomllib
 
 import pytest
 
+from conftest import Holdfast
 from places import ROOT
 
 README = ROOT / "README.md"
@@ -76,6 +78,62 @@ def test_what_the_readme_shows_is_what_was_measured(name: str, made: object) -> 
         README.write_text(f"{before}{begin}{wanted}{end}{after}", encoding="utf-8")
         return
     assert shown == wanted, "make it anew: HOLDFAST_WRITE_DOCS=1 pytest tests/project/test_readme.py"
+
+
+#: Of the output of a run: what differs from run to run, and what stands for it here.
+DIFFERS = (
+    (r"\d{8}-\d{4}-\w{4}", "JOB"),
+    (r"logs in \S+/jobs/", "logs in HOME/jobs/"),
+    (r"\(pid \d+\)", "(pid N)"),
+    (r" on [\w.-]+(?=[:,])", " on NODE"),
+    (r"(?<=, )(?:\d+ min )?\d+(?:\.\d)? s\b", "N s"),
+    (r"from \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "from TIME"),
+)
+#: A rank that is stopped before or while it prints its traceback is missing in that line, or has one of its own.
+FOLDED = re.compile(
+    r"\[worker-[0-9, ]+\] (ConnectionResetError: .*|a traceback without its end) "
+    r"\(after the exit of rank 1; whole text in the logs\)"
+)
+
+
+@pytest.mark.real
+def test_the_first_job_of_the_readme_prints_what_the_readme_shows(holdfast: Holdfast) -> None:
+    text = README.read_text(encoding="utf-8")
+    shown = re.search(r"<!-- begin first -->\n```\n(.*?)```\n<!-- end first -->", text, re.DOTALL)
+    typed = re.search(r"\.venv/bin/holdfast (run .*)$", text, re.MULTILINE)
+    assert shown is not None
+    assert typed is not None
+    *options, script = typed[1].split()
+    ran = subprocess.run(
+        [holdfast.python, "-m", "holdfast", *options, str(ROOT / script)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**holdfast.env, "HOLDFAST_UTC": "1"},
+        cwd=holdfast.dir,
+        timeout=120,
+        check=True,
+    )
+
+    def known(output: str) -> list[str]:
+        for pattern, word in DIFFERS:
+            output = re.sub(pattern, word, output)
+        return output.splitlines()
+
+    def folded(lines: list[str]) -> list[str]:
+        return [line for line in lines if FOLDED.fullmatch(line)]
+
+    def of(writer: str, lines: list[str]) -> list[str]:
+        """On a busy machine a worker's line may come after one of holdfast's that was printed later."""
+        return [line for line in lines if line.startswith("[worker-") == (writer == "workers")]
+
+    here, there = known(ran.stdout), known(shown[1])
+    for writer in ("workers", "holdfast"):
+        told, printed = ([line for line in of(writer, lines) if line not in folded(lines)] for lines in (there, here))
+        assert printed == told
+    assert len(folded(there)) == 1
+    assert len(folded(here)) <= 2, "one line of all ranks, and one of those that were stopped while they printed"
 
 
 def test_every_link_of_the_readme_works_on_another_site_and_leads_to_a_page_that_is_there() -> None:
