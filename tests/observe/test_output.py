@@ -613,6 +613,28 @@ def test_a_traceback_that_comes_in_pieces_is_the_same_text(folding: House) -> No
     assert on_stderr(folding) == "".join(f"[worker-0] {line}\n" for line in (LOST % 1).decode().splitlines())
 
 
+def test_crashes_are_folded_though_their_first_line_comes_in_pieces(folding: House) -> None:
+    """faulthandler writes a line in several calls."""
+    for rank in range(2):
+        folding.start(rank)
+    for rank in range(2):
+        for piece in (
+            b"Fatal Python error: ",
+            b"Aborted",
+            b"\n\nCurrent thread",
+            b" 0x7f%da (most recent" % rank,
+            b" call)\n",
+        ):
+            folding.write(rank, piece, 1)
+            folding.turn(1.0)
+    for rank in range(2):
+        folding.leave(rank)
+        folding.pump.finish(rank, 1.1)
+    told = ["Fatal Python error: Aborted", "", "Current thread 0x7f0a (most recent call)"]
+    line = "[worker-1] Fatal Python error: Aborted (the same traceback as rank 0; whole text in the logs)\n"
+    assert on_stderr(folding) == "".join(f"[worker-0] {each}\n" for each in told) + line
+
+
 def test_a_next_attempt_knows_no_exit_of_the_last_one(folding: House) -> None:
     for loses in (True, False):
         folding.start(0)

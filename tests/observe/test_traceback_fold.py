@@ -214,6 +214,21 @@ def test_a_dataloader_s_original_traceback_belongs_to_the_exception() -> None:
     assert terminal.tick(WAIT_S)[-1] == same([1], "ValueError: bad", 0)
 
 
+def test_the_stacks_of_a_crash_are_folded_once_its_worker_has_ended() -> None:
+    def crash(rank: int, line: int = 3) -> str:
+        stack = f'Thread 0x7f{rank}a (most recent call first):\n  File "/a/x.py", line {line} in <module>\n'
+        return f"Fatal Python error: Segmentation fault\n\nCurrent {stack}\nExtension modules: numpy (total: 1)\n"
+
+    terminal = Terminal()
+    for rank in range(3):
+        terminal.take(rank, crash(rank))
+    terminal.take(3, traceback("ValueError: x") + crash(3, line=4))
+    assert terminal.end(1) == whole(1, crash(1))
+    assert terminal.end(0, 2) == []
+    assert terminal.end(3) == whole(3, traceback("ValueError: x") + crash(3, line=4))
+    assert terminal.finish() == [same([0, 2], "Fatal Python error: Segmentation fault", 1)]
+
+
 def test_half_a_traceback_is_shown_when_its_time_is_over_and_when_its_worker_has_ended() -> None:
     half = traceback("ValueError: x").rpartition("ValueError")[0]
     terminal = Terminal()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from holdfast.model.human_format import ranks
 from holdfast.observe.progress_bar import ProgressBar
 from holdfast.observe.traceback_fold import HELD_BYTES, FoldedLine, HeldStream, Shown, TracebackFold
-from holdfast.observe.worker_stream import TRACEBACK, Sink
+from holdfast.observe.worker_stream import STACKS_BEGIN, TRACEBACK, Sink
 
 
 class FoldedOutput:
@@ -112,7 +112,7 @@ class FoldedSink:
 
     def settle(self, now: float) -> None:
         """Show an unfinished line once nothing before it waits, and close the lane of a stream that has ended."""
-        if self._stream.lines or not self._open:
+        if self._stream.waits or not self._open:
             return
         if self._rest:
             rest, self._rest = self._rest, b""
@@ -137,7 +137,7 @@ class FoldedSink:
         lane.close(now)
 
     def _take(self, block: bytes, now: float) -> None:
-        if not self._stream.lines:
+        if not self._stream.waits:
             start = _first_header(block)
             if start < 0:
                 self._lane.write(block, now)
@@ -146,19 +146,29 @@ class FoldedSink:
             block = block[start:]
         *lines, self._rest = (self._rest + block).split(b"\n")
         lines = [line + b"\n" for line in lines]
-        if not (lines or self._stream.lines) or len(self._rest) > HELD_BYTES:
+        if len(self._rest) > HELD_BYTES:
             lines.append(self._rest)
             self._rest = b""
-        if lines:
+        if lines or not self._stream.waits:
             self._show(self._fold.take(self._stream, lines, now), now)
 
 
 def _first_header(block: bytes) -> int:
     """Return where the line begins that begins a traceback; -1: there is none."""
+    found = [_line_of(block, TRACEBACK, _may_precede), _line_of(block, STACKS_BEGIN, lambda before: not before)]
+    return min((start for start in found if start >= 0), default=-1)
+
+
+def _line_of(block: bytes, header: bytes, may_precede: Callable[[bytes], bool]) -> int:
+    """Return where the first line begins with this header, behind words that may precede it; -1: there is none."""
     at = -1
-    while (at := block.find(TRACEBACK, at + 1)) >= 0:
+    while (at := block.find(header, at + 1)) >= 0:
         start = block.rfind(b"\n", 0, at) + 1
-        before = block[start:at]
-        if before.strip(b" +|") in (b"", b"Exception Group") or (before[:5] == b"[rank" and before[-3:] == b"]: "):
+        if may_precede(block[start:at]):
             return start
     return -1
+
+
+def _may_precede(words: bytes) -> bool:
+    tag = words[:5] == b"[rank" and words[-3:] == b"]: "
+    return tag or words.strip(b" +|") in (b"", b"Exception Group")

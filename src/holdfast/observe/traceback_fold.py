@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from holdfast.lazy_pattern import Lazy
-from holdfast.observe.worker_stream import TRACEBACK
+from holdfast.observe.worker_stream import STACKS_BEGIN, TRACEBACK
 from holdfast.safe_text import one_line
 
 #: Seconds that a traceback waits for those of other ranks.
@@ -41,7 +41,7 @@ _TYPE = Lazy(r"[A-Za-z_][\w.]*")
 class HeldStream:
     """One stream of a worker, with its lines that wait."""
 
-    __slots__ = ("ended", "is_whole", "label", "lines", "rank", "since", "size")
+    __slots__ = ("ended", "is_whole", "label", "lines", "rank", "since", "size", "waits")
 
     def __init__(self, rank: int, label: str = "", is_whole: Callable[[], bool] = lambda: True) -> None:
         """`label`: streams of different labels share no line. `is_whole`: whether the log file has all bytes of the
@@ -49,6 +49,7 @@ class HeldStream:
         self.rank = rank
         self.label = label
         self.is_whole = is_whole
+        self.waits = False
         #: The lines that wait; the first one begins a traceback.
         self.lines: list[bytes] = []
         self.size = 0
@@ -94,8 +95,9 @@ class TracebackFold:
             self._loss = (cause, rank, now)
 
     def take(self, stream: HeldStream, lines: list[bytes], now: float) -> list[Shown]:
-        """Take whole lines of a stream. If none of it waits, the first one begins a traceback."""
-        if not stream.lines:
+        """Take whole lines of a stream, maybe none. From the first call on, a traceback of the stream waits."""
+        if not stream.waits:
+            stream.waits = True
             stream.since = now
             self._waiting.append(stream)
         stream.lines += lines
@@ -109,7 +111,7 @@ class TracebackFold:
     def end(self, stream: HeldStream) -> list[Shown]:
         """Show the traceback of a stream that has ended, if it is a new one."""
         stream.ended = True
-        new = stream.lines and any(self._is_new(stream, each) for each in _tracebacks(stream))
+        new = stream.waits and any(self._is_new(stream, each) for each in _tracebacks(stream))
         return self._show([stream]) if new else []
 
     def next_wake(self) -> float | None:
@@ -186,6 +188,7 @@ class TracebackFold:
     def _taken(self, stream: HeldStream) -> list[bytes]:
         """Return a stream's lines, which then no longer wait."""
         self._waiting.remove(stream)
+        stream.waits = False
         lines, stream.lines, stream.size = stream.lines, [], 0
         return lines
 
@@ -226,21 +229,22 @@ class _Traceback:
 
     __slots__ = ("_own", "after", "complete", "exception", "frames", "lines", "message", "type")
 
-    def __init__(self, rank: int, lines: list[bytes], raised: int, after: list[bytes]) -> None:
-        """`raised`: the index of the exception's line; 0: it has not come."""
+    def __init__(self, rank: int, frames: list[bytes], message: list[bytes], after: list[bytes]) -> None:
+        """`message`: the exception's line, and further ones of its message; empty: it has not come.
+
+        The stacks of a crash are a message without frames.
+        """
         self._own = Lazy(rf"(?i)((?:rank|worker|cuda|device)[ _:=#-]{{0,2}}){rank}\b")
-        self.lines = lines
+        self.lines = [*frames, *message]
         self.after = after
-        self.complete = raised > 0
-        message = [_text(line) for line in lines[raised:]] if raised else []
-        self.exception = message[0] if message else ""
-        #: The exception's line, and further lines of its message.
-        self.message = "\n".join(message)
+        self.complete = bool(message)
+        self.message = "\n".join(map(_text, message))
+        self.exception = _text(message[0]) if message else ""
         match = _TYPE.match(self.exception)
         #: The exception's type, without its module.
         self.type = match[0].rpartition(".")[2] if match is not None else ""
-        #: The lines before the exception's, without what differs from rank to rank, and its type.
-        self.frames = "\n".join([*map(self.plain, lines[:raised]), self.type])
+        #: The frames, without what differs from rank to rank, and the exception's type.
+        self.frames = "\n".join([*map(self.plain, frames or message), self.type])
 
     def plain(self, line: bytes) -> str:
         """Return a line without what differs from rank to rank."""
@@ -261,11 +265,23 @@ def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
     """Divide the lines that wait into tracebacks, each with the lines behind it."""
     lines = stream.lines
     begin = raised = end = 0
+
+    def traceback(until: int) -> _Traceback:
+        if not end:
+            return _Traceback(stream.rank, lines[begin:until], [], [])
+        return _Traceback(stream.rank, lines[begin:raised], lines[raised:end], lines[end:until])
+
     for index, line in enumerate(lines):
         text = _text(line)
+        if line.startswith(STACKS_BEGIN):  # the stacks of a crash: they are the last that a process prints
+            if index:
+                yield traceback(index)
+            crash = lines[index:]
+            yield _Traceback(stream.rank, [], crash, []) if stream.ended else _Traceback(stream.rank, crash, [], [])
+            return
         if TRACEBACK in line:
             if end and not all(_LINK.match(_text(between)) for between in lines[end:index]):
-                yield _Traceback(stream.rank, lines[begin:end], raised - begin, lines[end:index])
+                yield traceback(index)
                 begin = index
             end = 0  # the frames of the next exception in the chain, or of a new traceback
         elif end:
@@ -273,7 +289,4 @@ def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
                 end = index + 1  # torch puts its tag before each line of a message
         elif text and not text[0].isspace():
             raised, end = index, index + 1
-    if end:
-        yield _Traceback(stream.rank, lines[begin:end], raised - begin, lines[end:])
-    else:
-        yield _Traceback(stream.rank, lines[begin:], 0, [])
+    yield traceback(len(lines))

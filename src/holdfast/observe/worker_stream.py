@@ -138,7 +138,7 @@ class FoldingSink:
         self._folded: Callable[[Sink], Sink] | None = folded
 
     def write(self, block: bytes, now: float) -> None:
-        if self._folded is not None and (TRACEBACK in block or b"\r" in block):
+        if self._folded is not None and (TRACEBACK in block or STACKS_BEGIN in block or b"\r" in block):
             self._sink = self._folded(self._sink)
             self._folded = None
         self._sink.write(block, now)
