@@ -229,6 +229,28 @@ def test_the_stacks_of_a_crash_are_folded_once_its_worker_has_ended() -> None:
     assert terminal.finish() == [same([0, 2], "Fatal Python error: Segmentation fault", 1)]
 
 
+def test_an_exception_group_is_one_traceback() -> None:
+    group = (
+        "  + Exception Group Traceback (most recent call last):\n"
+        '  |   File "/a/train.py", line 7, in <module>\n'
+        '  |     raise ExceptionGroup("readers", found)\n'
+        "  | ExceptionGroup: readers (2 sub-exceptions)\n"
+        "  +-+---------------- 1 ----------------\n"
+        "    | Traceback (most recent call last):\n"
+        '    |   File "/a/train.py", line 5, in <module>\n'
+        "    | ValueError: bad sample 1\n"
+        "    +---------------- 2 ----------------\n"
+        "    | KeyError: 'a'\n"
+        "    +------------------------------------\n"
+    )
+    terminal = Terminal()
+    terminal.fold.lose("the exit of rank 1", 1, 0.0)
+    for rank in (0, 2):
+        terminal.take(rank, group)
+    assert terminal.end(0, 2) == whole(0, group)
+    assert terminal.finish() == [same([2], "ValueError: bad sample 1", 0)]
+
+
 def test_half_a_traceback_is_shown_when_its_time_is_over_and_when_its_worker_has_ended() -> None:
     half = traceback("ValueError: x").rpartition("ValueError")[0]
     terminal = Terminal()

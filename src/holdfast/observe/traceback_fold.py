@@ -35,6 +35,8 @@ _LINK = Lazy(
 )
 #: What differs from one process to the next: addresses in memory, ports, process ids.
 _OF_A_PROCESS = Lazy(r"0x[0-9a-fA-F]+|(?<=\d)\]?:\d{4,5}\b|(?i:(?<=pid)[ =:]{1,2}\d+)")
+#: The frame around the lines of an exception group.
+_GROUP = Lazy(r"\s+(?:\| ?|\+-)")
 _TYPE = Lazy(r"[A-Za-z_][\w.]*")
 
 
@@ -239,7 +241,7 @@ class _Traceback:
         self.after = after
         self.complete = bool(message)
         self.message = "\n".join(map(_text, message))
-        self.exception = _text(message[0]) if message else ""
+        self.exception = _text(message[0]).lstrip(" |") if message else ""
         match = _TYPE.match(self.exception)
         #: The exception's type, without its module.
         self.type = match[0].rpartition(".")[2] if match is not None else ""
@@ -273,6 +275,7 @@ def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
 
     for index, line in enumerate(lines):
         text = _text(line)
+        framed = b"Exception Group Traceback" in lines[begin] and _GROUP.match(text)
         if line.startswith(STACKS_BEGIN):  # the stacks of a crash: they are the last that a process prints
             if index:
                 yield traceback(index)
@@ -285,8 +288,9 @@ def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
                 begin = index
             end = 0  # the frames of the next exception in the chain, or of a new traceback
         elif end:
-            if _TAG.match(line.decode("utf-8", "replace")) is not None and end == index:
-                end = index + 1  # torch puts its tag before each line of a message
-        elif text and not text[0].isspace():
+            # Torch puts its tag before each line of a message, Python a frame around an exception group.
+            if end == index and (framed or _TAG.match(line.decode("utf-8", "replace"))):
+                end = index + 1
+        elif (inner := text[framed.end() :] if framed else text) and not inner[0].isspace():
             raised, end = index, index + 1
     yield traceback(len(lines))
