@@ -69,6 +69,10 @@ def test_the_table_is_no_wider_than_the_screen(cli: Cli, columns: int) -> None:
         (["--since", "2099-01-01"], 0),
         (["-n", "1"], 1),
         (["--limit", "0"], 3),
+        (["quick"], 1),
+        ([JOB_NAMES[0]], 2),
+        (["a-model-*", "--state", "failed"], 2),
+        (["nosuch"], 0),
     ],
 )
 def test_options_choose_among_them(cli: Cli, words: list[str], fit: int) -> None:
@@ -91,6 +95,45 @@ def test_a_wrong_value_is_bad_usage_that_names_a_right_one(cli: Cli, words: list
 
 def test_none_that_fits_is_told_with_how_many_there_are(cli: Cli) -> None:
     assert cli("jobs", "--name", "other")[::2] == (0, "holdfast: none of 3 jobs fits\n  try: holdfast jobs\n")
+
+
+def test_a_job_is_listed_by_its_name_or_a_part_of_its_id(cli: Cli) -> None:
+    job = ids(cli)[0]
+    assert ids(cli, job) == ids(cli, job[:-1]) == ids(cli, job.rpartition("-")[2]) == ids(cli, "quick") == [job]
+
+
+def test_a_name_that_no_job_has_is_answered_with_the_nearest(cli: Cli) -> None:
+    status, out, err = cli("jobs", "quik")
+    assert (status, out) == (2, "") and "there is no job `quik`" in err and "`quick`" in err
+
+
+def test_of_a_failure_the_table_has_the_exceptions_message(cli: Cli) -> None:
+    assert "  IndexOutOfRange: list index out of range  " in cli("jobs", "-n", "2")[1]
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("raise KeyError('warmup')", "KeyError: 'warmup'"),
+        ("import nosuchmodule", "ModuleNotFound: No module named 'nosuchmodule'"),
+        ("raise ValueError('a' * 200)", f"ValueError: {'a' * 67}…"),
+        ("raise ValueError", "ValueError"),
+        (r"raise ValueError('a\x1b[31m\nb')", "ValueError: a"),
+        ("import sys; sys.exit(7)", "Unexplained: exit status 7"),
+        ("import os; os.kill(os.getpid(), 11)", "NativeCrash: SIGSEGV"),
+        ("print('fine')", "Succeeded"),
+    ],
+)
+def test_the_exception_stands_in_the_table_where_it_says_more(
+    cli: Cli, tmp_path: Path, script: str, shown: str
+) -> None:
+    (tmp_path / "job.py").write_text(script)
+    env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "new")}
+    words = [sys.executable, "-m", "holdfast", "run", "--no-checks", "--max-restarts", "0", "job.py"]
+    subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, check=False)
+    out = typed("jobs", cwd=tmp_path, env=env).stdout
+    assert f"  {shown}" in out and "\x1b" not in out
+    assert len(out.splitlines()) == 2
 
 
 @pytest.mark.parametrize("alias", ["ls", "ps", "list"])

@@ -46,6 +46,30 @@ def test_stop_says_why(holdfast: Holdfast) -> None:
     assert is_gone(grandchild, 2)
 
 
+def test_stop_alone_means_the_only_job_that_runs(holdfast: Holdfast) -> None:
+    process = holdfast.start("run", "--no-checks", "--grace", "1", "--name", "night", holdfast.script(STUBBORN))
+    wait_for(holdfast.dir / "grandchild")
+    stop = holdfast("stop")
+    assert stop.status == 0 and " (night): its workers get SIGTERM now" in stop.out
+    ran = holdfast.finish(process)
+    assert ran.report["phrase"] == "StoppedByOperator" and "no reason given (asked by " in ran.report["reason"]
+    after = holdfast("stop")
+    assert after.status == 2 and "no job runs here\n  try: holdfast jobs" in after.err
+
+
+def test_stop_alone_refuses_to_choose_between_two(holdfast: Holdfast) -> None:
+    waits = holdfast.script("import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text('up'); time.sleep(600)")
+    both = [holdfast.start("run", "--no-checks", "--name", name, waits, name) for name in ("one", "two")]
+    for name in ("one", "two"):
+        wait_for(holdfast.dir / name)
+    stop = holdfast("stop")
+    assert stop.status == 2 and "2 jobs have not ended: " in stop.err
+    assert "(one)" in stop.err and "(two)" in stop.err
+    for name, process in zip(("one", "two"), both, strict=True):
+        assert holdfast("stop", name).status == 0
+        assert holdfast.finish(process).status == 250
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_requests(holdfast: Holdfast, number: signal.Signals) -> None:
     process = holdfast.start("run", "--no-checks", "--grace", "0.5", holdfast.script(STUBBORN))

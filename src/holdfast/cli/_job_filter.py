@@ -27,15 +27,17 @@ class JobFilter(Noun, frozen=True, kw_only=True):
     name: str = ""
     #: A failure class, or a pattern for classes. Upper and lower case are equal.
     phrase: str = ""
+    #: A name, an id or the beginning of one, or a platform's id.
+    job: str = ""
     most: int | None = None
 
     @property
     def is_any(self) -> bool:
-        return not (self.states or self.name or self.phrase) and self.since is None
+        return not (self.states or self.name or self.phrase or self.job) and self.since is None
 
 
 def job_filter(
-    state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float
+    state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float, job: str = ""
 ) -> JobFilter:
     """Return the filter for the options. `now`: seconds since the epoch. Raise `BadUsage` for an invalid option."""
     states = tuple(word.strip().lower() for each in state for word in each.split(","))
@@ -49,6 +51,7 @@ def job_filter(
         since=None if since is None else parse_moment(since, now, "--since"),
         name=name,
         phrase=phrase.lower(),
+        job=job,
         most=most or None,
     )
 
@@ -89,7 +92,18 @@ def _fits(view: JobView, wish: JobFilter) -> bool:
         (not wish.states or view.state.value in wish.states or outcome in wish.states)
         and (wish.since is None or view.created >= wish.since)
         and (not wish.name or fnmatch.fnmatchcase(view.name, wish.name))
+        and (not wish.job or _is_meant(view, wish.job))
         and (not wish.phrase or fnmatch.fnmatchcase((view.phrase or "").lower(), wish.phrase))
+    )
+
+
+def _is_meant(view: JobView, job: str) -> bool:
+    of_platform = view.platform.id if view.platform is not None else ""
+    return (
+        fnmatch.fnmatchcase(view.name, job)
+        or view.id.startswith(job)
+        or view.id.rpartition("-")[2] == job
+        or job in (of_platform, of_platform.partition("_")[0])
     )
 
 

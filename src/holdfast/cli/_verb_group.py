@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.cli._printing import print_line, say
+from holdfast.cli._usage_errors import usage_message
 from holdfast.version import __version__
 
 #: Every verb → its description. The module `holdfast.cli.<verb>` has its `command`. `--help` imports no verb's module.
@@ -141,18 +142,13 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
         elif argv[:1] == ["run"] and (foreign := _foreign(argv[1:])):
             say(foreign)
         else:
-            path = error.ctx.command_path if error.ctx is not None else "holdfast"
-            say(f"{error.format_message()}\n  try: {path} --help")
+            say(usage_message(error, argv, cli))
         return 2
     except click.exceptions.NoArgsIsHelpError as error:
         print_line(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
-        # Print one message in holdfast's format: what is wrong, and what to type instead.
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        said = error.format_message()
-        hint = "" if "try: " in said else f"\n  try: {context.command_path if context else 'holdfast'} --help"
-        say(f"{said}{hint}")
+        say(usage_message(error, argv, cli))
         return 2
     except click.Abort:
         return 130

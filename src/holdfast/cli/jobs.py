@@ -13,19 +13,25 @@ import click
 
 from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
 from holdfast.cli._completion_values import classes, states
+from holdfast.cli._completion_values import jobs as jobs_known
 from holdfast.cli._job_filter import STATES, filtered_jobs, job_filter
 from holdfast.cli._printing import print_line
 from holdfast.cli._queued_jobs import QueuedJob, Queues, queues
 from holdfast.cli._shared_options import pipeable, say, utc_option
 from holdfast.cli._table import fitted, table
 from holdfast.errors import BadUsage
+from holdfast.record.job_lookup import find
+from holdfast.record.job_views import last_reports
 from holdfast.report.terminal_text import Style, harmless, paint, wants_colour
+from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
+    from holdfast.model.exit_report import ExitReport
     from holdfast.record.job_views import JobView
 
 
 @click.command()
+@click.argument("job", required=False, default="", shell_complete=jobs_known)
 @click.option(
     "--state",
     multiple=True,
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
 @of_a_cluster(short=False)
 @pipeable
 def command(
+    job: str,
     state: tuple[str, ...],
     since: str | None,
     name: str,
@@ -58,7 +65,10 @@ def command(
     platform: str | None,
     namespace: str | None,
 ) -> None:
-    """List the jobs this machine remembers, the newest first, and before them what waits in a queue."""
+    """List the jobs this machine remembers, the newest first, and before them what waits in a queue.
+
+    JOB: only those of this name, or whose id begins so.
+    """
     if limit is not None and (platform is not None or not limit.isdecimal()):
         # With a cluster, `-n` means the namespace, as in kubectl.
         if platform is None:
@@ -69,14 +79,14 @@ def command(
     if (cluster := in_cluster(platform, namespace)) is not None:
         from holdfast.cli._cluster_jobs import jobs
 
-        if state or since or name or phrase:
+        if job or state or since or name or phrase:
             raise BadUsage(
-                "--state, --since, --name and --class are for the jobs of this machine",
+                "JOB, --state, --since, --name and --class are for the jobs of this machine",
                 hint="holdfast jobs --platform kubernetes",
             )
         jobs(cluster, namespace, as_json)
         return
-    wish = job_filter(state, since, name, phrase, None if limit is None else int(limit), time.time())
+    wish = job_filter(state, since, name, phrase, None if limit is None else int(limit), time.time(), job)
     seen = queues()
     found, queued = seen.survey, seen.waiting
     if as_json:
@@ -113,6 +123,8 @@ def command(
     fitting = filtered_jobs(found.jobs, wish)
     shown = fitting[:_ON_A_TERMINAL] if limit is None and sys.stdout.isatty() else fitting
     if not shown and not queued:
+        if job:
+            find(found, job)  # raises with the most similar names if there is no such job
         say(f"none of {len(found.jobs)} jobs fits\n  try: holdfast jobs")
         return
     _print(shown, queued, seen)
@@ -128,8 +140,9 @@ def _print(shown: Sequence[JobView], queued: Sequence[QueuedJob], seen: Queues) 
     on_screen = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
     width = shutil.get_terminal_size((80, 24)).columns if on_screen else None
     lines: list[tuple[str, ...]] = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK")]
-    again = (seen.again.get(view.id, "") for view in shown)
-    lines += [*map(_queued_row, queued), *(row(view, why) for view, why in zip(shown, again, strict=True))]
+    failed = last_reports(seen.survey.home, [view for view in shown if view.phrase])
+    lines += map(_queued_row, queued)
+    lines += (row(view, seen.again.get(view.id, ""), failed.get(view.id)) for view in shown)
     of_platform = [*(each.platform for each in queued), *(view.platform for view in shown)]
     if platforms := {known.platform for known in of_platform if known is not None}:
         titled = [" ".join(sorted(platforms)).upper(), *(harmless(known.id) if known else "" for known in of_platform)]
@@ -159,6 +172,25 @@ _STYLES = {
 }
 
 
+#: The class of any exception that the catalogue has no row for: the exception says more.
+_ANY = "UserException"
+#: Classes that say less than the exit status or signal.
+_BARE = ("Unexplained", "KilledBySignal", "NativeCrash")
+_MOST_SAID = 80
+
+
+def _what(phrase: str, report: ExitReport | None) -> str:
+    """Return the failure class and the exception's message; the exception alone if the class is that of any."""
+    from holdfast.report.failure_place import scene_of
+
+    if report is None:
+        return phrase
+    said = one_line(scene_of(report, None).said)
+    more = said.partition(": ")[2] or (report.original.how if phrase in _BARE else "")
+    what = said if phrase == _ANY and said else f"{phrase}: {more}" if more else phrase
+    return what if len(what) <= _MOST_SAID else f"{what[: _MOST_SAID - 1]}…"
+
+
 def _ago(view: JobView) -> str:
     from holdfast.record.local_time import ago
 
@@ -170,8 +202,11 @@ def _queued_row(job: QueuedJob) -> tuple[str, ...]:
     return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 
 
-def row(view: JobView, queued: str) -> tuple[str, ...]:
-    """Return the row of one job. `queued`: the reason why the job waits in a queue; empty: it does not wait."""
+def row(view: JobView, queued: str, report: ExitReport | None = None) -> tuple[str, ...]:
+    """Return the row of one job.
+
+    `queued`: the reason why the job waits in a queue; empty: it does not wait. `report`: of its end.
+    """
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
 
@@ -181,7 +216,7 @@ def row(view: JobView, queued: str) -> tuple[str, ...]:
         harmless(view.name),
         view.outcome.value if view.outcome else view.state.value,
         "" if view.code is None else str(view.code),
-        view.phrase or harmless(queued),
+        _what(view.phrase, report) if view.phrase else harmless(queued),
         str(view.attempts or ""),
         clock(view.created),
         duration(until - view.created),

@@ -15,6 +15,7 @@ from holdfast.cli._remote_owner import is_elsewhere, located
 from holdfast.cli._shared_options import survey, utc_option
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.noun_base import Noun
+from holdfast.report.terminal_text import harmless
 from holdfast.untrusted import Malformed, json_as
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.record.owner_address import OwnerAddress
 
 ANSWER_S = 5.0
+#: So many jobs are named where a JOB is missing.
+_NAMED = 4
 MOST_ANSWER_BYTES = 1 << 20
 
 
@@ -32,8 +35,14 @@ class NoAnswer(HoldfastError):
 
 
 @click.command()
-@click.argument("job", shell_complete=jobs)
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it becomes the reason in the job's report.")
+@click.argument("job", required=False, default="", shell_complete=jobs)
+@click.option(
+    "--reason",
+    default="no reason given",
+    show_default=True,
+    metavar="TEXT",
+    help="Why; it becomes the reason in the job's report.",
+)
 @click.option("--solution", default="", metavar="TEXT", help="What the report's reader should do.")
 @click.option(
     "--phrase",
@@ -58,7 +67,8 @@ def command(
     platform: str | None,
     namespace: str | None,
 ) -> None:
-    """Ask a running job to stop, with a reason. JOB is an id, or a name (the newest of that name).
+    """Ask a running job to stop, with a reason. JOB is an id, or a name (the newest of that name); without it, the
+    only job that runs.
 
     The supervisor sends SIGTERM to the workers, waits for the grace time, sends SIGKILL, and reports. A job that has
     ended already is left as it is, with status 0: what was asked for is so. One that waits in a queue is taken out of
@@ -74,13 +84,33 @@ def command(
         if why := misshapen(phrase, code, who):
             raise BadUsage(f"--phrase, --code: {why}", hint="holdfast exits")
     if (cluster := in_cluster(platform, namespace)) is not None:
+        if not job:
+            raise BadUsage("expected the JOB to stop: it is in a cluster", hint="holdfast jobs --platform kubernetes")
         asks = f"{who}, {_who()}" if who else _who()
         message = cluster.stop(namespace, job, reason=reason, solution=solution, phrase=phrase, code=code, who=asks)
         StopOutput(as_json).whole(job, message)
         return
     told = StopOutput(as_json)
+    job = job or _only_job()
     _stop_all(job, StopOptions(reason=reason, solution=solution, phrase=phrase, code=code, who=who), told)
     told.end(job)
+
+
+def _only_job() -> str:
+    """Return the id of the only job that has not ended. Raises `BadUsage` for none or several."""
+    from holdfast.record.job_views import JobState
+
+    live = [view for view in survey().jobs if view.state is not JobState.ENDED]
+    if not live:
+        raise BadUsage("expected the JOB to stop: no job runs here", hint="holdfast jobs")
+    if len(live) > 1:
+        named = ", ".join(f"{view.id} ({harmless(view.name)})" for view in live[:_NAMED])
+        more = f" and {len(live) - _NAMED} more" if len(live) > _NAMED else ""
+        raise BadUsage(
+            f"expected the JOB to stop: {len(live)} jobs have not ended: {named}{more}",
+            hint=f"holdfast stop {live[0].id}",
+        )
+    return live[0].id
 
 
 def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:

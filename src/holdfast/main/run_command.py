@@ -286,16 +286,26 @@ def _new_file(option: str, text: str | None, *, appends: bool = False) -> Path |
         return None
     path = Path(text).absolute()
     must_answer(path, option, path.is_dir)
-    if path.is_dir():
+    there = os.access(path, os.F_OK)  # unlike Path.exists, False in a directory that this user may not enter
+    if there and path.is_dir():
         said = f"{option} {text}: it is a directory; expected a file to write"
         raise BadUsage(said, hint=f"{option} {text}/{_NAMES.get(option, 'report.json')}")
-    if path.exists() and not os.access(path, os.W_OK):
+    if there and not os.access(path, os.W_OK):
         raise BadUsage(f"{option} {text}: the file is there and cannot be written", hint=f"ls -l {text}")
-    if not path.parent.is_dir() or not (os.access(path.parent, os.W_OK) or (appends and path.exists())):
-        raise BadUsage(
-            f"{option} {text}: {path.parent} is no directory that can be written", hint=f"mkdir -p {path.parent}"
-        )
+    if not (appends and there):
+        _new_files_fit(path.parent, f"{option} {text}")
     return path
+
+
+def _new_files_fit(directory: Path, option: str) -> None:
+    """Raise BadUsage unless new files can be made in the directory. `option`: as it is typed."""
+    nearest = next(each for each in (directory, *directory.parents) if os.access(each, os.F_OK))
+    if not nearest.is_dir():
+        raise BadUsage(f"{option}: expected a directory, and {nearest} is a file", hint=f"ls -l {nearest}")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise BadUsage(f"{option}: this user may not write in the directory {nearest}", hint=f"ls -ld {nearest}")
+    if nearest != directory:
+        raise BadUsage(f"{option}: there is no directory {directory}", hint=f"mkdir -p {directory}")
 
 
 def _tried(notices: NoticePlan, environment: Mapping[str, str], *, refuse: bool) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.model.codec import decode_event
 from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import Event
-from holdfast.model.exit_report import Outcome
+from holdfast.model.exit_report import ExitReport, Outcome
 from holdfast.model.job_spec import PlatformJob
 from holdfast.model.noun_base import Noun
 from holdfast.record import report_file
@@ -67,6 +67,12 @@ class _Spec(Noun, frozen=True, kw_only=True):
     """The fields of a job's spec that the list of jobs needs."""
 
     platform: PlatformJob | None = None
+
+
+class _LastReport(Noun, frozen=True, kw_only=True):
+    """The part of a job's report that a list needs."""
+
+    report: ExitReport
 
 
 class Survey(Noun, frozen=True, kw_only=True):
@@ -167,6 +173,24 @@ def detail(survey: Survey, view: JobView) -> JobDetail:
     if report is not None:
         attempts = report.attempts or attempts
     return JobDetail(view=view, report=report, attempts=attempts)
+
+
+def last_reports(home: Path, views: Sequence[JobView]) -> dict[str, ExitReport]:
+    """Return the final explanations of these jobs by id; without those that are not in the journal."""
+    db = _open_quietly(home)
+    if db is None:
+        return {}
+    found = {}
+    try:
+        for view in views:
+            row = db.execute("SELECT report FROM jobs WHERE id = ?", (view.id,)).fetchone()
+            if row and row[0]:
+                found[view.id] = json_as(row[0], _LastReport).report
+    except (sqlite3.Error, Malformed, TypeError):
+        pass  # the other rows show the class alone
+    finally:
+        db.close()
+    return found
 
 
 def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
