@@ -160,3 +160,24 @@ def test_a_typed_name_in_any_alphabet(holdfast: Holdfast, name: str, right: bool
     assert ran.status == (0 if right else 2)
     if right:
         assert ran.report["job"]["name"] == unicodedata.normalize("NFC", name)
+
+
+@pytest.mark.parametrize("verbose", [(), ("--verbose",)])
+def test_the_next_command_finds_a_job_whose_state_directory_cannot_be_written(
+    holdfast: Holdfast, verbose: tuple[str, ...]
+) -> None:
+    """A file stands where the directory would be: this holds for root as well."""
+    (holdfast.dir / "file").write_text("")
+    script = holdfast.script("raise SystemExit(7)")
+    ran = holdfast.run("--max-restarts", "0", *verbose, script, HOLDFAST_HOME=str(holdfast.dir / "file" / "home"))
+    [begun] = [at for at, line in enumerate(ran.err.splitlines()) if line.startswith("  next ")]
+    command = " ".join(" ".join(ran.err.splitlines()[begun:]).split()[1:]).partition(" holdfast exits")[0]
+    environment, *words = command.split(" holdfast ")
+    assert environment.startswith("HOLDFAST_HOME=") and len(words) == 1, command
+    found = holdfast(*words[0].split(), HOLDFAST_HOME=environment.partition("=")[2])
+    assert found.status == 0, found.err
+
+
+def test_the_next_command_names_no_directory_where_it_is_the_usual_one(holdfast: Holdfast) -> None:
+    ran = holdfast.run("--max-restarts", "0", holdfast.script("raise SystemExit(7)"))
+    assert "  next     holdfast show " in ran.err and "HOLDFAST_HOME" not in ran.err

@@ -32,10 +32,12 @@ class Render(Protocol):
     """Formats a report as text for the user; the text ends with a newline.
 
     `logs`: the directory that contains `attempt-<n>`. `width`: columns. `verbose`: include all evidence, and each
-    attempt's decision.
+    attempt's decision. `home`: the state directory that the printed commands must name; empty: they find the job.
     """
 
-    def __call__(self, report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool) -> str: ...
+    def __call__(
+        self, report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool, home: str = ""
+    ) -> str: ...
 
 
 class MultiNodeRunner(Protocol):

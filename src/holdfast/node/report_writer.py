@@ -115,9 +115,11 @@ class ReportWriter:
         else:
             colour = os.isatty(2) and "NO_COLOR" not in os.environ
             width = _columns(100)
-            # show everything without a state directory, because no later command can show the rest
-            whole = self._order.verbose or self._place.home == NOWHERE
-            text = self._order.render(report, logs=self._place.logs, width=width, colour=colour, verbose=whole)
+            whole = self._order.verbose or self._place.home == NOWHERE  # no later command can show the rest
+            home = str(self._place.home) if self._place.stand_in else ""
+            text = self._order.render(
+                report, logs=self._place.logs, width=width, colour=colour, verbose=whole, home=home
+            )
             self._stderr.say(text, self._now())
         return status_of(report.report, self._order.users_status)
 

@@ -45,6 +45,8 @@ class JobPlace(msgspec.Struct, frozen=True):
     lock: OwnerLock
     #: Message for the user about the substitute for the state directory; empty if there is none.
     trouble: str
+    #: Whether `home` is a substitute, which other commands find only through HOLDFAST_HOME.
+    stand_in: bool = False
     #: Name of the job's control groups; empty means the job's id.
     tree: str = ""
     #: How many times the platform had started the job before this run.
@@ -105,7 +107,8 @@ def claim(
         f"; this job's logs and its report go to {stand_in}, and other holdfast commands find it only with "
         f"HOLDFAST_HOME={stand_in}"
     )
-    return _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble, platform=platform, run=run)
+    place = _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble, platform=platform, run=run)
+    return msgspec.structs.replace(place, stand_in=True)
 
 
 def claim_again(home: Path, before: OwnerInfo, *, run: int, log_dir: Path | None = None) -> JobPlace:
@@ -151,7 +154,8 @@ def part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: 
     if other is None:
         return _nowhere(name=name, now=now, trouble=trouble, also=", and no other directory either: no log is kept")
     trouble += f"; the logs of this node go to {other}"
-    return _part(other, job_id, node=node, name=name, now=now, log_dir=log_dir, trouble=trouble)
+    place = _part(other, job_id, node=node, name=name, now=now, log_dir=log_dir, trouble=trouble)
+    return msgspec.structs.replace(place, stand_in=True)
 
 
 def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir: Path | None, trouble: str) -> JobPlace:

@@ -18,7 +18,7 @@ from holdfast.record.report_file import next_command
 from holdfast.report.failure_place import FailurePlace, UserFrame
 from holdfast.report.fix_words import fix_of
 from holdfast.report.terminal_text import Style, paint, wrapped
-from holdfast.report.text_report import entry, evidence_lines, headline
+from holdfast.report.text_report import entry, evidence_lines, headline, with_home
 from holdfast.safe_text import one_line
 
 #: The width of a label in columns, without the two blanks before the label.
@@ -54,10 +54,12 @@ _RERUN = {
 }
 
 
-def render_brief(report: JobReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:
+def render_brief(
+    report: JobReport, scene: FailurePlace, *, width: int = 100, colour: bool = False, home: str = ""
+) -> str:
     """Return the short report in about seven lines. It ends with a line end.
 
-    `scene`: the place of the failure in the job's last report. `width`: columns.
+    `scene`: the place of the failure in the job's last report. `width`: columns. `home`: see `with_home`.
     """
     if report.outcome is Outcome.SUCCEEDED:
         left = _left(report.report, width, colour)
@@ -70,14 +72,14 @@ def render_brief(report: JobReport, scene: FailurePlace, *, width: int = 100, co
     lines += _seen(last, width, colour)
     lines += _entry("class", " · ".join(_class(last, decision)), width, colour)
     if fix := fix_of(last, scene, report.job_id):
-        lines += _entry("fix", fix, width, colour, Style.STRONG)
+        lines += _entry("fix", with_home(fix, home), width, colour, Style.STRONG)
     lines += _logs(scene, width, colour)
     if last.collateral:
         lines += _entry("others", _others(last), width, colour)
     lines += _left(last, width, colour)
     lines += _attempts(report.attempts, width, colour, whole=record is None or _ends(record, last))
     if report.outcome is Outcome.FAILED:
-        lines += _next(_commands(report, scene), width, colour)
+        lines += _next([with_home(each, home) for each in _commands(report, scene)], width, colour)
     return "\n".join(lines) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
 from holdfast.model.check_results import ChecksTaken
 from holdfast.model.decisions import AttemptRecord, Bound, JobReport, lost_by_attempt
@@ -25,8 +26,8 @@ _RERUN_WORDS = {
 }
 
 
-def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: bool = False) -> str:
-    """Return the report of the whole job. The text ends with a line end. `width`: columns.
+def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: bool = False, home: str = "") -> str:
+    """Return the report of the whole job. The text ends with a line end. `width`: columns. `home`: see `with_home`.
 
     `parts`: also show how each attempt's time was spent, as in `holdfast show`.
     """
@@ -40,8 +41,15 @@ def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: 
     if report.attempts and (parts or len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
         lines += attempt_lines(report.attempts, width=width, colour=colour, parts=parts)
     if report.outcome is Outcome.FAILED:
-        lines += entry("next", report.report.hint or next_command(report), width, colour)
+        lines += entry("next", with_home(report.report.hint or next_command(report), home), width, colour)
     return "\n".join(lines) + "\n"
+
+
+def with_home(text: str, home: str) -> str:
+    """Name the state directory in each command of `text` that looks the job up; an empty one changes nothing."""
+    for verb in ("show", "logs") if home else ():
+        text = text.replace(f"holdfast {verb} ", f"HOLDFAST_HOME={quote(home)} holdfast {verb} ")
+    return text
 
 
 def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
