@@ -38,10 +38,14 @@ T = TypeVar("T")
 
 
 class Malformed(ValueError):
-    """Raised for unusable bytes, with the problem in one line. `line` and `column` count from 1; None: not known."""
+    """Raised for unusable bytes, with the problem in one line. `line` and `column` count from 1; None: not known.
 
-    def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
+    `excerpt`: the lines around it, each after a line end; empty if they are not known.
+    """
+
+    def __init__(self, problem: str, line: int | None = None, column: int | None = None, excerpt: str = "") -> None:
         super().__init__(problem)
+        self.excerpt = excerpt
         self.problem = problem
         self.line = line
         self.column = column
@@ -202,10 +206,21 @@ def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
     except Exception as error:  # YAML's constructors may raise KeyError, IndexError, ValueError and more
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None)
+        if mark is not None and isinstance(data, str):
+            raise _marked(data, str(problem), mark, getattr(error, "context_mark", None)) from None
         if isinstance(error, yaml.reader.ReaderError):
             problem = f"character {error.position + 1} (U+{error.character:04X}) is not allowed in YAML"
         said = one_line(str(problem))[:_WORDS] if problem else _said(error)
-        raise Malformed(said, mark and mark.line + 1, mark and mark.column + 1) from None
+        raise Malformed(said) from None
+
+
+def _marked(text: str, problem: str, mark: yaml.Mark, begun: yaml.Mark | None) -> Malformed:
+    from holdfast.yaml_mistake import excerpt, yaml_mistake  # imported late: only a mistake needs it
+
+    first = (begun.line, begun.column) if begun is not None else None
+    found = yaml_mistake(text, problem, (mark.line, mark.column), first)
+    said = one_line(found.said)[:_WORDS]
+    return Malformed(said, found.line + 1, found.column + 1, excerpt(text, found))
 
 
 def _bounded(yaml: Any, data: bytes | str, loader: Any) -> None:

@@ -70,12 +70,12 @@ def test_every_key(tmp_path: Path) -> None:
         (
             "nmae: x\nroles: {w: {count: 1, comand: [a]}}\nrestarts: {max_restart: 1}",
             "has 3 mistakes:",
-            "did you mean `name`?\n  - ",
+            "did you mean `name`? expected some of: name, roles, ",
         ),
         (
             "nmae: x\nroles: {w: {count: 1, comand: [a]}}\nrestarts: {max_restart: 1}",
             "`restarts`: there is no key `max_restart`",
-            "did you mean `max_restarts`?\n  - `roles.w`: there is no key `comand`",
+            "same_failure\n  - `roles.w`: there is no key `comand`; did you mean `command`?",
         ),
         ("name: 'a b'\nroles: {w: {count: 1, command: [a]}}", "`name`", "letters, digits"),
         ("name: x\nroles: {w: 3}", "`roles.w`", "expected a mapping with `count` and `command`"),
@@ -88,7 +88,7 @@ def test_every_key(tmp_path: Path) -> None:
         (
             "name: x\nroles: {w: {count: 1, command: [a], resources: {memroy: 1G}}}",
             "`roles.w.resources`",
-            "there is no key `memroy`; expected some of: memory, cpus, devices",
+            "there is no key `memroy`; did you mean `memory`? expected some of: memory, cpus, devices",
         ),
         ("name: x\nroles: {'../w': {count: 1, command: [a]}}", "`roles.../w`", "role's name"),
         (
@@ -120,7 +120,7 @@ def test_every_key(tmp_path: Path) -> None:
             "one with its parameters",
         ),
         ("name: x\nroles: {w: {count: 200000, command: [a]}}", "`roles`", "at most 100000 workers"),
-        ("name: [x\n", "line 2", "expected"),
+        ("name: [x\n", "line 1", "the `[` that opens here is not closed"),
         ("name: \x00", "", "not allowed"),
     ],
 )

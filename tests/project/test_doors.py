@@ -60,6 +60,7 @@ DOORS = {
     ),
     "platforms/slurm/interface/slurm_access.py": ("platforms.slurm.submit.slurm_submit", "only `submit` needs it"),
     "report/brief_report.py": ("catalogue.exit_rows", "a job that succeeds needs no catalogue"),
+    "untrusted.py": ("yaml_mistake", "only a mistake in YAML needs it"),
     "web/web_command.py": ("web.server_process", "it needs optional packages"),
 }
 #: Files that load modules by name. The tables of `node` are attributes that load their module when they are first used.

@@ -154,7 +154,7 @@ def test_a_wrong_variable_names_it(home: Path) -> None:
     [
         ("gracee: 3\n", "`gracee`: there is no such setting; did you mean `grace`?"),
         ("- grace\n", "expected `setting: value` lines, got ['grace']"),
-        ("grace: [\n", ", line 2: expected YAML"),
+        ("grace: [\n", ", line 1: expected YAML: a value was expected here"),
         ("grace: \x00\n", "expected YAML"),
     ],
 )

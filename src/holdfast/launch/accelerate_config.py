@@ -110,7 +110,7 @@ def accelerate_config(path: Path, origin: str) -> AccelerateConfig:
         raise BadUsage(f"{origin} {path}: {error.strerror}", hint=f"ls -l {path}") from None
     except Malformed as error:
         where = f", line {error.line}" if error.line is not None else ""
-        raise BadUsage(f"{path}{where}: {error}", hint=f"cat -A {path} | head") from None
+        raise BadUsage(f"{path}{where}: {error}{error.excerpt}", hint=f"cat -A {path} | head") from None
     if not isinstance(data, dict):
         raise BadUsage(f"{path}: expected a mapping, as `accelerate config` writes it", hint=f"cat {path}")
     kind = _text(data.get("distributed_type")).upper().rpartition(".")[2]

@@ -223,7 +223,7 @@ def _read_file(path: Path) -> dict[str, object]:
         data = yaml_value(text)
     except Malformed as error:
         line = f", line {error.line}" if error.line is not None else ""
-        raise BadUsage(f"{path}{line}: expected YAML: {error}", hint=f"cat -A {path}") from error
+        raise BadUsage(f"{path}{line}: expected YAML: {error}{error.excerpt}", hint=f"cat -A {path}") from error
     if data is None:
         return {}
     if not isinstance(data, dict):

@@ -25,6 +25,8 @@ class Mistakes:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found: list[tuple[str, str]] = []
+        #: The lists of keys that a mistake names already: each stands once in the message.
+        self._listed: set[tuple[str, ...]] = set()
 
     def __len__(self) -> int:
         return len(self._found)
@@ -59,8 +61,11 @@ class Mistakes:
 
                 near = difflib.get_close_matches(str(key), known, n=1)
                 nearest.update(near)
-                meant = f"; did you mean `{near[0]}`?" if near else ""
-                self.add(where, f"there is no key `{str(key)[:60]}`; expected some of: {', '.join(known)}{meant}")
+                said = f"there is no key `{str(key)[:60]}`" + (f"; did you mean `{near[0]}`?" if near else "")
+                if tuple(known) not in self._listed:
+                    self._listed.add(tuple(known))
+                    said += f"{'' if near else ';'} expected some of: {', '.join(known)}"
+                self.add(where, said)
         return nearest
 
     def read(self, where: str, data: Any, kind: type[T], example: str) -> T | None:
@@ -105,14 +110,14 @@ def wrong(path: Path, where: str, problem: str) -> BadUsage:
     return BadUsage(f"job file {path}{place}: {problem}", hint=_edit(path))
 
 
-def _edit(path: Path) -> str:
-    return f"{os.environ.get('EDITOR') or 'vi'} {path}"
+def _edit(path: Path, line: int | None = None) -> str:
+    return f"{os.environ.get('EDITOR') or 'vi'} {f'+{line} ' if line is not None else ''}{path}"
 
 
 def malformed(path: Path, error: Malformed) -> BadUsage:
     """Return the error for a job file, or a section of it, that is not valid YAML."""
     where = f", line {error.line}, column {error.column}" if error.line is not None else ""
-    return BadUsage(f"job file {path}{where}: {error}", hint=f"cat -A {path} | head")
+    return BadUsage(f"job file {path}{where}: {error}{error.excerpt}", hint=_edit(path, error.line))
 
 
 def kind_of(value: Any) -> str:
