@@ -178,6 +178,29 @@ def test_it_ends_at_once_also_while_a_page_listens(web_of: Callable[..., Served]
     connection.close()
 
 
+@pytest.mark.parametrize("heard", ["begin", "change"])
+def test_a_browser_that_leaves_a_live_page_leaves_no_word_on_the_terminal(
+    web_of: Callable[..., Served], home_with_jobs: Path, tmp_path: Path, heard: str
+) -> None:
+    server = web_of(home_with_jobs)
+    for _ in range(8):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=90)
+        connection.request("GET", "/events?at=/jobs", headers={"Authorization": f"Bearer {server.token}"})
+        answer = connection.getresponse()
+        assert answer.readline().startswith(b"retry")
+        if heard == "change":
+            run(home_with_jobs, script(tmp_path, "pass"))
+            assert any(answer.readline().startswith(b"event: change") for _ in range(4))
+        answer.close()
+        connection.close()
+        if heard == "change":
+            break
+    assert server.ask("/jobs").status == 200
+    server.process.send_signal(signal.SIGINT)
+    _, err = server.process.communicate(timeout=90)
+    assert "Task" not in err and "Traceback" not in err
+
+
 def test_of_many_open_pages_the_last_ones_are_told_that_they_do_not_follow(
     web_of: Callable[..., Served], home_with_jobs: Path
 ) -> None:

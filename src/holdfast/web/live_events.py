@@ -44,6 +44,14 @@ class EventListener:
         self.news = asyncio.Event()
 
 
+async def _is_set(event: asyncio.Event, limit_s: float) -> bool:
+    """Wait for the event; return False after `limit_s` without it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    return event.is_set()
+
+
 class Live:
     """Sends events to all open pages. Use it only in the event loop's thread."""
 
@@ -62,21 +70,18 @@ class Live:
     async def news(self, listener: EventListener) -> AsyncIterator[str]:
         """Yield the events for one page, until the page is closed or the server ends."""
         self._begin(listener)
-        ended = asyncio.ensure_future(self._ended.wait())
         try:
             yield "retry: 3000\n\n"
+            # No further task waits here: it would be left pending when the browser leaves.
             while not self._ended.is_set():
-                heard = asyncio.ensure_future(listener.news.wait())
-                await asyncio.wait((heard, ended), timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
-                heard.cancel()
+                await _is_set(listener.news, BEAT_S)
                 if self._ended.is_set():
                     return
                 listener.news.clear()
                 yield "event: change\ndata: \n\n"
                 # Changes during the pause are part of the next event.
-                await asyncio.wait((ended,), timeout=PAUSE_S)
+                await _is_set(self._ended, PAUSE_S)
         finally:
-            ended.cancel()
             self._listeners.remove(listener)
             if not self._listeners:
                 self._close()
@@ -84,6 +89,8 @@ class Live:
     def end(self) -> None:
         """End all event streams, because the server ends."""
         self._ended.set()
+        for listener in self._listeners:
+            listener.news.set()
 
     def _begin(self, listener: EventListener) -> None:
         self._listeners.append(listener)
