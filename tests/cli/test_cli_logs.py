@@ -271,8 +271,8 @@ def test_a_job_that_is_over_needs_no_stop(cli: Cli, two_attempts: JobPlace) -> N
     assert "holdfast itself" in err
 
 
-@pytest.mark.parametrize("words", [(), ("--reason", " "), ("--reason",)])
-def test_a_stop_needs_a_reason(cli: Cli, two_attempts: JobPlace, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [("--reason", " "), ("--reason",)])
+def test_a_reason_that_is_typed_has_words(cli: Cli, two_attempts: JobPlace, words: tuple[str, ...]) -> None:
     status, out, err = cli("stop", "train", *words)
     assert (status, out) == (2, "") and "--reason" in err
 

@@ -198,3 +198,20 @@ def test_the_report_text_survives_a_round_through_the_journal(cli: Cli, home: Pa
     (home / "holdfast.db").unlink()
     assert cli("show", "train")[1] == before
     assert msgspec.json.decode((home / "jobs" / place.job_id / "report.json").read_bytes()) == to_json_object(report)
+
+
+def test_config_changed_shows_what_somebody_has_set(cli: Cli, home: Path) -> None:
+    status, out, _ = cli("config", "--changed")
+    assert status == 0 and out.startswith("every setting has its built-in default\n")
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text("max-restarts: 7\nslurm: {partition: big}\n")
+    status, out, _ = cli("config", "--changed", HOLDFAST_GRACE="5")
+    told = [line.split() for line in out.partition("\n\n")[0].splitlines()]
+    assert status == 0
+    assert told == [
+        ["max-restarts", "7", str(home / "config.yaml")],
+        ["grace", "5", "HOLDFAST_GRACE"],
+        ["slurm.partition", "big", str(home / "config.yaml")],
+    ]
+    names = [each["name"] for each in json.loads(cli("config", "--changed", "--json")[1])["settings"]]
+    assert names == ["max-restarts"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.human_format import clock, duration, ranks
+from holdfast.model.human_format import clock, counted, duration, everyone, ranks
 
 SOME_MOMENT = 1_795_353_601.9  # 2026-11-22 13:20:01.9 UTC
 
@@ -95,3 +95,20 @@ def test_a_terminal_shows_this_machines_clock(tz: str, words: str) -> None:
     code = f"from holdfast.record.local_time import clock; print(clock({SOME_MOMENT}))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"TZ": tz})
     assert said.stdout.strip() == words
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (counted(0, "worker"), "0 workers"),
+        (counted(1, "worker"), "1 worker"),
+        (counted(2, "worker"), "2 workers"),
+        (counted(1, "process is", "processes are"), "1 process is"),
+        (counted(3, "process is", "processes are"), "3 processes are"),
+        (everyone(1, "worker"), "the worker"),
+        (everyone(2, "worker"), "both workers"),
+        (everyone(3, "worker"), "all 3 workers"),
+    ],
+)
+def test_numbers_have_the_right_noun(said: str, expected: str) -> None:
+    assert said == expected

@@ -401,7 +401,7 @@ def sysfs(root: Path, **files: str) -> Path:
 def test_a_clock_that_is_held_down(tmp_path: Path) -> None:
     folder = "devices__system__cpu__cpu0__cpufreq__"
     sysfs(tmp_path, **{f"{folder}cpuinfo_max_freq": "3500000", f"{folder}scaling_max_freq": "800000"})
-    expected = "the clock of 1 cores is held down: cpu0 may run at 0.80 of 3.50 GHz, 50 % asked"
+    expected = "the clock of 1 core is held down: cpu0 may run at 0.80 of 3.50 GHz, 50 % asked"
     assert found_message(check_result(Cpu, sys=str(tmp_path))) == expected
     assert check_result(Cpu, sys=str(tmp_path), min_clock_percent=20).is_success()
 

@@ -63,7 +63,7 @@ def test_without_a_limit_that_is_reached_nothing_goes(cli: Cli) -> None:
 def test_the_oldest_jobs_go_with_their_logs_and_their_rows(cli: Cli, home: Path) -> None:
     first = home / "jobs" / id_of(cli, "first")
     status, out, _ = cli("prune", "--keep-jobs", "2")
-    assert status == 0 and first.name in out and "1 of 3 jobs are gone" in out
+    assert status == 0 and first.name in out and "1 of 3 jobs is gone" in out
     assert job_names(cli) == ["third", "second"] and not first.exists()
     db = sqlite3.connect(home / "holdfast.db")
     for table, key in (("jobs", "id"), ("attempts", "job"), ("events", "job")):
@@ -136,6 +136,27 @@ def test_the_evidence_of_a_held_device_stays(cli: Cli, home: Path) -> None:
         pytest.fail(f"no device is held: {devices}")
     assert "evidence of gpu7, which is ISOLATED" in cli("prune", "--keep-jobs", "1")[2]
     assert job_names(cli) == ["third", "first"]
+
+
+def test_jobs_that_stay_for_one_reason_are_named_in_one_line(cli: Cli, home: Path) -> None:
+    db = sqlite3.connect(home / "holdfast.db")
+    db.execute("UPDATE jobs SET host = 'elsewhere'")
+    db.commit()
+    first, _, third = (id_of(cli, name) for name in ("first", "second", "third"))
+    said = cli("prune", "--dry-run", "first", "second", "third")[2]
+    low, high = sorted((first, third))
+    assert said.count("stay") == 1 and "holdfast: 3 jobs stay, " in said and "it is a job of elsewhere" in said
+    assert low[:8] in said and high[:8] in said
+    db.execute("UPDATE jobs SET host = 'afar' WHERE name = 'third'")
+    db.commit()
+    db.close()
+    said = cli("prune", "--dry-run", "first", "second", "third")[2]
+    assert f"holdfast: job {third} stays: it is a job of afar\n" in said and "holdfast: 2 jobs stay, " in said
+
+
+def test_one_job_that_goes_is_one_job(cli: Cli) -> None:
+    assert "1 of 3 jobs is gone, " in cli("prune", "second")[1]
+    assert "nothing to throw away: 2 jobs in " in cli("prune")[1]
 
 
 def test_after_a_run_old_jobs_go_once_a_day_and_one_message_says_so(cli: Cli, home: Path, three_jobs: Path) -> None:

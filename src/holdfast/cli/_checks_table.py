@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli._printing import print_line
+from holdfast.model.human_format import counted
 
 if TYPE_CHECKING:
     from holdfast.model.events import ChecksFinished
@@ -86,11 +87,13 @@ def print_round(current: CheckRound, answer: ChecksFinished, node: str, took_s: 
     if not rows:
         print_line("no checks chosen")
     elif answer.state == "FAIL":
-        what = f"{failed} of {len(rows)} checks failed" if failed else f"{problems} of {len(rows)} checks cannot tell"
+        checks = counted(len(rows), "check")
+        what = f"{failed} of {checks} failed" if failed else f"{problems} of {checks} cannot tell"
         print_line(f"FAIL: {node}: {what} in {_took(took_s)}")
     else:
         unsure = f", {problems} could not tell" if problems else ""
-        print_line(f"PASS: {node}: {len(rows) - problems} of {len(rows)} checks passed{unsure} in {_took(took_s)}")
+        passed = f"{len(rows) - problems} of {counted(len(rows), 'check')} passed{unsure}"
+        print_line(f"PASS: {node}: {passed} in {_took(took_s)}")
 
 
 def _took(seconds: float) -> str:

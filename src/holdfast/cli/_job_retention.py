@@ -100,6 +100,7 @@ def _is_due(home: Path) -> bool:
 
 def _prune(options: RunOptions, env: Mapping[str, str], home: Path) -> None:
     from holdfast.cli._shared_options import say, survey
+    from holdfast.model.human_format import counted
     from holdfast.record.job_pruning import of_this_machine, prune
     from holdfast.settings.resolved_settings import resolve
 
@@ -114,7 +115,7 @@ def _prune(options: RunOptions, env: Mapping[str, str], home: Path) -> None:
         f"{settings.origin(name)}: {name} {settings.value(name)}" for name in ("keep-jobs", "keep-days", "keep-size")
     ]
     say(
-        f"{len(done.gone)} old jobs were thrown away ({size(done.size_bytes)}), "
+        f"{counted(len(done.gone), 'old job was', 'old jobs were')} thrown away ({size(done.size_bytes)}), "
         f"{done.gone[0].view.id} the first: {done.gone[0].why}\n"
         f"  kept is {'; '.join(limits)}\n  try: holdfast prune --dry-run, or HOLDFAST_KEEP_DAYS=0 to keep all"
     )

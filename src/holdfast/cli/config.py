@@ -14,16 +14,17 @@ from holdfast.untrusted import Malformed
 
 
 @click.command()
+@click.option("--changed", is_flag=True, help="Only settings that are not the built-in defaults.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @pipeable
-def command(as_json: bool) -> None:
+def command(changed: bool, as_json: bool) -> None:
     """Show each setting and where it came from.
 
     An option beats HOLDFAST_<OPTION> in the environment, that beats config.yaml in the state directory, that beats
     /etc/holdfast/config.yaml, and that the built-in default.
     """
     from holdfast.record.state_directory import home_of
-    from holdfast.settings.resolved_settings import FILE_NAME, SYSTEM_FILE, resolve, unused_files
+    from holdfast.settings.resolved_settings import BUILT_IN, FILE_NAME, SYSTEM_FILE, resolve, unused_files
     from holdfast.settings.settings_table import DEEP_SECTIONS, SECTIONS, SETTINGS, Setting
     from holdfast.settings.value_kinds import Value, ValueKind
     from holdfast.settings.yaml_sections import deep_defaults, defaults
@@ -66,6 +67,7 @@ def command(as_json: bool) -> None:
     for sentence in unused_files(where):
         say(sentence)
     settings = resolve({}, os.environ, where)
+    chosen = [each for each in SETTINGS if not changed or settings.origin(each.name) != BUILT_IN]
     if as_json:
         from holdfast.report.report_json import pretty
 
@@ -78,7 +80,7 @@ def command(as_json: bool) -> None:
                 "scope": setting.scope.value,
                 "help": setting.help,
             }
-            for setting in SETTINGS
+            for setting in chosen
         ]
         sections = [{"name": name, "value": value, "origin": origin} for name, value, origin in of_sections()]
         whole = {"schema": "holdfast.config/1", "home": str(where), "settings": rows, "sections": sections}
@@ -87,10 +89,12 @@ def command(as_json: bool) -> None:
     values = {setting.name: shown(hidden(setting)) for setting in SETTINGS}
     values |= {s.name: "off" for s in SETTINGS if s.kind is ValueKind.TIMES and not settings.value(s.name)}
     wide = max(len(value) for value in values.values())
-    for setting in SETTINGS:
+    for setting in chosen:
         name = f"{setting.name:<14}"
         print_line(f"{name} {values[setting.name]:<{min(wide, 40)}}  {settings.origin(setting.name)}")
     for key, value, origin in of_sections():
         print_line(f"{key:<14} {shown(value):<{min(wide, 40)}}  {origin}")
+    if changed and not chosen and not of_sections():
+        print_line("every setting has its built-in default")
     print_line(f"\nstate directory: {where}")
     print_line(f"files looked for: {where / FILE_NAME}, {SYSTEM_FILE}")

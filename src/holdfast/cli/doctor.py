@@ -15,6 +15,7 @@ import click
 
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable
+from holdfast.model.human_format import counted
 from holdfast.model.noun_base import Noun
 from holdfast.version import __version__
 
@@ -147,7 +148,7 @@ def _devices(extras: dict[str, bool]) -> Iterator[DoctorFinding]:
     yield DoctorFinding(
         name="NVML",
         ok=extras["nvidia"],
-        found=f"{len(cards)} devices; nvidia-ml-py {'is' if extras['nvidia'] else 'is not'} installed",
+        found=f"{counted(len(cards), 'device')}; nvidia-ml-py {'is' if extras['nvidia'] else 'is not'} installed",
         purpose="Xids, ECC errors and temperatures where the kernel log cannot be read",
         command="pip install 'holdfast-run[nvidia]'",
     )

@@ -20,6 +20,7 @@ from holdfast.cli._queued_jobs import QueuedJob, Queues, queues
 from holdfast.cli._shared_options import pipeable, say, utc_option
 from holdfast.cli._table import fitted, table
 from holdfast.errors import BadUsage
+from holdfast.model.human_format import counted
 from holdfast.record.job_lookup import find
 from holdfast.record.job_views import last_reports
 from holdfast.report.terminal_text import Style, harmless, paint, wants_colour
@@ -125,7 +126,7 @@ def command(
     if not shown and not queued:
         if job:
             find(found, job)  # raises with the most similar names if there is no such job
-        say(f"none of {len(found.jobs)} jobs fits\n  try: holdfast jobs")
+        say(f"none of {counted(len(found.jobs), 'job')} fits\n  try: holdfast jobs")
         return
     _print(shown, queued, seen)
     if left := len(fitting) - len(shown):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from holdfast.cli._job_retention import keep_of, kept_out, prunable_jobs, size
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home, pipeable, say, survey
 from holdfast.errors import BadUsage
+from holdfast.model.human_format import counted
 
 if TYPE_CHECKING:
     from holdfast.record.job_pruning import PrunableJob, PruneResult, RetentionLimits
@@ -59,16 +61,25 @@ def command(
 
         print_line(pretty(_object(done, keep, dry_run)))
         return
-    for job, why in done.kept:
-        say(f"job {job} stays: {why}")
+    for why, stay in _by_reason(done.kept).items():
+        who = f"job {stay[0]} stays" if len(stay) == 1 else f"{len(stay)} jobs stay, {stay[0]} to {stay[-1]}"
+        say(f"{who}: {why}")
     if not done.gone:
-        print_line(f"nothing to throw away: {len(found.jobs)} jobs in {where}")
+        print_line(f"nothing to throw away: {counted(len(found.jobs), 'job')} in {where}")
         return
     for each in done.gone:
         view = each.view
         print_line(f"{view.id}  {view.name}  {size(each.size_bytes)}  {each.why}")
-    word = "would go" if dry_run else "are gone"
-    print_line(f"{len(done.gone)} of {len(found.jobs)} jobs {word}, {size(done.size_bytes)}")
+    word = "would go" if dry_run else "is gone" if len(done.gone) == 1 else "are gone"
+    print_line(f"{len(done.gone)} of {counted(len(found.jobs), 'job')} {word}, {size(done.size_bytes)}")
+
+
+def _by_reason(kept: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the ids of the jobs that stay, in order, by the reason."""
+    found: dict[str, list[str]] = {}
+    for job, why in sorted(kept):
+        found.setdefault(why, []).append(job)
+    return found
 
 
 def _named(found: Survey, names: tuple[str, ...]) -> list[PrunableJob]:

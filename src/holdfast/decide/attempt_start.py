@@ -16,6 +16,7 @@ from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure
+from holdfast.model.human_format import counted
 from holdfast.model.job_spec import Seat
 from holdfast.model.peer_addresses import gather, ports_needed
 from holdfast.model.sidecar_ends import hooks_before_s
@@ -170,7 +171,8 @@ class AttemptStart:
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
             return
         course.seat(seats)
-        course.move(PhaseTrigger.CHECKS_PASSED, now, f"{len(seats)} workers on {len(trial.roster.nodes)} nodes")
+        placed = f"{counted(len(seats), 'worker')} on {counted(len(trial.roster.nodes), 'node')}"
+        course.move(PhaseTrigger.CHECKS_PASSED, now, placed)
         course.arm(TimerKind.DEADLINE, now + course.spec.timers.prepare_s + hooks_before_s(course.spec.runtime))
         self._orders.send(now)
 

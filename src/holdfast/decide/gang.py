@@ -37,6 +37,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import Action
 from holdfast.model.evidence import LeftBehind
 from holdfast.model.gang_protocol import MemberState, Report
+from holdfast.model.human_format import everyone
 from holdfast.model.job_spec import Seat
 
 if TYPE_CHECKING:
@@ -246,8 +247,8 @@ class Gang(GangState):
         # timer.
         if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(TimerKind.PEER_WAIT):
             self.move(PhaseTrigger.ALL_UP, now, "all up")
-            workers = "the worker is" if len(roster.seats) == 1 else f"all {len(roster.seats)} workers are"
-            self.say(f"attempt {self.attempt}: {workers} up")
+            is_up = "is up" if len(roster.seats) == 1 else "are up"
+            self.say(f"attempt {self.attempt}: {everyone(len(roster.seats), 'worker')} {is_up}")
             if self.spec.nodes.grow:
                 self._nodes.grow(now)
         if self.phase is Phase.RUNNING and roster.verdict(self.spec) is True:

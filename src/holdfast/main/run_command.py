@@ -37,6 +37,7 @@ from holdfast.main.job_preparation import must_answer
 from holdfast.main.platform_choice import job_here, over_machines
 from holdfast.main.run_guard import under_guard
 from holdfast.main.single_machine_run import run
+from holdfast.model.human_format import counted
 from holdfast.node.devices.visible_devices import must_fit
 from holdfast.node.exit_status import TERMINATION_LOG
 from holdfast.node.job_settings import with_job_settings
@@ -260,9 +261,9 @@ def _room_for_files(workers: int, nodes: int) -> None:
     allowed = make_room(needed)
     if allowed < needed:
         raise BadUsage(
-            f"only {allowed} files may be open at a time here (ulimit -Hn); holdfast needs {needed} for {workers} "
-            f"{'worker' if workers == 1 else 'workers'}: {_FILES} of its own, and {_FILES_A_WORKER} for each"
-            + (f", and {_FILES_A_NODE} for each of {nodes} nodes" if nodes else ""),
+            f"only {allowed} files may be open at a time here (ulimit -Hn); holdfast needs {needed} for "
+            f"{counted(workers, 'worker')}: {_FILES} of its own, and {_FILES_A_WORKER} for each"
+            + (f", and {_FILES_A_NODE} for each of {counted(nodes, 'node')}" if nodes else ""),
             hint=f"ulimit -n {max(needed, 4096)}  (LimitNOFILE= in a service, --ulimit nofile= of a container)",
         )
 

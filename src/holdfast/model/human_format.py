@@ -75,6 +75,16 @@ def ranks(numbers: Sequence[int]) -> str:
     return f"ranks {', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else f"ranks {parts[0]}"
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 worker`, `0 workers`. `plural`: if it is not the noun with an `s`."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def everyone(number: int, noun: str) -> str:
+    """Return all of a number: `the worker`, `both workers`, `all 4 workers`."""
+    return f"the {noun}" if number == 1 else f"both {noun}s" if number == 2 else f"all {number} {noun}s"
+
+
 def with_address(node: str, address: str) -> str:
     """Return a node as `gpu-07 (10.1.2.7)`. Return only the name if it contains the address or no address is known."""
     return f"{node} ({address})" if address and address not in node else node

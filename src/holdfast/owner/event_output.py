@@ -10,6 +10,7 @@ from holdfast.model import events as ev
 from holdfast.model.codec import encode
 from holdfast.model.event_lines import SCHEMA, EventKind, EventLine
 from holdfast.model.faults import Remedy
+from holdfast.model.human_format import counted
 from holdfast.record.report_file import exit_report_object, to_json_object
 from holdfast.safe_text import json_text
 
@@ -48,7 +49,7 @@ class EventLines:
         if view.attempt > self._attempt and view.seats:
             self._attempt = view.attempt
             nodes = list(dict.fromkeys(seat.node for seat in view.seats))
-            text = f"attempt {view.attempt} begins with {len(view.seats)} ranks"
+            text = f"attempt {view.attempt} begins with {counted(len(view.seats), 'rank')}"
             self._tell(EventKind.ATTEMPT_STARTED, text, attempt=view.attempt, ranks=len(view.seats), nodes=nodes)
 
     def handled(self, event: ev.Event) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.explain.text.secret_filter import collected_without_secrets, without_secrets
 from holdfast.model import events as ev
 from holdfast.model.events import Event, JobResumed, JobSubmitted
+from holdfast.model.human_format import counted
 from holdfast.record.journal import Journal
 from holdfast.record.local_time import local
 from holdfast.wire.fault_news import SOCKET_NAME
@@ -58,7 +59,7 @@ class JobRecords:
         for trouble in (self.place.trouble, self._journal.take_news(), *launch.notes):
             if trouble:
                 self._say(trouble)
-        workers = "1 worker" if spec.world_size == 1 else f"{spec.world_size} workers"
+        workers = counted(spec.world_size, "worker")
         if spec.nodes.names:
             # leave out the number of workers, which may differ between the listed hosts
             workers = f"on {_nodes(spec.nodes)}"

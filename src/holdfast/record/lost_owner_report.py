@@ -21,7 +21,7 @@ from holdfast.model.events import (
 from holdfast.model.evidence import LostOwner, LostProcess, MemoryKill
 from holdfast.model.exit_report import ExitReport, Outcome
 from holdfast.model.gang_protocol import MemberState
-from holdfast.model.human_format import ranks
+from holdfast.model.human_format import counted, ranks
 from holdfast.model.noun_base import Noun
 from holdfast.model.shown_command import shown
 from holdfast.record.job_directory import logs_of
@@ -182,7 +182,7 @@ def last_known(events: Sequence[tuple[float, Event]], attempt: int) -> str:
 def _words(event: Event) -> str:
     match event:
         case JobSubmitted():
-            return f"job submitted: {event.spec.world_size} workers"
+            return f"job submitted: {counted(event.spec.world_size, 'worker')}"
         case AgentReported():
             states = {f"rank {m.rank} {m.state.value}" for m in event.report.members[:8]}
             return f"{event.report.node}: attempt {event.report.attempt}: {', '.join(sorted(states)) or 'no workers'}"

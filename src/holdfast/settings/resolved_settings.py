@@ -21,7 +21,7 @@ from holdfast.settings.value_kinds import DiskLimit, Value, disk_limit, read_val
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 
 FILE_NAME = "config.yaml"
-_DEFAULT = "built-in default"
+BUILT_IN = "built-in default"
 SYSTEM_FILE = Path("/etc/holdfast") / FILE_NAME
 
 
@@ -130,7 +130,7 @@ class Settings:
         return setting.source >= SettingSource.ENVIRONMENT
 
 
-DEFAULTS = Settings({setting.name: (setting.default, SettingSource.DEFAULT, _DEFAULT) for setting in SETTINGS})
+DEFAULTS = Settings({setting.name: (setting.default, SettingSource.DEFAULT, BUILT_IN) for setting in SETTINGS})
 
 
 def resolve(
@@ -156,7 +156,7 @@ def resolve(
     )
     found: dict[str, tuple[Value, SettingSource, str]] = {}
     for setting in SETTINGS:
-        found[setting.name] = (setting.default, SettingSource.DEFAULT, _DEFAULT)
+        found[setting.name] = (setting.default, SettingSource.DEFAULT, BUILT_IN)
         for source, values, path in reversed(places):
             raw = values.get(setting.name)
             if raw is None or raw == ():

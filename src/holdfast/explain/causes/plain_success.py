@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Because, Blame, ExitReport, Original, Rerun
+from holdfast.model.human_format import everyone
 from holdfast.model.phrases import Phrase
 
 #: The rule by which the funnel would make the same report.
@@ -37,4 +38,4 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
 
 def success_sentence(workers: int) -> str:
     """Return a sentence about the success of this many workers."""
-    return "the worker finished with status 0" if workers == 1 else f"all {workers} workers finished with status 0"
+    return f"{everyone(workers, 'worker')} finished with status 0"

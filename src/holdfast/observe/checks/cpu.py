@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.model.check_interface import Verdict
+from holdfast.model.human_format import counted
 from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 from holdfast.safe_files import small_text
@@ -68,7 +69,7 @@ def held_down(root: Path, percent: float) -> list[str]:
         return []
     core, bound, most = min(slow)
     ghz = f"{bound / 1e6:.2f} of {most / 1e6:.2f} GHz"
-    return [f"the clock of {len(slow)} cores is held down: cpu{core} may run at {ghz}, {percent:g} % asked"]
+    return [f"the clock of {counted(len(slow), 'core')} is held down: cpu{core} may run at {ghz}, {percent:g} % asked"]
 
 
 def too_hot(root: Path) -> list[str]:

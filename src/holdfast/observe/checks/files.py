@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from holdfast.bundle_detection import in_tree
 from holdfast.model.check_interface import AvoidNode, DiagnosisAction, Note, StopJob, Verdict
+from holdfast.model.human_format import counted
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.noun_base import Noun
 from holdfast.observe.checks.check_base import BuiltIn, Bytes, Context, Params, good, size, size_of
@@ -67,7 +68,8 @@ class Files(BuiltIn):
             *(problem for path in params.outputs for problem in self._unwritable(path)),
         ]
         if not program and not paths:
-            return good(f"{len(params.inputs)} inputs, {len(params.outputs)} outputs")
+            found = [(len(params.inputs), "input"), (len(params.outputs), "output")]
+            return good(", ".join(counted(*each) for each in found if each[0]) or "no inputs, no outputs")
         self._actions: list[DiagnosisAction] = []
         # A path may be missing only on this node, but the program is the same on all nodes.
         if program and params.program == "fail":

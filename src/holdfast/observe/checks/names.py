@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.model.check_interface import Verdict
+from holdfast.model.human_format import counted
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 
 
@@ -43,7 +44,8 @@ class Names(BuiltIn):
                 problems.append(f"the name of the peer `{name}` does not resolve")
         if problems:
             return self.bad(context, problems, "Add them to /etc/hosts or the name server, then try `getent hosts`.")
-        return good(f"{own} and {len(others) + len(params.peers)} peers")
+        peers = len(others) + len(params.peers)
+        return good(f"{own} and {counted(peers, 'peer')}" if peers else own)
 
     def _own(self, own: str) -> list[str]:
         found = addresses(own)

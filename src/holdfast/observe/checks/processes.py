@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.model.check_interface import Verdict
+from holdfast.model.human_format import counted
 from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.check_base import BuiltIn, Context, Params, good
 from holdfast.safe_files import small_text
@@ -57,22 +58,23 @@ class Processes(BuiltIn):
                 parents[parent] = parents.get(parent, 0) + 1
             worst = max(parents, key=lambda parent: parents[parent])
             problems.append(
-                f"{len(zombies)} zombies, {params.max_zombies} allowed; {parents[worst]} of them are children of "
-                f"pid {worst} ({proc_files.command(int(worst))})"
+                f"{counted(len(zombies), 'zombie')}, {params.max_zombies} allowed; {parents[worst]} of them are "
+                f"children of pid {worst} ({proc_files.command(int(worst))})"
             )
         if len(stuck) > params.max_stuck:
             first = min(stuck)
             place = small_text(f"/proc/{first}/wchan")
             where = f" waits in {place}" if place not in ("", "0") else ""
             problems.append(
-                f"{len(stuck)} processes are stuck in the kernel (state D), {params.max_stuck} allowed; "
+                f"{counted(len(stuck), 'process is', 'processes are')} stuck in the kernel (state D), "
+                f"{params.max_stuck} allowed; "
                 f"pid {first} ({proc_files.command(first)}){where}"
             )
         if problems:
             return self.bad(
                 context, problems, "Stop the parent of the zombies; what is stuck in state D usually needs a reboot."
             )
-        return good(f"{len(zombies)} zombies, {len(stuck)} in state D")
+        return good(f"{counted(len(zombies), 'zombie')}, {len(stuck)} in state D")
 
 
 def switches(pid: int) -> str:
@@ -110,7 +112,7 @@ class Hogs(BuiltIn):
         percent = 100 * idle / whole
         figures = {"idle_percent": round(percent, 1), "cores": len(mine)}
         if percent >= params.min_idle_percent:
-            return good(f"{percent:.0f} % of {len(mine)} cores idle", figures)
+            return good(f"{percent:.0f} % of {counted(len(mine), 'core')} idle", figures)
         busy = sorted(((ticks - used_before.get(pid, ticks), pid) for pid, ticks in used_after.items()), reverse=True)
         seconds = params.window_s * os.sysconf("SC_CLK_TCK")
         grave = [(ticks / seconds, pid) for ticks, pid in busy[:3] if ticks > 0.1 * seconds]
@@ -118,7 +120,7 @@ class Hogs(BuiltIn):
         who = f"; cores used: {', '.join(most)}" if most else "; the host itself takes the time (steal)"
         return self.bad(
             context,
-            f"{percent:.0f} % of {len(mine)} cores idle, {params.min_idle_percent:g} % asked{who}",
+            f"{percent:.0f} % of {counted(len(mine), 'core')} idle, {params.min_idle_percent:g} % asked{who}",
             "End what an earlier job left behind, or wait until the other work is done.",
             blame="platform",
             figures=figures,
