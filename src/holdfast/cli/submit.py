@@ -75,7 +75,7 @@ def _main(
     (nodes, spares, gpus, partition, namespace ...) can be said by options, which win. A later edit of the file changes
     nothing: the job runs from a copy. With --dry-run=server, Kubernetes judges the objects, and makes none.
     """
-    from holdfast.launch.jobfile.job_file_reader import text_of
+    from holdfast.launch.jobfile.job_file_reader import parsed, text_of
     from holdfast.platforms.submission import SubmitRequest
     from holdfast.platforms.submit_request import must_be_a_job_file, platform_meant
     from holdfast.settings.resolved_settings import resolve
@@ -93,7 +93,8 @@ def _main(
     if server and not on.judges_submissions:
         raise BadUsage(f"--dry-run=server: {on.title} judges no script", hint=f"holdfast submit --dry-run {job}")
     found = on.submission(request, settings, text)
-    for note in found.notes:
+    passed_over = parsed(request.path, text, here=False).notes
+    for note in dict.fromkeys((*(f"job file {request.path}: {each}" for each in passed_over), *found.notes)):
         say(note)
     if dry_run:
         shown, lines = found.judged() if server else (found.text(), (found.unsubmitted,))

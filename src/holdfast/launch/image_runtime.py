@@ -1,4 +1,5 @@
-"""Runs the workers of a job file in their image with apptainer or singularity, if no platform starts a container."""
+"""Runs the workers of a job file in their image with apptainer, singularity or enroot, where no platform starts a
+container."""
 
 from __future__ import annotations
 
@@ -9,10 +10,55 @@ from pathlib import Path
 from holdfast.errors import BadUsage
 from holdfast.model.job_spec import JobSpec
 
-PROGRAMS = ("apptainer", "singularity")
-#: A device file → the option that makes the machine's devices usable in the image. The file exists if the devices'
-#: driver is loaded.
+PROGRAMS = ("apptainer", "singularity", "enroot")
+#: Other names: pyxis, Slurm's plug-in for containers, starts them through enroot, which is on each of its nodes.
+_ALSO = {"pyxis": "enroot"}
+#: The option that gives the workers the machine's devices, by a file that their driver makes.
 _DEVICES = {"/dev/nvidiactl": "--nv", "/dev/kfd": "--rocm"}
+#: Starts a command in an image with enroot. Words: enroot, a private directory, `--mount` options up to `--`, the
+#: image, the command. enroot needs a container made of the image: the first worker of a node makes it, the others wait.
+#: Programs and libraries are searched where the image says, and all other variables are the worker's. In the container
+#: the worker starts in its own directory.
+_WITH_ENROOT = r"""
+enroot=$1 place=$2; shift 2
+mounts=
+while [ "$1" != -- ]; do mounts="$mounts $1"; shift; done
+image=$2; shift 2
+name=holdfast-$(printf %s "$image" | cksum | tr " " -)
+made=$place/enroot/$(hostname)-$name
+mkdir -p "$place/enroot" || exit
+(
+    flock 9 || exit
+    [ ! -e "$made" ] || exit 0
+    "$enroot" remove -f "$name" >/dev/null 2>&1
+    file=$image
+    case $image in docker://*)
+        file=${ENROOT_TEMP_PATH:-${TMPDIR:-/tmp}}/$name-$$.sqsh
+        registry=${image#docker://}
+        case $registry in *"#"*) ;; */*) case ${registry%%/*} in
+            *.*|*:*|localhost) image=docker://${registry%%/*}#${registry#*/} ;;
+        esac ;; esac
+        "$enroot" import -o "$file" "$image" || exit
+    esac
+    "$enroot" create -n "$name" "$file"
+    status=$?
+    [ "$file" = "$image" ] || rm -f "$file"
+    [ "$status" -eq 0 ] && : >"$made"
+    exit "$status"
+) 9>"$made.lock" >&2 || exit
+cat >"$made.conf.$$" <<'END' && mv "$made.conf.$$" "$made.conf" || exit
+environ() {
+    env -0 | while IFS= read -r -d "" each; do
+        case $each in *$'\n'*|PATH=*|LD_LIBRARY_PATH=*|BASH_*|ENROOT_*|PWD=*|OLDPWD=*|SHLVL=*|_=*) ;;
+        *) printf "%s\n" "$each" ;; esac
+    done
+}
+rc() {
+    exec "$@"
+}
+END
+exec "$enroot" start --conf "$made.conf" $mounts "$name" /bin/sh -c 'cd "$1" && shift && exec "$@"' sh "$PWD" "$@"
+"""
 
 
 def images_of(spec: JobSpec) -> list[str]:
@@ -26,11 +72,14 @@ def image_words(
     """Return the words that precede an image's address in a worker's command; () if the job has no image or `name` is
     `none`.
 
-    `name`: the program, or `auto`. `origin`: its option, for messages. `places`: directories that the workers see.
+    `name`: the program, or `auto`. `origin`: its option, for messages. `places`: directories that the workers see; the
+    last one is private to the user.
     Raises `BadUsage` if the program is not on the PATH.
     """
+    name = _ALSO.get(name, name)
     if name not in ("none", "auto", *PROGRAMS):
-        raise BadUsage(f"{origin} {name}: expected none, auto, {' or '.join(PROGRAMS)}", hint="holdfast run --help")
+        expected = f"none, auto, {', '.join(PROGRAMS)} or pyxis"
+        raise BadUsage(f"{origin} {name}: expected {expected}", hint="holdfast run --help")
     images = images_of(spec)
     if name == "none" or not images:
         return ()
@@ -41,11 +90,13 @@ def image_words(
             f"image {images[0]}: there is no {' and no '.join(names)} on the PATH of this machine, which would run it",
             hint="holdfast run --image-runtime none …  (holdfast submit --no-image …)",
         )
+    if Path(found).name == "enroot":
+        mounts = [word for place in dict.fromkeys(places) for word in ("--mount", f"{place}:{place}")]
+        return "/bin/sh", "-c", _WITH_ENROOT, "enroot", found, str(places[-1]), *mounts, "--"
     binds = [word for place in dict.fromkeys(places) for word in ("--bind", str(place))]
     return found, "exec", *(option for file, option in _DEVICES.items() if Path(file).exists()), *binds
 
 
 def image_address(image: str) -> str:
-    """Return an image's address for apptainer. An address without a scheme is in a registry, unless it is a file's
-    path."""
+    """Return an image's address for these programs: a registry's unless it is a file or has a scheme."""
     return image if "://" in image or image.startswith(("/", ".")) else f"docker://{image}"

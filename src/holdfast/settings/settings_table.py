@@ -120,7 +120,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("redirects", TEXT, NODE, default="0", metavar="STREAMS", also=("PET_REDIRECTS",), help="Streams that go to log files only: 0 none, 1 stdout, 2 stderr, 3 both, or per local rank, `0:1,1:2`."),
     Setting("fold", FLAG, JOB, default=True, no_option=True, help="Print a traceback that several ranks have, or a connection lost after a rank's exit, as one line; of progress bars one state a second. The logs have every byte."),
     Setting("python", FILE, NODE, metavar="PATH", help="The Python that runs SCRIPT; default: that of the active environment."),
-    Setting("image-runtime", TEXT, NODE, default="none", metavar="NAME", help="What runs the image of a job file's workers: apptainer, singularity, auto (the first that is there) or none."),
+    Setting("image-runtime", TEXT, NODE, default="none", metavar="NAME", help="What runs the image of a job file's workers: apptainer, singularity, enroot, auto (the first that is there) or none."),
     Setting("accelerate-config", FILE, RUN, metavar="FILE", also=("ACCELERATE_CONFIG_FILE",), help="accelerate's configuration file: the number of workers and machines, and the variables of its settings."),
     Setting("stdin", TEXT, RUN, default="0", metavar="RANK", help="The rank that reads holdfast's stdin, or none; the other ranks' is empty."),
     Setting("log-dir", FILE, NODE, metavar="DIRECTORY", also=("PET_LOG_DIR",), help="Where the workers' logs go, instead of the job's directory."),

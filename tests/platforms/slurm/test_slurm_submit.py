@@ -329,7 +329,7 @@ def test_an_image_runs_by_what_the_nodes_have_or_not_at_all(tmp_path: Path) -> N
     assert "image-runtime" not in _prepared(tmp_path, "")
     text = f"{JOB}image: train:1\n"
     done = _submit(tmp_path, "--platform", "slurm", "--dry-run", "job.yaml", text=text)
-    assert "image train:1: apptainer or singularity on the nodes runs it; --no-image runs without" in done.stderr
+    assert "image train:1: apptainer, singularity or enroot (pyxis) on the nodes runs it; --no-image" in done.stderr
     done = _submit(tmp_path, "--platform", "slurm", "--no-image", "--dry-run", "job.yaml", text=text)
     assert done.returncode == 0 and done.stdout.endswith(" --image-runtime none\n")
     assert "image train:1: left out: workers run under the nodes' software" in done.stderr

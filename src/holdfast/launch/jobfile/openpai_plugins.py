@@ -44,6 +44,11 @@ def plan_of(found: Mistakes, extras: Any, roles: Collection[str], notes: list[st
         return plan
     if strange := [str(key)[:60] for key in extras if key not in (PLUGINS, "submitFrom", "gangAllocation")]:
         notes.append(f"extras: {', '.join(strange)}: for other parts of OpenPAI, passed over")
+    if "hivedScheduler" in strange:
+        notes.append(
+            "extras.hivedScheduler: its priorities and SKUs choose no machines here: `qos` and `constraint` of "
+            "the section `slurm:`, `priority_class` and `node_selector` of `kubernetes:` do"
+        )
     if extras.get("gangAllocation") is False:
         notes.append("extras.gangAllocation: all workers start together here")
     said = extras.get(PLUGINS) or []

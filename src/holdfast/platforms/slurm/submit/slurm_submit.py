@@ -14,7 +14,7 @@ from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.image_runtime import images_of
 from holdfast.launch.jobfile.job_file_mistakes import malformed
 from holdfast.launch.jobfile.job_file_reader import parsed
-from holdfast.model.job_spec import PlatformJob
+from holdfast.model.job_spec import JobSpec, PlatformJob
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.slurm.blocking_query import query, run_to_end, trouble_of
 from holdfast.platforms.slurm.job_identity import NAME as SLURM
@@ -37,6 +37,12 @@ SBATCH_S = 60.0
 #: Time limit of optional queries after the submission, in seconds.
 LOOK_S = 2.0
 
+#: sbatch's further options by which a user asks for GPUs, cores and memory, by key.
+_ASKED_BY = {
+    "gpus": frozenset({"gres", "gpus", "gpus-per-task", "gpus-per-socket", "tres-per-task", "exclusive"}),
+    "cpus": frozenset({"exclusive", "cpus-per-gpu", "mincpus", "tres-per-task"}),
+    "memory": frozenset({"exclusive", "mem-per-cpu", "mem-per-gpu"}),
+}
 _OF_A_JOB = ("SLURM_", "PMI_", "PMIX_")
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 _VARIABLES = {"time": "TIMELIMIT", "array": "ARRAY_INX", "mem": "MEM_PER_NODE", "switches": "REQ_SWITCH"}
@@ -97,6 +103,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
     most, workers = asked.nodes[1], job.spec.world_size
     notes = [_doubt(asked, key) for key, _ in asked.further if nearest(key)]
     notes.append(_image_note(path, images, not asked.no_image))
+    notes.append(_not_asked(path, job.spec, asked))
     if most > workers:
         notes.append(
             f"the {workers} {'worker' if workers == 1 else 'workers'} of {path} cannot use {most} nodes: `count` of a "
@@ -109,8 +116,35 @@ def _image_note(path: Path, images: list[str], runs: bool) -> str:
     """Return a sentence that Slurm itself starts no containers. Return "" if the job has no images."""
     if not images:
         return ""
-    how = "apptainer or singularity on the nodes runs it" if runs else "left out: workers run under the nodes' software"
+    how = (
+        "apptainer, singularity or enroot (pyxis) on the nodes runs it"
+        if runs
+        else "left out: workers run under the nodes' software"
+    )
     return f"job file {path}: image {', '.join(images)}: {how}" + ("; --no-image runs without" if runs else "")
+
+
+def _not_asked(path: Path, spec: JobSpec, asked: SlurmOptions) -> str:
+    """Return a sentence about what the workers need and Slurm is not asked for; empty if there is nothing."""
+    further = {name for name, _ in asked.further}
+    needs: dict[str, float] = {"gpus": 0, "cpus": 0, "memory": 0}
+    for role in spec.roles:
+        each = role.resources
+        needs["gpus"] += role.count * (each.devices or 0)
+        needs["cpus"] += role.count * (each.cpus or 0)
+        needs["memory"] += role.count * (each.memory_bytes or 0) / (1 << 30)
+    units = {"gpus": ("GPU", "GPUs"), "cpus": ("core", "cores"), "memory": ("GiB of memory",) * 2}
+    found = [
+        f"{needs[key]:.3g} {units[key][needs[key] != 1]} (--{key})"
+        for key, others in _ASKED_BY.items()
+        if needs[key] and asked.text(key) is None and not further & others
+    ]
+    if not found:
+        return ""
+    return (
+        f"job file {path}: its workers need {', '.join(found)} in all, and Slurm is not asked for them: each node "
+        "gives what Slurm gives by default"
+    )
 
 
 def _defaults(home: Path) -> list[dict[str, SlurmValue]]:

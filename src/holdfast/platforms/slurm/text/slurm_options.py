@@ -59,7 +59,7 @@ OWN: tuple[SlurmKey, ...] = (
     SlurmKey(key="signal", what="a signal before the time limit, in Slurm's words: `B:USR1@120`; drain notices need none", expected="SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS", pattern=r"([RB]{1,2}:)?(SIG)?[A-Z0-9]+(@[0-9]+)?", sbatch="signal"),
     SlurmKey(key="requeue", what="whether Slurm may start the job again, after the loss of a node or a preemption; true unless given", expected="true or false"),
     SlurmKey(key="requeue-at-limit", what="at the time limit the workers save, and Slurm starts the job again: `--requeue-at-limit` of run", expected="true or false"),
-    SlurmKey(key="no-image", what="true: workers run under the nodes' software, and not in the job's image by apptainer or singularity", expected="true or false"),
+    SlurmKey(key="no-image", what="true: workers run under the nodes' software, and not in the job's image", expected="true or false"),
     SlurmKey(key="comment", what="a comment", expected="a text", sbatch="comment"),
     SlurmKey(key="constraint", what="features that the nodes must have", expected="names of features", sbatch="constraint"),
     SlurmKey(key="exclude", what="nodes that are not wanted: `n[1-3],n7`", expected="names of nodes", sbatch="exclude"),
