@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from conftest import Holdfast, free_port, wait_for
+from holdfast.cli._run_options import takes_values
 
 pytestmark = pytest.mark.real
 
@@ -161,6 +164,33 @@ def test_a_line_begins_as_the_template_says(holdfast: Holdfast) -> None:
     words = ("--log_line_prefix_template", "${local_rank}> ", script)
     assert holdfast.run(*words, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=template).out == "0> hello\n"
     assert holdfast.run(script, PET_LOG_LINE_PREFIX_TEMPLATE="$$ ").out == "$ hello\n"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("template", ["${hostname}:${rank}: ", "${hostnam}:$rank ${role_name}$$ ", "[${local_rank}]"])
+def test_a_template_gives_the_prefix_that_torchrun_gives(holdfast: Holdfast, template: str) -> None:
+    script = holdfast.script("print('hello')")
+    words = ("--role", "trainer", "--log-line-prefix-template", template, str(script))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--tee", "3", *words]
+    theirs = subprocess.run(torchrun, cwd=holdfast.dir, capture_output=True, text=True, check=False)
+    if "unrecognized arguments: --log-line-prefix-template" in theirs.stderr:
+        pytest.skip("torchrun has the option since 2.15")
+    assert theirs.returncode == 0, theirs.stderr
+    assert holdfast.run(*words).out == theirs.stdout
+
+
+@pytest.mark.torch
+def test_each_option_of_the_installed_torchrun_is_known() -> None:
+    lists = (
+        "import json; from torch.distributed.run import get_args_parser as p;"
+        "print(json.dumps({form: each.nargs != 0 for each in p()._actions for form in each.option_strings}))"
+    )
+    options = json.loads(subprocess.check_output([sys.executable, "-c", lists], text=True).splitlines()[-1])
+    known = {**takes_values(), "--print-completion": True}
+    assert len(options) > 30
+    for form, takes_value in options.items():
+        name = form.replace("_", "-") if form.startswith("--") else form
+        assert known.get(name) == takes_value, form
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
