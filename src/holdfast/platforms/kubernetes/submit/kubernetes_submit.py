@@ -11,6 +11,7 @@ import yaml
 from msgspec.structs import replace
 
 from holdfast.errors import BadUsage, HoldfastError
+from holdfast.launch.image_runtime import images_of
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, malformed
 from holdfast.launch.jobfile.job_file_reader import parsed
 from holdfast.launch.jobfile.secret_values import HIDDEN, hidden, secrets_of
@@ -26,7 +27,7 @@ from holdfast.platforms.kubernetes.objects.kubernetes_options import (
     KubernetesValue,
     kubernetes_options,
 )
-from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, in_words, shapes
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodSizes, in_words, shapes
 from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal
 from holdfast.platforms.kubernetes.submit.create_refusals import in_words as refused_in_words
 from holdfast.platforms.submission import SubmitRequest
@@ -37,6 +38,15 @@ from holdfast.untrusted import Malformed, yaml_value
 
 #: Limit of a job file, in bytes. A ConfigMap holds 1 MiB, and contains the plan as well.
 MOST_CONFIG_BYTES = 900_000
+
+
+#: What Kubernetes calls the devices of other vendors, by a word in the names of their images.
+_RESOURCES = {
+    "rocm": "amd.com/gpu",
+    "habana": "habana.ai/gaudi",
+    "gaudi": "habana.ai/gaudi",
+    "ascend": "huawei.com/Ascend910",
+}
 
 
 class PreparedManifests(Noun, frozen=True, kw_only=True):
@@ -135,6 +145,14 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes) -> Prepared
         notes.append(
             f"on Kubernetes the job {name} is called {plan.name}: names there have small letters, digits and -"
         )
+    if not asked.text("gpu_resource") and any(role.resources.devices for role in job.spec.roles):
+        notes += [
+            f"image {image}: its name is of other devices than {PodSizes().gpu_resource}, which the pods ask for: "
+            f"`gpu_resource: {resource}` asks for those"
+            for image in images_of(job.spec)
+            for word, resource in _RESOURCES.items()
+            if word in image.lower()
+        ]
     queue = asked.text("queue") or job.spec.virtual_cluster
     return PreparedManifests(owner=owner, wanted=asked, queue=queue, notes=tuple(notes))
 

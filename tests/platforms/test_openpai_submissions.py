@@ -114,6 +114,18 @@ def test_kubernetes_says_what_it_passes_over_too(cli: Cli, tmp_path: Path) -> No
     assert status == 0 and "extras: hivedScheduler: for other parts of OpenPAI, passed over\n" in err
 
 
+def test_kubernetes_names_the_devices_of_an_image_of_another_vendor(cli: Cli, tmp_path: Path) -> None:
+    text = HEAD.replace("example/standard:py3", "rocm/pytorch:rocm2.10") + TWO_ROLES
+    (tmp_path / "job.yaml").write_text(text)
+    words = ("submit", "--platform", "kubernetes", "--dry-run", "job.yaml")
+    told = "image rocm/pytorch:rocm2.10: its name is of other devices than nvidia.com/gpu, which the pods ask for: "
+    status, _, err = cli(*words, HOLDFAST_IMAGE="example/holdfast:1")
+    assert status == 0 and f"{told}`gpu_resource: amd.com/gpu` asks for those\n" in err
+    (tmp_path / "job.yaml").write_text(text + "kubernetes: {gpu_resource: amd.com/gpu}\n")
+    status, _, err = cli(*words, HOLDFAST_IMAGE="example/holdfast:1")
+    assert status == 0 and "its name is of other devices" not in err
+
+
 @pytest.mark.real
 def test_a_label_without_ports_has_an_empty_variable(cli: Cli, tmp_path: Path) -> None:
     text = SERVING.replace("while :; do serve --port=", "echo port=").replace("; done", "")
