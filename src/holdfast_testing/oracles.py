@@ -78,7 +78,7 @@ def _in_a_line(named: tuple[str, AttemptEvidence]) -> str:
 
 
 def helps() -> Files:
-    """Yield the output of each verb's `--help`, 100 columns wide."""
+    """Yield the output of each verb's `--help` and `--help-all`, 100 columns wide."""
     yield "help.txt", _helps()
 
 
@@ -86,8 +86,13 @@ def _helps() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as home:
         for words in ((), *_verbs(cli, click.Context(cli)), *((verb,) for verb in STARTED)):
             yield f"$ holdfast {' '.join([*words, '--help'])}"
-            yield from _run("-m", "holdfast", *words, "--help", home=home).rstrip("\n").split("\n")
+            shown = _run("-m", "holdfast", *words, "--help", home=home).rstrip("\n")
+            yield from shown.split("\n")
             yield ""
+            if "--help-all" in shown:
+                yield f"$ holdfast {' '.join([*words, '--help-all'])}"
+                yield from _run("-m", "holdfast", *words, "--help-all", home=home).rstrip("\n").split("\n")
+                yield ""
 
 
 def _verbs(group: click.Group, context: click.Context, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -58,7 +58,7 @@ def _only_asks(words: list[str]) -> bool:
 
     `--help` after a script's name belongs to the script.
     """
-    return words[1:2] in (["--help"], ["-h"]) or (words[0] == "check" and "--list" in words)
+    return words[1:2] in (["--help"], ["-h"], ["--help-all"]) or (words[0] == "check" and "--list" in words)
 
 
 def _open_closed_streams() -> None:

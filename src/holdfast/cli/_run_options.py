@@ -36,10 +36,10 @@ class RunOption(msgspec.Struct, frozen=True):
 #: torchrun's own options that have a meaning in holdfast, and two options that replace the script.
 # fmt: off
 TORCHRUN: tuple[RunOption, ...] = (
-    RunOption("nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers: a number, auto, cpu, gpu, xpu or npu.  [1]"),
-    RunOption("nnodes", ("--nnodes",), metavar="N|MIN:MAX", help="How many machines take part.  [1]"),
-    RunOption("node_rank", ("--node-rank",), metavar="R", help="This machine's place among them, from 0."),
-    RunOption("rdzv_endpoint", ("--rdzv-endpoint",), metavar="HOST:PORT", help="Typed on every node: where the owner of the job is found. On one machine its port, as --master-port."),
+    RunOption("nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers per node: N, auto, cpu, gpu …  [1]"),
+    RunOption("nnodes", ("--nnodes",), metavar="N|MIN:MAX", help="How many nodes take part.  [1]"),
+    RunOption("node_rank", ("--node-rank",), metavar="R", help="This node's place among them, from 0."),
+    RunOption("rdzv_endpoint", ("--rdzv-endpoint",), metavar="HOST:PORT", help="Where the nodes meet; equal on every node."),
     RunOption("rdzv_id", ("--rdzv-id",), metavar="ID", help="Names the job; the workers see it as TORCHELASTIC_RUN_ID."),
     RunOption("rdzv_backend", ("--rdzv-backend",), metavar="NAME", help="static or c10d: nodes are found in one way."),
     RunOption("rdzv_conf", ("--rdzv-conf",), metavar="K=V,K=V", help="is_host=1: the owner is here; join_timeout, last_call_timeout: seconds."),
@@ -54,7 +54,7 @@ TORCHRUN: tuple[RunOption, ...] = (
     RunOption("module", ("-m", "--module"), flag=True, unset=False, help="SCRIPT is a module, as in `python -m`."),
     RunOption("no_python", ("--no-python",), flag=True, unset=False, help="SCRIPT is any command, run as it is."),
     RunOption("run_path", ("--run-path",), flag=True, unset=False, help="SCRIPT is a Python file; wins over the last two."),
-    RunOption("job", ("--job",), metavar="FILE", help="A job file in YAML, instead of SCRIPT."),
+    RunOption("job", ("--job",), metavar="FILE", help="Run this job file (YAML) instead of SCRIPT."),
     RunOption("command_from", ("--command-from",), metavar="VARIABLE", help="The command is the text of this variable, for a shell or with a #! line; instead of SCRIPT."),
 )
 # fmt: on
@@ -102,7 +102,7 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
 
 def takes_values() -> dict[str, bool]:
     """Return for each form of an option whether it takes a value."""
-    found = {"--help": False, "-h": False}
+    found = {"--help": False, "--help-all": False, "-h": False}
     for typed in (*TORCHRUN, *settings(), *ignored()):
         found.update(dict.fromkeys(typed.forms, not typed.flag))
         found.update({typed.off: False} if typed.off else {})

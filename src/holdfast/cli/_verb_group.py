@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast.cli._option_groups import GroupedCommand
 from holdfast.cli._printing import print_line, say
 from holdfast.cli._usage_errors import usage_message
 from holdfast.version import __version__
@@ -36,6 +37,15 @@ VERBS: dict[str, str] = {
     "man": "Print a page of the manual.",
 }
 
+#: The verbs below the titles of `holdfast --help`.
+TITLES: dict[str, tuple[str, ...]] = {
+    "Run": ("run", "submit", "stop", "prepare"),
+    "Understand": ("explain", "show", "exits"),
+    "Watch": ("jobs", "logs", "web", "notify"),
+    "Machines": ("check", "devices", "release", "faults"),
+    "Tool": ("doctor", "config", "prune", "schema", "completion", "man"),
+}
+
 #: Other tools' names for some of the verbs.
 ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
 
@@ -61,8 +71,10 @@ class _Verbs(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        width = max(map(len, VERBS))
+        for title, verbs in TITLES.items():
+            with formatter.section(title):
+                formatter.write_dl([(verb.ljust(width), VERBS[verb]) for verb in verbs])
         short = ", ".join(f"{alias} is {verb}" for alias, verb in ALIASES.items())
         formatter.write(f"\nOther names: {short}.\n")
 
@@ -142,7 +154,9 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
         elif argv[:1] == ["run"] and (foreign := _foreign(argv[1:])):
             say(foreign)
         else:
-            say(usage_message(error, argv, cli))
+            path = error.ctx.command_path if error.ctx is not None else "holdfast"
+            more = "-all" if error.ctx is not None and isinstance(error.ctx.command, GroupedCommand) else ""
+            say(f"{error.format_message()}\n  try: {path} --help{more}")
         return 2
     except click.exceptions.NoArgsIsHelpError as error:
         print_line(error.format_message(), err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
+from holdfast.cli._option_groups import GroupedCommand, OptionGroup
 from holdfast.cli._printing import print_line
 from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
 from holdfast.cli._shared_options import home, say, utc_option
@@ -20,7 +21,15 @@ def command() -> None:
     """Report, list, lint and replay device faults."""
 
 
-@command.command()
+#: What `faults report --help` shows; the rest is in `--help-all`.
+_GROUPS = (
+    OptionGroup("Fault", ("device", "code", "recover", "severity", "text", "node"), ("occur", "once", "at")),
+    OptionGroup("What happens", ("dry-run", "yes", "json")),
+    OptionGroup("Other nodes and rules", ("job",), ("on", "fault-codes", "fault-rules")),
+)
+
+
+@command.command(cls=GroupedCommand, groups=_GROUPS)
 @click.option("--device", required=True, metavar="D", help="The device, or the node's own name: npu0, gpu3, node7.")
 @click.option("--code", required=True, metavar="C", help="The fault code: 80E18005, 79, NODE-DISK-IO …")
 @click.option("--occur", is_flag=True, help="The fault began (the default).")

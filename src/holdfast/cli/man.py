@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli._option_groups import GroupedCommand, sections
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable
 from holdfast.errors import HoldfastError
@@ -57,10 +58,10 @@ def page(verb: str) -> str:
     options = []
     for title, each in parts:
         own = click.Context(each, info_name=f"holdfast {title}")
-        records = [record for param in each.get_params(own) if (record := param.get_help_record(own)) is not None]
         if len(parts) > 1:
             options.append((f"holdfast {title}", (each.help or "").split("\n\n")[0]))
-        options += records
+        for group, records in sections(each, own, whole=True):
+            options += [(group, ""), *records] if isinstance(each, GroupedCommand) else records
     return _roff(head, f"holdfast {name} {usage}", found.help or "", "OPTIONS", options, ["holdfast(1)"])
 
 
@@ -89,6 +90,9 @@ def _roff(
     if options:
         lines.append(f".SH {title}")
     for name, about in options:
+        if not about and "-" not in name:  # the title of a group
+            lines.append(f".SS {_plain(name)}")
+            continue
         lines += [".TP", f"\\fB{_plain(name)}\\fR", _plain(" ".join((about or "").split())) or "\\&"]
     lines += [".SH EXIT STATUS", _plain("0: it answered; 2: bad usage; 1: trouble of holdfast or of the machine. ")]
     if head[0] == "holdfast-run":

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli._completion_values import checks
+from holdfast.cli._option_groups import RUN, GroupedCommand, shows_all
 from holdfast.cli._run_options import ALSO, TORCHRUN, ignored, over_nodes, render, whole
 from holdfast.cli._shared_options import setting_options
 from holdfast.cli.completion import SHELLS, print_completion
@@ -15,7 +16,7 @@ from holdfast.main.run_command import start
 from holdfast.settings.run_options import IGNORED, RunOptions
 
 
-class _Run(click.Command):
+class _Run(GroupedCommand):
     """Accepts options with hyphens or underscores, as torchrun does.
 
     All words after the script belong to the script.
@@ -26,8 +27,9 @@ class _Run(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
-        with formatter.section("Accepted and ignored, for torchrun's sake"):
-            formatter.write_text(", ".join(f"--{name.replace('_', '-')}" for name in IGNORED))
+        if shows_all(ctx):
+            with formatter.section("Accepted and ignored, for torchrun's sake"):
+                formatter.write_text(", ".join(f"--{name.replace('_', '-')}" for name in IGNORED))
 
 
 def hyphened(args: Sequence[str], params: Sequence[click.Parameter]) -> list[str]:
@@ -126,5 +128,6 @@ command = _Run(
     params=_options(),
     callback=_main,
     help=_main.__doc__,
+    groups=RUN,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
 )

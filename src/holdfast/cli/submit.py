@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli._option_groups import GroupedCommand, OptionGroup
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import home, say
 from holdfast.errors import BadUsage
+from holdfast.platforms.submission import SHARED
 from holdfast.platforms.submit_request import submit_platforms
 
 if TYPE_CHECKING:
@@ -24,6 +26,18 @@ if TYPE_CHECKING:
 def _options_by_key() -> dict[str, SubmitOption]:
     """Return key → option, for the options of all platforms. An option of several platforms occurs once."""
     return {option.key: option for platform in submit_platforms() for option in platform.submit_options()}
+
+
+def _groups() -> list[OptionGroup]:
+    """Return what the help shows together: the verb's options, those of all platforms, and those of one."""
+    shared = [option.key for option in SHARED]
+    verb = ("platform", "dry-run", "wait", "json", "name", "max-restarts")
+    groups = [OptionGroup("Job", verb), OptionGroup("Nodes", shared)]
+    for platform in submit_platforms():
+        own = [option for option in platform.submit_options() if option.key not in shared]
+        often = [option.key for option in own if option.often]
+        groups.append(OptionGroup(platform.title, often, [option.key for option in own if not option.often]))
+    return groups
 
 
 def _params() -> list[click.Parameter]:
@@ -42,13 +56,13 @@ def _params() -> list[click.Parameter]:
         click.Option(
             ["--platform"],
             metavar="NAME",
-            help="slurm or kubernetes; default: the one whose section the file has.",
+            help="slurm or kubernetes; default: as in the file.",
         ),
-        click.Option(["--dry-run"], is_flag=True, help="Print the script or the objects, and submit nothing."),
+        click.Option(["--dry-run"], is_flag=True, help="Print the script or the objects only."),
         click.Option(["--server"], is_flag=True, hidden=True),
-        click.Option(["--wait"], is_flag=True, help="Wait for the job's end; the status is the job's."),
+        click.Option(["--wait"], is_flag=True, help="Wait for the job's end; exit with its status."),
         click.Option(["--json"], is_flag=True, help="Print the ids as one JSON object."),
-        click.Option(["--name"], metavar="NAME", help="What the job is called; default: the file's name."),
+        click.Option(["--name"], metavar="NAME", help="The job's name; default: the file's."),
         click.Option(["--max-restarts"], metavar="N", help="As for run."),
         *values,
         *flags,
@@ -164,7 +178,7 @@ def _of_run(words: list[str]) -> RunOptions:
     try:
         context = command.make_context("holdfast run", ["--job", _JOB, *words])
     except click.UsageError as error:
-        raise BadUsage(f"behind `--`: {error.format_message()}", hint="holdfast run --help") from None
+        raise BadUsage(f"behind `--`: {error.format_message()}", hint="holdfast run --help-all") from None
     if str(context.params["job"]) != _JOB:
         raise BadUsage(
             f"behind `--`: --job {context.params['job']}: expected the job file before the `--`",
@@ -193,7 +207,7 @@ def _tell(found: Submitted, as_json: bool) -> None:
     print_line(found.words)
 
 
-class _Submit(click.Command):
+class _Submit(GroupedCommand):
     """Accepts both `--dry-run=server` and `--dry-run` without a value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -209,5 +223,6 @@ command = _Submit(
     params=_params(),
     callback=_main,
     help=_main.__doc__,
+    groups=_groups(),
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -204,7 +204,7 @@ def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
     if not colon or endpoint.endswith("]"):
         host, port = endpoint, ""
     if port and not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise BadUsage(f"{where}: expected HOST:PORT with a port from 0 to 65535", hint="holdfast run --help")
+        raise BadUsage(f"{where}: expected HOST:PORT with a port from 0 to 65535", hint="holdfast run --help-all")
     return host.strip("[]"), port
 
 
@@ -234,7 +234,7 @@ def number(options: RunOptions, name: str, text: str | None, least: int, most: i
         return None
     if not _is_number(text) or not least <= int(text) <= most:
         where = named(options, name) if options.text(name) == text else f"--{name.replace('_', '-')} {text}"
-        raise BadUsage(f"{where}: expected a number from {least} to {most}{more}", hint="holdfast run --help")
+        raise BadUsage(f"{where}: expected a number from {least} to {most}{more}", hint="holdfast run --help-all")
     return int(text)
 
 

@@ -23,7 +23,7 @@ def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool
             "nothing to run: expected a script, -m MODULE, --no-python CMD or --job FILE", hint="holdfast run train.py"
         )
     if module and plain:
-        raise BadUsage("-m and --no-python contradict each other: expected one of them", hint="holdfast run --help")
+        raise BadUsage("-m and --no-python contradict each other: expected one of them", hint="holdfast run --help-all")
     if plain:
         return words
     before = (python, "-u")

@@ -22,6 +22,8 @@ class SubmitOption(Noun, frozen=True):
     help: str
     #: Whether the option may be repeated. Then each value is a key of the section, as `NAME` or `NAME=VALUE`.
     further: bool = False
+    #: `submit --help` has it, and not only `--help-all`.
+    often: bool = False
 
 
 # fmt: off

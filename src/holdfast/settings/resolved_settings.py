@@ -97,7 +97,7 @@ class Settings:
                 raise BadUsage(
                     f"{self.origin('checks')} and {self.origin('no-checks')} contradict each other: "
                     "expected only one of `checks` and `no-checks`",
-                    hint="holdfast run --help",
+                    hint="holdfast run --help-all",
                 )
             if without > given:
                 return ()
@@ -165,7 +165,7 @@ def resolve(
                 case SettingSource.OPTION:
                     off = setting.no_option and raw is False
                     origin = where = f"--no-{setting.name}" if off else f"--{setting.name}"
-                    hint = "holdfast run --help"
+                    hint = "holdfast run --help-all"
                 case SettingSource.ENVIRONMENT:
                     origin = where = setting.set_by(env) or setting.variable
                     hint = f"unset {where}"

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 # fmt: off
 SUBMIT_OPTIONS = (
     *SHARED,
-    SubmitOption("partition", ("--partition", "-p"), "NAME", "The partition."),
-    SubmitOption("account", ("--account", "-A"), "NAME", "The account that pays."),
+    SubmitOption("partition", ("--partition", "-p"), "NAME", "The partition.", often=True),
+    SubmitOption("account", ("--account", "-A"), "NAME", "The account that pays.", often=True),
     SubmitOption("qos", ("--qos", "-q"), "NAME", "The quality of service."),
-    SubmitOption("time", ("--time", "-t"), "LIMIT", "The time limit: minutes, H:M:S, D-H."),
+    SubmitOption("time", ("--time", "-t"), "LIMIT", "The time limit: minutes, H:M:S, D-H.", often=True),
     SubmitOption("signal", ("--signal",), "SIGNAL@S", "A signal before the time limit."),
     SubmitOption("comment", ("--comment",), "TEXT", "A comment."),
     SubmitOption("constraint", ("--constraint", "-C"), "FEATURES", "Features that the nodes must have."),
