@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.check_profiles import CheckKind, CheckRef, Profile, profile
 from holdfast.errors import BadUsage
+from holdfast.model import amounts
 from holdfast.model.check_interface import PreCheckOperator
 from holdfast.model.check_results import CheckChoice, InconclusivePolicy
 
@@ -90,9 +91,9 @@ DEFAULT: tuple[CheckChoice, ...] = (
 
 #: Parameters that every check accepts in addition to those that it declares.
 COMMON: dict[str, tuple[type, str]] = {
-    "timeout": (float, "seconds for the check with its retries"),
+    "timeout": (float, "time for the check with its retries"),
     "retries": (int, "how often a failed check is tried again"),
-    "interval": (float, "seconds between two tries"),
+    "interval": (float, "time between two tries"),
     "inconclusive": (str, "warn or fail: what a crash or time-out means"),
     "failure": (str, "fail or warn: what a failure means for the job"),
 }
@@ -287,15 +288,20 @@ def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dic
     return own
 
 
+def _count(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
 def _common(key: str, value: Any, at: str) -> None:
     kind, about = COMMON[key]
     if kind is str:
         if value not in tuple(InconclusivePolicy):
             raise BadUsage(f"{at}: `{key}` is {value!r}; expected warn or fail")
         return
-    try:
-        number = kind(value)
-    except (TypeError, ValueError):
-        number = -1
-    if isinstance(value, bool) or number < 0 or number != number:
-        raise BadUsage(f"{at}: `{key}` is {value!r}; expected a number of 0 or more ({about})")
+    number = amounts.seconds(value) if kind is float else _count(value)
+    if number is None or number < 0:
+        expected = f"{amounts.DURATION}, 0 or more" if kind is float else "a number of 0 or more"
+        raise BadUsage(f"{at}: `{key}` is {value!r}; expected {expected} ({about})")

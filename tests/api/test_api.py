@@ -67,7 +67,7 @@ def test_a_job_that_fails_is_a_report_and_no_exception() -> None:
     ("what", "options", "said"),
     [
         ("missing.py", {}, "there is no script missing.py"),
-        ("good.py", {"hang_timeout": "x"}, "expected a number of seconds, got 'x'"),
+        ("good.py", {"hang_timeout": "x"}, "1d12h, got 'x'"),
         ("good.py", {"no_such_option": 1}, "No such option '--no-such-option'"),
         ({"roles": 3}, {}, "the key `name` is missing"),
         ({"roles": object()}, {}, "the job's mapping"),

@@ -199,6 +199,7 @@ def test_columns_that_do_not_fit_are_left_out_and_then_words_are_cut() -> None:
 
 def test_moments_are_ages_or_dates() -> None:
     assert parse_moment("2d", 10 * DAY_S, "--since") == 8 * DAY_S
+    assert parse_moment("1d12h", 10 * DAY_S, "--since") == 8.5 * DAY_S
     assert parse_moment("1970-01-05T00:00:00+00:00", 0.0, "--since") == 4 * DAY_S
     for wrong in ("", "2", "-1d", "2y", "yesterdays"):
         with pytest.raises(BadUsage, match="expected an age"):

@@ -162,7 +162,7 @@ def test_config_shows_every_value_and_its_place(cli: Cli, home: Path, monkeypatc
     status, out, _ = cli("config")
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
     assert status == 0
-    assert rows["grace"] == ["12", str(home / "config.yaml")]
+    assert rows["grace"] == ["12s", str(home / "config.yaml")]
     assert rows["checks"] == ["disk,clock", "HOLDFAST_CHECKS"]
     assert rows["max-restarts"] == ["3", "built-in", "default"]
     values = {row["name"]: row for row in json.loads(cli("config", "--json")[1])["settings"]}
@@ -171,7 +171,7 @@ def test_config_shows_every_value_and_its_place(cli: Cli, home: Path, monkeypatc
     (home / "config.yaml").write_text("grace: abc\n")
     status, out, err = cli("config")
     assert (status, out) == (2, "")
-    assert "config.yaml: `grace`: expected a number of seconds, got 'abc'" in err
+    assert "config.yaml: `grace`: expected seconds, or a time such as 5m, 2h or 1d12h, got 'abc'" in err
 
 
 @pytest.mark.real

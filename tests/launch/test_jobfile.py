@@ -11,11 +11,11 @@ import pytest
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.jobfile.job_file_reader import load, parsed
-from holdfast.launch.jobfile.job_file_values import size
 from holdfast.launch.jobfile.secret_values import hidden
 from holdfast.model.check_results import CheckChoice
 from holdfast.model.job_spec import Completion, JobKind, Resources
 from holdfast.model.runtime_plan import Daemon, Hook, HookMoment, OnFailure, Prerequisite, Ssh
+from holdfast.node.prechecks.check_planning import plan_checks
 
 GOOD = """
 name: night-run
@@ -99,7 +99,7 @@ def test_every_key(tmp_path: Path) -> None:
         (
             "name: x\nroles: {w: {count: 1, command: [a], resources: {memory: lots}}}",
             "`roles.w.resources.memory`",
-            "500M or 16GiB",
+            "500M, 16GiB or 1.5T",
         ),
         (
             "name: x\nroles: {w: {count: 1, command: [a], resources: {memory: 900T}}}",
@@ -111,7 +111,11 @@ def test_every_key(tmp_path: Path) -> None:
             "`roles.w.resources.cpus`",
             "at most this machine's",
         ),
-        ("name: x\ngrace: -1\nroles: {w: {count: 1, command: [a]}}", "`grace`", "number of seconds"),
+        (
+            "name: x\ngrace: -1\nroles: {w: {count: 1, command: [a]}}",
+            "`grace`",
+            "expected seconds, or a time such as 5m, 2h or 1d12h, 0 or more, got -1",
+        ),
         ("name: x\nkind: toy\nroles: {w: {count: 1, command: [a]}}", "`kind`", "invalid enum value 'toy'"),
         ("name: x\nrestarts: {max: 1}\nroles: {w: {count: 1, command: [a]}}", "`restarts`", "there is no key `max`"),
         (
@@ -146,21 +150,57 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load(tmp_path / "binary")
 
 
+UNITS = """
+name: night
+grace: 1m
+hang_timeout: 1h30m
+hang_warning: 2h
+time_limit: 1d12h
+restarts: {window_s: 1d, backoff_s: 500ms, backoff_cap_s: 5m, healthy_s: 10 min}
+checks: [{disk: {timeout: 2m, interval: 5s}}, {standing: {xid_window_s: 2d}}]
+prerequisites: {data: {uri: "s3://b/d.tar", max_size: 500GB}}
+plugins: {hooks: [{when: taskFails, command: [./tell.sh], limit: 2m}]}
+roles: {w: {count: 1, command: [a], resources: {memory: 64M}}}
+"""
+
+
+def test_each_duration_and_size_takes_units(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(UNITS)
+    spec = load(path).spec
+    found = (spec.timers.grace_s, spec.hang_timeout_s, spec.hang_warning_s, spec.time_limit_s)
+    assert found == (60.0, 5400.0, 7200.0, 129_600.0)
+    restarts = spec.restarts
+    assert (restarts.window_s, restarts.backoff_s, restarts.backoff_cap_s, restarts.healthy_s) == (
+        86_400,
+        0.5,
+        300,
+        600,
+    )
+    assert spec.runtime.hooks[0].limit_s == 120.0
+    assert spec.runtime.prerequisites[0].most_bytes == 500 << 30
+    assert spec.roles[0].resources.memory_bytes == 64 << 20
+    disk, _ = [each.step for each in plan_checks(spec.checks).checks]
+    assert (disk.limit_s, disk.interval_s) == (120.0, 5.0)
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "line",
     [
-        ("1024", 1024),
-        (7, 7),
-        ("1K", 1024),
-        ("1.5 MiB", 3 << 19),
-        ("2GB", 2 << 30),
-        ("1t", 1 << 40),
-        ("1X", None),
-        ("", None),
+        "grace: 5x",
+        "hang_timeout: 0s",
+        "hang_warning: -5m",
+        "time_limit: 1h30",
+        "restarts: {window_s: long}",
+        "plugins: {hooks: [{when: taskFails, command: [a], limit: 5G}]}",
     ],
 )
-def test_sizes(text: str | int, expected: int | None) -> None:
-    assert size(text) == expected
+def test_a_wrong_unit_is_one_message_with_the_place_and_the_form(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"name: x\n{line}\nroles: {{w: {{count: 1, command: [a]}}}}\n")
+    with pytest.raises(BadUsage, match="expected seconds, or a time such as 5m, 2h or 1d12h") as wrong:
+        load(path)
+    assert wrong.value.message.count("expected") == 1
 
 
 # ------------------------------------------------------------------------------------------------------- the runtime
@@ -229,7 +269,7 @@ def test_a_door_is_opened_only_where_the_file_asks_for_it(tmp_path: Path) -> Non
         ("prerequisites: {d: {}}", "`prerequisites.d`", "the key `uri` is missing"),
         ("prerequisites: {d: {uri: x, into: a/../b}}", "`prerequisites.d.into`", "without `..`"),
         ("prerequisites: {d: {uri: x, sha256: abc}}", "`prerequisites.d.sha256`", "64 hexadecimal digits"),
-        ("prerequisites: {d: {uri: x, max_size: big}}", "`prerequisites.d.max_size`", "500M or 16GiB"),
+        ("prerequisites: {d: {uri: x, max_size: big}}", "`prerequisites.d.max_size`", "500M, 16GiB or 1.5T"),
         ("prerequisites: {d: {uri: x, tries: 0}}", "`prerequisites.d.tries`", "expected 1 to 100, got 0"),
         ("prerequisites: {'a/b': {uri: x}}", "`prerequisites.a/b`", "letters, digits"),
         ("plugins: {sshd: true}", "`plugins`", "did you mean `ssh`?"),

@@ -131,6 +131,12 @@ def test_a_plan_has_the_range_the_spares_and_the_waits(home: Path) -> None:
     assert [(role.per_node, role.count) for role in found.job.spec.roles] == [(True, 1)]
 
 
+def test_the_waits_of_torchruns_option_take_units(home: Path) -> None:
+    words = ("--rdzv-endpoint", "127.0.0.1:7", "--rdzv-conf", "join_timeout=1h,last_call_timeout=1m30s")
+    plan = many(home, "--nnodes", "2:4", *words).job.spec.nodes
+    assert (plan.join_s, plan.last_call_s) == (3600.0, 90.0)
+
+
 def test_our_option_wins_over_torchruns_and_that_over_a_variable(home: Path) -> None:
     words = ("--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:7", "--rdzv-conf", "join_timeout=9")
     env = {"HOLDFAST_JOIN_TIMEOUT": "5", "HOLDFAST_LAST_CALL": "4"}
@@ -150,7 +156,10 @@ def test_our_option_wins_over_torchruns_and_that_over_a_variable(home: Path) -> 
         (["--rdzv-endpoint", "127.0.0.1:7", "--node-rank", "2"], "--node-rank 2 with --nnodes 2: expected a number "),
         (["--rdzv-endpoint", "127.0.0.1:7", "--rdzv-conf", "is_host=perhaps"], "`is_host=perhaps`: expected 1 or 0"),
         (["--rdzv-endpoint", "127.0.0.1:7", "--rdzv-conf", "join_timeout"], "`join_timeout`: expected KEY=VALUE"),
-        (["--rdzv-endpoint", "127.0.0.1:7", "--rdzv-conf", "join_timeout=0"], "expected a whole number of seconds"),
+        (
+            ["--rdzv-endpoint", "127.0.0.1:7", "--rdzv-conf", "join_timeout=0"],
+            "expected seconds, or a time such as 5m, 2h or 1d12h, more than 0",
+        ),
         (["--rdzv-endpoint", "127.0.0.1:7", "--local-addr", "10.0.0.1"], "can only be reached on its own machine"),
         (["--rdzv-endpoint", "127.0.0.1:7", "--port-range", "9-8"], "expected two ports from 1 to 65535"),
     ],

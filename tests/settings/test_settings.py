@@ -86,6 +86,26 @@ def test_what_each_kind_accepts(home: Path, name: str, raw: object, value: Value
     assert _resolve(home, {name: raw}).value(name) == value
 
 
+TIMES = [setting.name for setting in SETTINGS if setting.kind is ValueKind.SECONDS]
+SIZES = [setting.name for setting in SETTINGS if setting.kind is ValueKind.SIZE]
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_each_duration_takes_units_in_each_place(home: Path, name: str) -> None:
+    assert _resolve(home, {name: "1h30m"}).number(name) == 5400.0
+    assert _resolve(home, env={f"HOLDFAST_{name.replace('-', '_').upper()}": "90s"}).number(name) == 90.0
+    (home / "config.yaml").write_text(f"{name}: 1d12h\n")
+    assert _resolve(home).number(name) == 129_600.0
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_each_size_takes_units_in_each_place(home: Path, name: str) -> None:
+    assert _resolve(home, {name: "1.5G"}).size_bytes(name) == 3 << 29
+    assert _resolve(home, env={f"HOLDFAST_{name.replace('-', '_').upper()}": "20MiB"}).size_bytes(name) == 20 << 20
+    (home / "config.yaml").write_text(f"{name}: 4096\n")
+    assert _resolve(home).size_bytes(name) == 4096
+
+
 @pytest.mark.parametrize(
     ("raw", "limit"),
     [
@@ -111,11 +131,18 @@ def test_a_limit_is_a_share_a_size_or_inodes(home: Path, raw: object, limit: Dis
 @pytest.mark.parametrize(
     ("name", "raw", "expected"),
     [
-        ("grace", "abc", "--grace: expected a number of seconds, got 'abc'"),
-        ("grace", "nan", "--grace: expected a number of seconds, got 'nan'"),
-        ("grace", "-1", "--grace: expected a number of seconds, 0 or more, got '-1'"),
-        ("grace", True, "--grace: expected a number of seconds, got True"),
-        ("hang-timeout", "0", "--hang-timeout: expected a number of seconds, more than 0, got '0'"),
+        ("grace", "abc", "--grace: expected seconds, or a time such as 5m, 2h or 1d12h, got 'abc'"),
+        ("grace", "nan", "--grace: expected seconds, or a time such as 5m, 2h or 1d12h, got 'nan'"),
+        ("grace", "-1", "--grace: expected seconds, or a time such as 5m, 2h or 1d12h, 0 or more, got '-1'"),
+        ("grace", True, "--grace: expected seconds, or a time such as 5m, 2h or 1d12h, got True"),
+        (
+            "hang-timeout",
+            "0",
+            "--hang-timeout: expected seconds, or a time such as 5m, 2h or 1d12h, more than 0, got '0'",
+        ),
+        ("grace", "30G", "--grace: expected seconds, or a time such as 5m, 2h or 1d12h, got '30G'"),
+        ("log-size", "5h", "--log-size: expected bytes, or a size such as 500M, 16GiB or 1.5T, got '5h'"),
+        ("keep-size", "90%", "--keep-size: expected bytes, or a size such as 500M, 16GiB or 1.5T, got '90%'"),
         ("max-restarts", "2.5", "--max-restarts: expected a whole number, 0 or more, got '2.5'"),
         ("max-restarts", "-1", "--max-restarts: expected a whole number, 0 or more, got '-1'"),
         ("no-checks", "maybe", "--no-checks: expected true or false, got 'maybe'"),
@@ -139,7 +166,7 @@ def test_a_wrong_value_in_a_file_names_file_and_key_also_when_hidden(home: Path)
     path.write_text("grace: abc\n")
     with pytest.raises(BadUsage) as caught:
         _resolve(home, {"grace": "4"})
-    assert caught.value.message == f"{path}: `grace`: expected a number of seconds, got 'abc'"
+    assert caught.value.message == f"{path}: `grace`: expected seconds, or a time such as 5m, 2h or 1d12h, got 'abc'"
 
 
 def test_a_wrong_variable_names_it(home: Path) -> None:

@@ -20,7 +20,7 @@ def _default(setting: Setting) -> str:
         case bool():
             return f"`{str(setting.default).lower()}`"
         case int() | float():
-            return f"`{setting.default:g}`"
+            return f"`{setting.number_shown}`"
         case _:
             return f"`{setting.default}`"
 

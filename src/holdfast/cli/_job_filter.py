@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from holdfast.errors import BadUsage
+from holdfast.model import amounts
 from holdfast.model.exit_report import Outcome
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_views import JobState, JobView
 
 STATES = tuple(dict.fromkeys(each.value for each in (*JobState, *Outcome)))
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
 
 
 class JobFilter(Noun, frozen=True, kw_only=True):
@@ -62,12 +61,12 @@ def filtered_jobs(jobs: Sequence[JobView], wish: JobFilter) -> list[JobView]:
 
 
 def parse_moment(text: str, now: float, option: str) -> float:
-    """Parse an age (`90s`, `5m`, `2h`, `1d`, `1w`) or a local date and time, to seconds since the epoch.
+    """Parse an age (`90s`, `5m`, `1d12h`, `1w`) or a local date and time, to seconds since the epoch.
 
     `option`: the option that errors name. Raise `BadUsage` for an invalid text.
     """
-    if found := _AGE.fullmatch(text):
-        return now - float(found[1]) * _UNITS_S[found[2]]
+    if text[:1].isdigit() and text[-1:].isalpha() and (age_s := amounts.seconds(text)) is not None:
+        return now - age_s
     if text in ("today", "yesterday"):
         midnight = datetime.fromtimestamp(now).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
         return (midnight - timedelta(days=text == "yesterday")).timestamp()

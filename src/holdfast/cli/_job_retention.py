@@ -20,18 +20,13 @@ _AT_MOST = 100
 
 
 def keep_of(settings: Settings) -> RetentionLimits:
-    """Return the limits in the settings. Raise `BadUsage` for an invalid size."""
-    from holdfast.errors import BadUsage
+    """Return the limits in the settings."""
     from holdfast.record.job_pruning import RetentionLimits
 
-    limit = settings.limit("keep-size")
-    if limit is not None and limit.size_bytes is None:
-        where = settings.origin("keep-size")
-        raise BadUsage(f"{where} {settings.text('keep-size')}: expected a size, such as 50G", hint="--keep-size 50G")
     return RetentionLimits(
         jobs=settings.count("keep-jobs") or None,
         days=settings.count("keep-days") or None,
-        size_bytes=limit.size_bytes if limit is not None else None,
+        size_bytes=settings.size_bytes("keep-size"),
     )
 
 

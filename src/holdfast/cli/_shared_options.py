@@ -35,7 +35,7 @@ def setting_options() -> list[click.Option]:
     for setting in SETTINGS:
         flag = setting.kind is ValueKind.FLAG
         long = f"--{setting.name}/--no-{setting.name}" if setting.no_option else f"--{setting.name}"
-        default = f"  [default: {setting.default:g}]" if isinstance(setting.default, int | float) and not flag else ""
+        default = f"  [default: {setting.number_shown}]" if setting.number_shown else ""
         options.append(
             click.Option(
                 [setting.name.replace("-", "_"), long],

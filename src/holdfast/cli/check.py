@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--list", "as_list", is_flag=True, help="List the checks: question, cost, parameters; run none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--plugin", metavar="FILE", multiple=True, default=None, help="A Python file or an executable.")
-@click.option("--check-timeout", metavar="SECONDS", default=None, help="Bound each check, its retries included.")
+@click.option("--check-timeout", metavar="TIME", default=None, help="Bound each check, its retries included.")
 @click.option("--inconclusive", type=click.Choice(["warn", "fail"]), default="warn", show_default=True,
               help="What a check that crashed or ran out of time means.")  # fmt: skip
 @click.option("--job", metavar="FILE", help="Check what this job file needs: its checks, programs and environment.")

@@ -10,6 +10,7 @@ import click
 from holdfast.cli._printing import print_line
 from holdfast.cli._shared_options import pipeable, say
 from holdfast.errors import BadUsage
+from holdfast.model import amounts
 from holdfast.untrusted import Malformed
 
 
@@ -38,7 +39,7 @@ def command(changed: bool, as_json: bool) -> None:
             case tuple():
                 return ",".join(value) or "(none)"
             case float():
-                return f"{value:g}"
+                return amounts.shown(value)
             case _:
                 return str(value)
 

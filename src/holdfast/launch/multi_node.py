@@ -15,6 +15,7 @@ from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.launch_spec import NodesOrder
 from holdfast.launch.owner_placement import part_here
 from holdfast.launch.torchrun_options import OWN_BACKENDS, endpoint_parts, named, number, workers
+from holdfast.model import amounts
 from holdfast.model.job_spec import JobSpec, NodePlan
 from holdfast.safe_files import not_a_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
@@ -118,7 +119,7 @@ def _wait_s(settings: Settings, conf: Mapping[str, str], name: str, key: str) ->
     """Return a waiting time in seconds. holdfast's option overrides torchrun's option, which overrides variables and
     files."""
     if key in conf and settings.source(name) is not SettingSource.OPTION:
-        return float(conf[key])
+        return amounts.seconds(conf[key]) or 0.0
     return settings.number(name) or 0.0
 
 
@@ -134,8 +135,8 @@ def rendezvous_conf(options: RunOptions) -> tuple[dict[str, str], list[str]]:
         found[key] = value
     for key in ("join_timeout", "last_call_timeout"):
         value = found.get(key, "1")
-        if not (value.isascii() and value.isdigit() and len(value) < 9 and int(value) > 0):
-            raise _conf_wrong(options, f"`{key}={value}`: expected a whole number of seconds, 1 or more")
+        if (amounts.seconds(value) or 0.0) <= 0:
+            raise _conf_wrong(options, f"`{key}={value}`: expected {amounts.DURATION}, more than 0")
     if found.get("is_host", "1").lower() not in _FLAGS:
         raise _conf_wrong(options, f"`is_host={found['is_host']}`: expected 1 or 0")
     return found, [key for key in found if key not in _USED]

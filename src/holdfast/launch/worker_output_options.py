@@ -68,16 +68,11 @@ def shown(redirects: StdChoice, tee: StdChoice, local_rank: int) -> tuple[bool, 
 
 
 def rotation_of(settings: Settings) -> Rotation | None:
-    """Return the rotation of logs, or None if the user set no size. Raises BadUsage for a value that is no size."""
-    limit = settings.limit("log-size")
-    if limit is None:
+    """Return the rotation of logs; None if the user set no size."""
+    most_bytes = settings.size_bytes("log-size")
+    if most_bytes is None:
         return None
-    if limit.size_bytes is None:
-        raise BadUsage(
-            f"{settings.origin('log-size')} {settings.value('log-size')}: expected a size, as in 100M",
-            hint="holdfast run --log-size 100M …",
-        )
-    return Rotation(most_bytes=max(limit.size_bytes, LEAST_LOG_BYTES), kept=settings.count("log-kept") or 0)
+    return Rotation(most_bytes=max(most_bytes, LEAST_LOG_BYTES), kept=settings.count("log-kept") or 0)
 
 
 def _bad(option: str, text: str, why: str) -> BadUsage:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast.errors import BadUsage
 from holdfast.file_modes import distrust
+from holdfast.model import amounts
 from holdfast.model.job_spec import JobSetting
 from holdfast.safe_files import read_file
 from holdfast.settings.settings_table import BY_NAME, SECTIONS, SETTINGS, Scope, Setting
@@ -80,6 +81,10 @@ class Settings:
 
     def limit(self, name: str) -> DiskLimit | None:
         return disk_limit(self.value(name))
+
+    def size_bytes(self, name: str) -> int | None:
+        """Return the value of a setting that is a size."""
+        return amounts.size_bytes(self.value(name))
 
     def names(self, name: str) -> tuple[str, ...] | None:
         value = self.value(name)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-import math
 from typing import assert_never
 
+from holdfast.model import amounts
 from holdfast.model.noun_base import Noun
 
 Value = str | bool | int | float | tuple[str, ...] | None
@@ -18,7 +18,8 @@ class ValueKind(enum.Enum):
     FLAG = "true or false"
     COUNT = "a whole number, 0 or more"
     TIMES = "off, or a whole number, 2 or more"
-    SECONDS = "a number of seconds"
+    SECONDS = amounts.DURATION
+    SIZE = amounts.SIZE
     LIMIT = "a share such as 90%, a size such as 500G, or a number such as `5000000 inodes`"
     NAMES = "names separated by commas, or a list of names"
     FILES = "a path, or a list of paths"
@@ -43,7 +44,10 @@ def read_value(kind: ValueKind, raw: object) -> Value:
         case ValueKind.TIMES:
             return times(raw)
         case ValueKind.SECONDS:
-            return _seconds(raw)
+            return amounts.seconds(raw)
+        case ValueKind.SIZE:
+            limit = disk_limit(raw)
+            return str(raw).strip() if limit is not None and limit.size_bytes is not None else None
         case ValueKind.LIMIT:
             return str(raw).strip() if disk_limit(raw) is not None else None
         case ValueKind.NAMES:
@@ -81,34 +85,26 @@ def times(raw: object) -> int | None:
     return number if number is not None and number >= 2 else None
 
 
-def _seconds(raw: object) -> float | None:
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        return None
-    try:
-        value = float(raw)
-    except (ValueError, OverflowError):
-        return None
-    return value if math.isfinite(value) else None
-
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
-
-
 def disk_limit(raw: object) -> DiskLimit | None:
     """Read `90%`, `500G` or `5000000 inodes`. Return None for any other value."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         return None
     text = str(raw).strip().upper()
     if text.endswith("%"):
-        share = _seconds(text.removesuffix("%"))
-        return DiskLimit(percent=share) if share is not None and 0 < share <= 100 else None
+        share = _share(text.removesuffix("%"))
+        return DiskLimit(percent=share) if 0 < share <= 100 else None
     if text.endswith("INODES"):
         inodes = _count(text.removesuffix("INODES"))
         return DiskLimit(inodes=inodes) if inodes is not None and inodes > 0 else None
-    text = text.removesuffix("B").removesuffix("I")
-    unit = text[-1:] if text[-1:] in _UNITS else ""
-    number = _seconds(text.removesuffix(unit))
-    return DiskLimit(size_bytes=int(number * _UNITS[unit])) if number is not None and number > 0 else None
+    size_bytes = amounts.size_bytes(text)
+    return DiskLimit(size_bytes=size_bytes) if size_bytes is not None and size_bytes > 0 else None
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def _names(raw: object) -> tuple[str, ...] | None:

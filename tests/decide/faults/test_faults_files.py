@@ -128,6 +128,20 @@ def test_one_file_of_ours_may_hold_both(tmp_path: Path) -> None:
         assert (policy.levels["79"], policy.frequency["79"].times, len(policy.frequency)) == (Remedy.AVOID, 2, 1)
 
 
+def test_durations_of_our_file_take_units(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(
+        'frequency: [{codes: ["79"], times: 2, window_s: 1d, remedy: HOLD, release_s: 2d}]\n'
+        'duration: [{codes: ["80"], fault_s: 30s, recover_s: 1m, remedy: AVOID}]\n'
+        "grace: {reset_s: 2m}\n"
+    )
+    policy = load_policy(None, str(tmp_path / "rules.yaml")).policy
+    assert (policy.frequency["79"].window_s, policy.frequency["79"].release_s) == (86_400, 172_800)
+    assert (policy.duration["80"].fault_s, policy.duration["80"].recover_s, policy.grace.reset_s) == (30, 60, 120)
+    (tmp_path / "rules.yaml").write_text('frequency: [{codes: ["79"], times: 2, window_s: 1y, remedy: HOLD}]\n')
+    (warning, *_) = load_policy(None, str(tmp_path / "rules.yaml")).warnings
+    assert "window_s: seconds, or a time such as 5m, 2h or 1d12h was expected, not `1y` (line 1)" in warning
+
+
 def test_a_broken_file_is_said_loudly_and_the_default_applies(tmp_path: Path) -> None:
     (tmp_path / "rules.json").write_text('{"FaultFrequency": [{"Times": "2"}]}')
     loaded = load_policy(None, str(tmp_path / "rules.json"))

@@ -186,6 +186,7 @@ def test_without_a_cluster_the_message_says_how_to_name_one(tmp_path: Path) -> N
         ({"roles": {"ps": {"template": {"spec": {"nodeName": "k1"}}}}}, "`ps.template`: `spec.nodeName`"),
         ({"mem": "1Gi", "memory": "2Gi"}, "says the same"),
         ({"partition": "gpu"}, "there is no such key"),
+        ({"keep": "2y"}, "expected seconds, or a time such as 5m, 2h or 1d12h"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(said: dict[str, Any], words: str) -> None:
@@ -202,7 +203,9 @@ def test_values_may_be_texts_as_options_have_them() -> None:
         node_selector="pool=a,disk=ssd",
         gang=False,
         pull_secrets="r",
+        keep="2d",
     )
+    assert found.values["keep"] == 172_800
     assert found.values["nodes"] == (2, 4) and found.least == 2 and found.asked.gpus == 8
     assert found.values["tolerations"][0] == {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}
     assert found.values["node_selector"] == {"pool": "a", "disk": "ssd"} and found.values["gang"] == "none"

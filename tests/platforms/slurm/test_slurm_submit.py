@@ -51,6 +51,26 @@ def _script(asked: SlurmOptions, spares: int = 0, **more: object) -> str:
     return script(order)
 
 
+@pytest.mark.parametrize(
+    ("key", "typed", "slurms"),
+    [
+        ("time", "90", "90"),
+        ("time", "1-12", "1-12"),
+        ("time", "UNLIMITED", "UNLIMITED"),
+        ("time", "2h", "2:00:00"),
+        ("time", "45m", "0:45:00"),
+        ("time", "1d12h", "1-12:00:00"),
+        ("time", "5400 s", "1:30:00"),
+        ("signal", "B:USR1@120", "B:USR1@120"),
+        ("signal", "USR1@2m", "USR1@120"),
+        ("replace-wait", "2.5", "2.5"),
+        ("replace-wait", "5m", "300"),
+    ],
+)
+def test_a_duration_with_units_is_written_as_slurm_reads_it(key: str, typed: str, slurms: str) -> None:
+    assert _wanted(**{key: typed}).texts == {key: slurms}
+
+
 def test_one_node_has_a_small_script_without_no_kill() -> None:
     assert _script(_wanted(gpus="8", time="2:00:00")) == (
         """\
@@ -227,8 +247,9 @@ def test_what_is_no_section_is_named_with_its_line(text: str) -> None:
         ({"spares": "-1"}, "0 or more"),
         ({"gpus": "all"}, "a number of GPUs of each node"),
         ({"memory": "64"}, "write 64M"),
-        ({"time": "2h"}, "two hours are 2:00:00"),
-        ({"time": "5400s"}, "expected minutes"),
+        ({"time": "2y"}, "expected a time such as 2h or 1d12h, minutes"),
+        ({"time": "1h30"}, "expected a time such as 2h"),
+        ({"replace_wait": "soon"}, "expected seconds, or a time such as 5m"),
         ({"requeue": "maybe"}, "expected true or false"),
         ({"partition": True}, "`true` as a text stands in quotes"),
         ({"partition": None}, "nothing stands there; expected a name"),
@@ -380,7 +401,7 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path: Path) -> None:
         (["--platform", "slurm", "job.yml"], "did you mean job.yaml?"),
         (["train.py"], "train.py is a script: expected a job file"),
         (["--platform", "slurm", "job.yaml", "--", "--hang-timout", "3"], "No such option '--hang-timout'"),
-        (["--platform", "slurm", "job.yaml", "--", "--hang-timeout", "x"], "expected a number of seconds, got 'x'"),
+        (["--platform", "slurm", "job.yaml", "--", "--hang-timeout", "x"], "1d12h, got 'x'"),
         (["--platform", "slurm", "job.yaml", "--", "train.py"], "what runs stands in the job file"),
         (["--platform", "slurm", "job.yaml", "--", "--job", "b.yaml"], "expected the job file before the `--`"),
         (["--platform", "slurm", "job.yaml", "--", "--nnodes", "3"], "expected --nodes before the `--`"),

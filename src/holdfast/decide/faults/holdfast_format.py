@@ -7,7 +7,7 @@ codes:                     # code → remedy; a code has one level, twice is an 
 frequency:
   - codes: [80E18005]
     times: 3               # this many occurrences …
-    window_s: 86400        # … within this many seconds
+    window_s: 86400        # … within this many seconds (or `1d`)
     remedy: HOLD
     release_s: 172800      # it ends after this many seconds without the code; without it only a person ends it
     dry_run: true          # only report what the rule would do
@@ -47,6 +47,7 @@ from holdfast.decide.faults.fault_policy import (
     allowed_remedy,
 )
 from holdfast.decide.faults.fault_remedies import base_remedy
+from holdfast.model import amounts
 from holdfast.model.faults import Remedy
 from holdfast.untrusted import Malformed, yaml_nodes
 
@@ -127,7 +128,7 @@ class _PolicyReader(RulesDraft):
         self._unknown(entry, _GRACE, "grace")
         values = {}
         for name, limits in _GRACE.items():
-            value = _whole(entry.get(name), f"grace.{name}")
+            value = _seconds(entry.get(name), f"grace.{name}")
             if value is None:
                 continue
             if limits[0] <= value <= limits[1]:
@@ -140,9 +141,9 @@ class _PolicyReader(RulesDraft):
     def frequency_entry(self, entry: dict[str, yaml.Node], where: str) -> None:
         self._unknown(entry, ("codes", "times", "window_s", "remedy", "release_s", "dry_run"), where)
         codes = self._codes(entry, where)
-        window = _whole(entry.get("window_s"), f"{where}.window_s") or 0
+        window = _seconds(entry.get("window_s"), f"{where}.window_s") or 0
         times = _whole(entry.get("times"), f"{where}.times") or 0
-        release = _whole(entry.get("release_s"), f"{where}.release_s") or NEVER_S
+        release = _seconds(entry.get("release_s"), f"{where}.release_s") or NEVER_S
         dry_run = _yes(entry.get("dry_run"), f"{where}.dry_run")
         remedy = self._remedy(entry, where)
         trouble = (
@@ -167,8 +168,8 @@ class _PolicyReader(RulesDraft):
     def duration_entry(self, entry: dict[str, yaml.Node], where: str) -> None:
         self._unknown(entry, ("codes", "fault_s", "recover_s", "remedy", "dry_run"), where)
         codes = self._codes(entry, where)
-        fault = _whole(entry.get("fault_s"), f"{where}.fault_s")
-        recover = _whole(entry.get("recover_s"), f"{where}.recover_s")
+        fault = _seconds(entry.get("fault_s"), f"{where}.fault_s")
+        recover = _seconds(entry.get("recover_s"), f"{where}.recover_s")
         dry_run = _yes(entry.get("dry_run"), f"{where}.dry_run")
         remedy = self._remedy(entry, where)
         trouble = (
@@ -282,6 +283,17 @@ def _whole(node: yaml.Node | None, where: str) -> int | None:
     if node.tag != "tag:yaml.org,2002:int" or not text.lstrip("+-").isdigit():
         _wrong(f"{where}: a whole number was expected, not `{text}` (line {node.start_mark.line + 1})")
     return int(text)
+
+
+def _seconds(node: yaml.Node | None, where: str) -> int | None:
+    """Return a whole number of seconds: a number, or a text with units (`2h`)."""
+    if node is None or node.tag != "tag:yaml.org,2002:str":
+        return _whole(node, where)
+    text = _text(node, where)
+    found = amounts.seconds(text)
+    if found is None:
+        _wrong(f"{where}: {amounts.DURATION} was expected, not `{text}` (line {node.start_mark.line + 1})")
+    return round(found)
 
 
 def _yes(node: yaml.Node | None, where: str) -> bool:

@@ -16,10 +16,10 @@ class JobKeys(msgspec.Struct):
     kind: JobKind = JobKind.TRAINING
     restarts: Any = {}
     checks: list[str | dict[str, dict[str, Any] | None]] | None = None
-    grace: float = 30.0
-    hang_timeout: float | None = None
-    hang_warning: float = 600.0
-    time_limit: float | None = None
+    grace: float | str = 30.0
+    hang_timeout: float | str | None = None
+    hang_warning: float | str = 600.0
+    time_limit: float | str | None = None
     on_subhealth: str = "ignore"
     warm: bool | None = None
     preload: list[str] = []
@@ -69,10 +69,10 @@ class RestartKeys(msgspec.Struct):
     platform_max_restarts: int = RestartPolicy().platform_max_restarts
     max_in_a_row: int = RestartPolicy().max_in_a_row
     window_restarts: int = RestartPolicy().window_restarts
-    window_s: float = RestartPolicy().window_s
-    backoff_s: float = RestartPolicy().backoff_s
-    backoff_cap_s: float = RestartPolicy().backoff_cap_s
-    healthy_s: float = RestartPolicy().healthy_s
+    window_s: float | str = RestartPolicy().window_s
+    backoff_s: float | str = RestartPolicy().backoff_s
+    backoff_cap_s: float | str = RestartPolicy().backoff_cap_s
+    healthy_s: float | str = RestartPolicy().healthy_s
     max_isolations: int = RestartPolicy().max_isolations
     same_failure: int | str | bool = RestartPolicy().same_failure
 
@@ -112,4 +112,4 @@ class HookKeys(msgspec.Struct):
     name: str = ""
     roles: list[str] | str = []
     on_failure: OnFailure = OnFailure.FAIL
-    limit: float = Hook(when=HookMoment.ENDED, command=()).limit_s
+    limit: float | str = Hook(when=HookMoment.ENDED, command=()).limit_s

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.errors import BadUsage
+from holdfast.model import amounts
 from holdfast.untrusted import Malformed, convert
 
 #: Limit on the number of mistakes that the message lists. It only counts the others.
@@ -89,6 +90,14 @@ class Mistakes:
             elif field.required and key not in meant:
                 self.add(where, f"the key `{key}` is missing")
         return kind(**found) if len(self) == before else None
+
+    def seconds(self, where: str, value: float | str, *, least: float = 0.0) -> float:
+        """Return a duration in seconds; 0, with a mistake added, if it is no duration of `least` seconds or more."""
+        found = amounts.seconds(value)
+        if found is not None and found >= least:
+            return found
+        self.add(where, f"expected {amounts.DURATION}, {'more than 0' if least else '0 or more'}, got {value!r}")
+        return 0.0
 
     def entries(self, where: str, data: Any, example: str) -> Iterator[tuple[str, Any]]:
         """Yield the pairs of a mapping whose keys are names that the user chooses."""

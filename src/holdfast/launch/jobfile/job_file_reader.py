@@ -15,10 +15,11 @@ from holdfast.launch.jobfile.foreign_files import refuse_foreign
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.jobfile.job_file_keys import ALIASES, CompletionKeys, JobKeys, ResourceKeys, RestartKeys, RoleKeys
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of, malformed, wrong
-from holdfast.launch.jobfile.job_file_values import command_of, env_of, size, written
+from holdfast.launch.jobfile.job_file_values import command_of, env_of, written
 from holdfast.launch.jobfile.runtime_section import judge_references, parameters_of, runtime_of
 from holdfast.launch.jobfile.secret_values import secrets_of
 from holdfast.lazy_pattern import Lazy
+from holdfast.model import amounts
 from holdfast.model.check_results import CheckChoice
 from holdfast.model.job_spec import NAME, VISIBLE, Completion, JobSpec, Resources, RestartPolicy, Role, Timers
 from holdfast.model.runtime_plan import RuntimePlan
@@ -30,6 +31,7 @@ from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 PORT = Lazy(r"[A-Za-z0-9_][A-Za-z0-9_.~-]{0,62}")
 MOST_WORKERS = 100_000
 MOST_PORTS = 1_000
+DURATIONS = ("grace", "hang_timeout", "hang_warning", "time_limit")
 EXAMPLE = "roles: {worker: {count: 2, command: [python, train.py]}}"
 
 
@@ -88,6 +90,10 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
     said = keys or _as_far_as_it_goes(data)
     if keys is not None:
         _judge(found, keys)
+    timers = Timers(grace_s=found.seconds("grace", said.grace))
+    hang_timeout_s = _limit_s(found, "hang_timeout", said.hang_timeout)
+    hang_warning_s = found.seconds("hang_warning", said.hang_warning)
+    time_limit_s = _limit_s(found, "time_limit", said.time_limit)
     restarts = _restarts(found, said.restarts)
     roles = _roles(found, said.roles, here and binds)
     checks = None if said.checks is None else tuple(_check(found, i, item) for i, item in enumerate(said.checks))
@@ -101,11 +107,11 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
         roles=roles,
         kind=said.kind,
         restarts=restarts,
-        timers=Timers(grace_s=said.grace),
+        timers=timers,
         checks=checks,
-        hang_timeout_s=said.hang_timeout,
-        hang_warning_s=said.hang_warning,
-        time_limit_s=said.time_limit,
+        hang_timeout_s=hang_timeout_s,
+        hang_warning_s=hang_warning_s,
+        time_limit_s=time_limit_s,
         on_subhealth=said.on_subhealth,
         user=said.user,
         image=said.image,
@@ -123,8 +129,11 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
 
 
 def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
-    """Return only the sections of the file. So their mistakes are reported together with a mistake at the top level."""
+    """Return the sections and the durations, so that their mistakes are reported together with others at the top
+    level."""
+    durations = {key: data[key] for key in DURATIONS if isinstance(data.get(key), int | float | str)}
     return JobKeys(
+        **durations,
         name="",
         roles=data.get("roles", {}),
         restarts=data.get("restarts", {}),
@@ -149,15 +158,14 @@ def _judge(found: Mistakes, job: JobKeys) -> None:
         )
     elif job.on_subhealth not in ("ignore", "grace", "force"):
         found.add("on_subhealth", f"expected ignore, grace or force, got {job.on_subhealth!r}")
-    for key in ("grace", "hang_timeout", "hang_warning", "time_limit"):
-        value = getattr(job, key)
-        least = 0.0 if key in ("grace", "hang_warning") else 0.001
-        if value is not None and not least <= value < float("inf"):
-            found.add(key, f"expected a number of seconds{', more than 0' if least else ''}, got {value:g}")
     _image(found, "image", job.image)
     for key, text in (("user", job.user), ("virtualCluster", job.virtual_cluster)):
         if text != text.strip() or not text.isprintable():
             found.add(key, f"expected a name in one line, without spaces around it, got {text!r}")
+
+
+def _limit_s(found: Mistakes, key: str, value: float | str | None) -> float | None:
+    return None if value is None else found.seconds(key, value, least=0.001)
 
 
 def _restarts(found: Mistakes, said: Any) -> RestartPolicy:
@@ -169,7 +177,9 @@ def _restarts(found: Mistakes, said: Any) -> RestartPolicy:
     if same is None:
         found.add("restarts.same_failure", f"expected {SettingKind.TIMES.value}, got {said['same_failure']!r}")
     for key, value in numbers.items():
-        if not 0 <= value < float("inf"):
+        if key.endswith("_s"):
+            numbers[key] = found.seconds(f"restarts.{key}", value)
+        elif value < 0:
             found.add(f"restarts.{key}", f"expected 0 or more, got {value}")
     return RestartPolicy(**numbers, same_failure=same or 0)
 
@@ -241,10 +251,10 @@ def _resources(found: Mistakes, where: str, said: Any, here: bool) -> Resources:
         return Resources()
     memory = None
     if asked.memory is not None:
-        memory = size(asked.memory)
+        memory = amounts.size_bytes(asked.memory)
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if memory is None or memory < 1:
-            found.add(f"{where}.memory", f"expected bytes or a size such as 500M or 16GiB, got {asked.memory!r}")
+            found.add(f"{where}.memory", f"expected {amounts.SIZE}, got {asked.memory!r}")
         elif here and memory > total:
             found.add(
                 f"{where}.memory",

@@ -1,4 +1,4 @@
-"""Reads values of a job file: commands, variables, sizes, and values whose text must not change.
+"""Reads values of a job file: commands, variables, and texts as they were written.
 
 A command line is split as a shell splits it. No shell runs the command, so shell syntax is refused. Some values keep
 the text that the user wrote: `0.10` is the number 0.1 in YAML, but a command needs the text.
@@ -22,7 +22,6 @@ OPERATORS = frozenset("|&;<>()\n")
 GLOBS = frozenset("*?")
 _OURS = Lazy(r"<%\s*\$[A-Za-z]\w*\.[^\s%]+\s*%>|\$(?:PAI|HOLDFAST)_[\w.-]*|\$\{(?:PAI|HOLDFAST)_[\w.-]*\}")
 _HELD = Lazy(r"\0([0-9]+)\0")
-SIZE = Lazy(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 
 
 def command_of(found: Mistakes, where: str, said: list[str] | str) -> tuple[str, ...]:
@@ -49,16 +48,6 @@ def env_of(found: Mistakes, where: str, said: Mapping[str, str | float | bool]) 
         if not key or "=" in key or "\0" in key or "\0" in str(value):
             found.add(f"{where}.{key}", "expected a variable's name without `=` and NUL")
     return {key: _text(value) for key, value in said.items()}
-
-
-def size(value: str | int) -> int | None:
-    """Convert `500M`, `16GiB` or `1024` to bytes, with units as powers of 1024; None for any other text."""
-    if isinstance(value, int):
-        return value
-    match = SIZE.fullmatch(value.strip())
-    if match is None:
-        return None
-    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 def _text(value: str | float | bool) -> str:

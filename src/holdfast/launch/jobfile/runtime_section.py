@@ -11,8 +11,9 @@ from holdfast.errors import BadUsage
 from holdfast.fetch.prerequisite_uris import uri_of
 from holdfast.launch.jobfile.job_file_keys import DaemonKeys, HookKeys, PluginKeys, PrerequisiteKeys, SshKeys
 from holdfast.launch.jobfile.job_file_mistakes import Mistakes, kind_of, no_such
-from holdfast.launch.jobfile.job_file_values import command_of, env_of, size
+from holdfast.launch.jobfile.job_file_values import command_of, env_of
 from holdfast.lazy_pattern import Lazy
+from holdfast.model import amounts
 from holdfast.model.job_spec import NAME, JobSpec
 from holdfast.model.runtime_plan import Daemon, Hook, Prerequisite, RuntimePlan, Ssh
 from holdfast.runtime.name_expansion import has_names, parameters_in
@@ -74,9 +75,9 @@ def _prerequisite(found: Mistakes, where: str, name: str, said: Any) -> Prerequi
         found.add(f"{where}.into", f"expected a path without `..`, got {keys.into!r}")
     if keys.sha256 and not SHA256.fullmatch(keys.sha256):
         found.add(f"{where}.sha256", f"expected 64 hexadecimal digits, got {keys.sha256!r}")
-    most = None if keys.max_size is None else size(keys.max_size)
+    most = amounts.size_bytes(keys.max_size)
     if keys.max_size is not None and (most is None or most < 1):
-        found.add(f"{where}.max_size", f"expected bytes or a size such as 500M or 16GiB, got {keys.max_size!r}")
+        found.add(f"{where}.max_size", f"expected {amounts.SIZE}, got {keys.max_size!r}")
     if not 1 <= keys.tries <= MOST_TRIES:
         found.add(f"{where}.tries", f"expected 1 to {MOST_TRIES}, got {keys.tries}")
     return Prerequisite(
@@ -123,15 +124,13 @@ def _hook(found: Mistakes, where: str, said: Any, roles: Collection[str]) -> Hoo
         return None
     if keys.name and not NAME.fullmatch(keys.name):
         found.add(f"{where}.name", "expected letters, digits, `.`, `_` or `-`, at most 63")
-    if not 0 < keys.limit < float("inf"):
-        found.add(f"{where}.limit", f"expected a number of seconds, more than 0, got {keys.limit:g}")
     return Hook(
         when=keys.when,
         command=command_of(found, f"{where}.command", keys.command),
         name=keys.name,
         roles=_roles(found, f"{where}.roles", keys.roles, roles),
         on_failure=keys.on_failure,
-        limit_s=keys.limit,
+        limit_s=found.seconds(f"{where}.limit", keys.limit, least=0.001),
     )
 
 

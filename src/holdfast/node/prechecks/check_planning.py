@@ -9,6 +9,7 @@ from holdfast.check_registry import COMMON, DEFAULT, CheckRegistry, validated
 from holdfast.decide.gate import CheckStep
 from holdfast.errors import BadUsage
 from holdfast.launch.check_plan import CheckPlan, PlannedCheck
+from holdfast.model import amounts
 from holdfast.model.check_results import CheckChoice, CheckInfo, InconclusivePolicy
 from holdfast.node.prechecks.check_process import describe_in_child
 
@@ -41,7 +42,7 @@ def plan_checks(
             raise BadUsage(f"{where}: {error.message}" if where else error.message, hint=error.hint) from None
         own = validated(found, choice.params, where)
         common = {key: value for key, value in choice.params.items() if key in COMMON and key not in own}
-        limit_s = float(common.get("timeout", timeout_s if timeout_s is not None else found.info.limit_s))
+        limit_s = found.info.limit_s if timeout_s is None else timeout_s
         planned.append(
             PlannedCheck(
                 profile=found,
@@ -49,8 +50,8 @@ def plan_checks(
                 step=CheckStep(
                     name=choice.name,
                     retries=int(common.get("retries", found.retries)),
-                    interval_s=float(common.get("interval", found.interval_s)),
-                    limit_s=limit_s,
+                    interval_s=amounts.seconds(common.get("interval", found.interval_s)) or 0.0,
+                    limit_s=amounts.seconds(common.get("timeout", limit_s)) or 0.0,
                     alone=found.alone,
                     only_warn=common.get("failure") == "warn",
                     inconclusive=InconclusivePolicy(common.get("inconclusive") or found.inconclusive or inconclusive),

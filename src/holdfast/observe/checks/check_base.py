@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from holdfast.errors import BadUsage
+from holdfast.model import amounts
 from holdfast.model.check_interface import AvoidNode, DiagnosisAction, Node, PreCheckOperator, PreCheckResult, Verdict
 from holdfast.model.check_results import Site
 from holdfast.model.job_spec import JobSpec
@@ -65,6 +66,13 @@ def _read(kind: type, value: Any) -> Any:
     raise NotImplementedError(kind)
 
 
+def _seconds(text: str, where: str) -> float:
+    found = amounts.seconds(text)
+    if found is None:
+        raise BadUsage(f"{where}: expected {amounts.DURATION}, got {text!r}", hint="holdfast check --list")
+    return found
+
+
 class Context:
     """The input of a built-in check: the job, its nodes, and the node on which the check runs."""
 
@@ -117,6 +125,8 @@ class BuiltIn(PreCheckOperator):
             if isinstance(value, str) and isinstance(field.default, tuple):
                 # On the command line a comma separates checks, so a list is written with `:`, as in PATH.
                 value = [part.strip() for part in re.split("[,:]", value) if part.strip()]
+            elif isinstance(value, str) and isinstance(field.default, float) and field.name.endswith("_s"):
+                value = _seconds(value, f"{where}check `{cls.name}`, parameter `{field.name}`")
             elif isinstance(value, int | float) and not isinstance(value, bool) and isinstance(field.default, tuple):
                 value = [value]
             given[field.encode_name] = value

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import BadUsage
+from holdfast.model import amounts
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects.object_names import EXCHANGE
 from holdfast.platforms.kubernetes.objects.option_checks import GANGS, JUDGES, BadOption, positive
@@ -65,7 +66,7 @@ OWN: tuple[KubernetesKey, ...] = (
     KubernetesKey(key="owner_retries", what="how many pods of the owner may be lost", expected="a number, 0 or more", judge="count"),
     KubernetesKey(key="owner_cpus", what="cores that the owner's pod requests; its limit is twenty times as much", expected="cores as Kubernetes writes them: 500m", judge="quantity"),
     KubernetesKey(key="owner_memory", what="memory that the owner's pod requests; its limit is four times as much", expected="a size as Kubernetes writes it: 512Mi", judge="memory"),
-    KubernetesKey(key="keep", what="seconds after its end after which Kubernetes deletes the job; unless given, it stays", expected="a number of seconds", judge="count"),
+    KubernetesKey(key="keep", what="how long after its end Kubernetes deletes the job (seconds, or `2d`); unless given, it stays", expected=amounts.DURATION, judge="seconds"),
 )
 # fmt: on
 

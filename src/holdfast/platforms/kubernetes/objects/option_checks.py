@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.model import amounts
 from holdfast.platforms.kubernetes.objects.object_names import is_label, is_subdomain
 
 GANGS = ("auto", "none", "native", "kueue", "coscheduling", "volcano")
@@ -144,6 +145,13 @@ def _yes(value: Any, expected: str) -> bool:
     return value
 
 
+def _seconds(value: Any, expected: str) -> int:
+    found = amounts.seconds(value)
+    if found is None or found < 0:
+        raise _refuse(f"{expected}, 0 or more", value)
+    return int(found)
+
+
 def _gang(value: Any, expected: str) -> str:
     if value is False:  # YAML 1.1 reads `no` and `off` as false
         return "none"
@@ -156,6 +164,7 @@ JUDGES: Mapping[str, Callable[[Any, str], Any]] = {
     "nodes": _nodes,
     "count": _count,
     "positive": positive,
+    "seconds": _seconds,
     "image": _matching(_IMAGE),
     "pull": _matching("Always|IfNotPresent|Never"),
     "names": _names,

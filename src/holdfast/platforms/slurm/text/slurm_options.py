@@ -8,10 +8,12 @@ and sbatch validates it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
 from holdfast.errors import BadUsage
+from holdfast.model import amounts
 from holdfast.model.noun_base import Noun
 
 Said = str | bool | tuple[str, ...] | None
@@ -55,8 +57,8 @@ OWN: tuple[SlurmKey, ...] = (
     SlurmKey(key="partition", what="the partition, or several: `a,b`", expected="a name", sbatch="partition"),
     SlurmKey(key="account", what="the account that pays", expected="a name", sbatch="account"),
     SlurmKey(key="qos", what="the quality of service", expected="a name", sbatch="qos"),
-    SlurmKey(key="time", what="the time limit, as Slurm writes it: minutes, `M:S`, `H:M:S`, `D-H`, `D-H:M:S`", expected="minutes, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS or DAYS-HOURS:MINUTES:SECONDS", pattern=_TIME, sbatch="time"),
-    SlurmKey(key="signal", what="a signal before the time limit, in Slurm's words: `B:USR1@120`; drain notices need none", expected="SIGNAL, SIGNAL@SECONDS or B:SIGNAL@SECONDS", pattern=r"([RB]{1,2}:)?(SIG)?[A-Z0-9]+(@[0-9]+)?", sbatch="signal"),
+    SlurmKey(key="time", what="the time limit: with units (`2h`, `1d12h`), or as Slurm writes it: minutes, `M:S`, `H:M:S`, `D-H`, `D-H:M:S`", expected="a time such as 2h or 1d12h, minutes, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS or DAYS-HOURS:MINUTES:SECONDS", pattern=_TIME, sbatch="time"),
+    SlurmKey(key="signal", what="a signal before the time limit, in Slurm's words: `B:USR1@120`, `USR1@2m`; drain notices need none", expected="SIGNAL, SIGNAL@TIME or B:SIGNAL@TIME", pattern=r"([RB]{1,2}:)?(SIG)?[A-Z0-9]+(@[0-9]+)?", sbatch="signal"),
     SlurmKey(key="requeue", what="whether Slurm may start the job again, after the loss of a node or a preemption; true unless given", expected="true or false"),
     SlurmKey(key="requeue-at-limit", what="at the time limit the workers save, and Slurm starts the job again: `--requeue-at-limit` of run", expected="true or false"),
     SlurmKey(key="no-image", what="true: workers run under the nodes' software, and not in the job's image", expected="true or false"),
@@ -67,7 +69,7 @@ OWN: tuple[SlurmKey, ...] = (
     SlurmKey(key="array", what="one job for each index: `0-19`, `1,3,5`, `0-99:10`; `%4` behind it: at most 4 at a time", expected="indices, as in 0-19, 1,3,5 or 0-19%4", pattern=rf"{_RANGE}(,{_RANGE})*(%[1-9][0-9]*)?", sbatch="array"),
     SlurmKey(key="output", what="the file for what is printed; `%j`, `%A`, `%a`, `%x` as in Slurm. `slurm-%j.out` unless given, `slurm-%A_%a.out` for an array", expected="the path of a file", sbatch="output"),
     SlurmKey(key="report", what="where [`report.json`](../reference/records.md#reportjson) goes too", expected="the path of a file"),
-    SlurmKey(key="replace-wait", what="with too few nodes left: how many seconds another one is waited for", expected="a number of seconds", pattern=r"[0-9]+(\.[0-9]+)?"),
+    SlurmKey(key="replace-wait", what="with too few nodes left: how long another one is waited for: seconds, or `5m`", expected=amounts.DURATION, pattern=r"[0-9]+(\.[0-9]+)?"),
     SlurmKey(key="setup", what="lines of bash that the script runs before holdfast: `module load cuda`", expected="lines"),
     SlurmKey(key="python", what="the Python that has holdfast on the nodes; the one of `holdfast submit` unless given", expected="the absolute path of a Python", pattern=r"/.*"),
 )
@@ -205,7 +207,7 @@ def _text(own: SlurmKey, given: SlurmValue) -> str:
     if not isinstance(value, str):
         quoted = f"; `{str(value).lower()}` as a text stands in quotes" if not own.pattern else ""
         raise BadUsage(f"{given.origin}: expected {own.expected}, got {str(value).lower()}{quoted}", hint=given.hint)
-    text = _one_line(value.strip(), given)
+    text = _in_slurms_units(own.key, _one_line(value.strip(), given))
     if not text or (own.pattern and not re.fullmatch(own.pattern, text)):
         raise BadUsage(
             f"{given.origin}: expected {own.expected}, got {_shown(text)}{_also(own.key, text)}", hint=given.hint
@@ -217,12 +219,25 @@ def _text(own: SlurmKey, given: SlurmValue) -> str:
     return text
 
 
+def _in_slurms_units(key: str, text: str) -> str:
+    """Return the text of a key that holds a duration without the units that Slurm does not know: `2h` is `2:00:00`."""
+    before, at, wait = text.rpartition("@") if key == "signal" else ("", "", text)
+    if key not in ("time", "signal", "replace-wait") or wait[-1:].isdigit():
+        return text
+    found = amounts.seconds(wait)
+    if found is None or found <= 0:
+        return text
+    if key == "time":
+        minutes, seconds = divmod(math.ceil(found), 60)
+        days = f"{minutes // 1440}-" if minutes >= 1440 else ""
+        return f"{days}{minutes // 60 % 24}:{minutes % 60:02}:{seconds:02}"
+    return f"{before}{at}{math.ceil(found) if at else found:g}"
+
+
 def _also(key: str, text: str) -> str:
     """Return a hint about a common mistake with this key."""
     if key == "memory" and text.isdigit():
         return f" (for Slurm a bare number is MB: write {text}M)"
-    if key == "time" and re.fullmatch(r"[0-9.]+ *[a-zA-Z]+", text):
-        return " (two hours are 2:00:00, a day is 1-0)"
     return ""
 
 
