@@ -54,18 +54,30 @@ def progress(step: int, saved: bool = False) -> None:
             return
         # Two threads may both open the file. That costs one more descriptor, once, and both descriptors work.
         number = min(max(int(step), -_HIGHEST), _HIGHEST).to_bytes(8, "little", signed=True)
+        begins = False
         if _opened is None or _opened[0] != path:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
             # This rank may have reported a step before, in a child process or before it closed the file.
             told = os.pread(fd, 32, 0)
+            begins = not told
             _opened = (path, fd, told[16:] if len(told) >= 24 else number)
         if saved:
             _opened = (*_opened[:2], _opened[2][:8] + number)
-        os.pwrite(_opened[1], number + time.time_ns().to_bytes(8, "little") + _opened[2], 0)
+        now = time.time_ns().to_bytes(8, "little")
+        os.pwrite(_opened[1], number + now + _opened[2], 0)
+        if begins:
+            _note_first(path, now)
     except Exception:  # trouble with the file must not stop the training
         # A script that closes every descriptor (a daemon) has closed this one too, so the next call opens the file
         # again.
         _opened = None
+
+
+def _note_first(path: str, now: bytes) -> None:
+    """Write the time of the first report, from which the pace is measured."""
+    fd = os.open(path + ".began", os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    os.write(fd, now)
+    os.close(fd)
 
 
 def draining() -> dict[str, Any] | None:

@@ -113,7 +113,7 @@ def test_show_of_a_running_job_says_what_is_known_now(cli: Cli, home: Path) -> N
     status, out, _ = cli("show", "train")
     assert status == 0
     assert f"job {place.job_id} (train) RUNNING since" in out
-    assert "now        attempt 1, ranks 0 and 1 up (last word at" in out
+    assert "now        attempt 1, ranks 0 and 1 up (last event 30 s ago)" in out
     assert f"holdfast logs {place.job_id} --follow" in out
     value = json.loads(cli("show", "train", "--json")[1])
     assert (value["state"], value["outcome"], value["attempts"]) == ("running", None, [])

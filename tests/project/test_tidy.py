@@ -62,6 +62,7 @@ DOORS = frozenset(
         "launch.launch_spec",
         "launch.notice_check",
         "main",
+        "node.attempt_progress",
         "node.check_entry",
         "node.devices.fault_commands",
         "node.explain_files",

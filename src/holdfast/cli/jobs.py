@@ -27,7 +27,7 @@ from holdfast.report.terminal_text import Style, harmless, paint, wants_colour
 from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
-    from holdfast.model.exit_report import ExitReport
+    from holdfast.node.attempt_progress import AttemptProgress
     from holdfast.record.job_views import JobView
 
 
@@ -91,6 +91,7 @@ def command(
     seen = queues()
     found, queued = seen.survey, seen.waiting
     if as_json:
+        from holdfast.node.attempt_progress import progress_of
         from holdfast.record.recorded_checks import check_states
         from holdfast.report.report_json import pretty
 
@@ -111,6 +112,7 @@ def command(
                 "checks": checks.get(view.id),
                 "platform": view.platform,
                 "queued": seen.again.get(view.id, view.queued) or None,
+                "progress": progress_of(found.home, view),
             }
             for view in filtered_jobs(found.jobs, wish)
         ]
@@ -138,12 +140,14 @@ _ON_A_TERMINAL = 50
 
 def _print(shown: Sequence[JobView], queued: Sequence[QueuedJob], seen: Queues) -> None:
     """Print the table. On a terminal, or if COLUMNS is set, it is at most as wide as the screen."""
+    from holdfast.node.attempt_progress import progress_of
+
     on_screen = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
     width = shutil.get_terminal_size((80, 24)).columns if on_screen else None
     lines: list[tuple[str, ...]] = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK")]
-    failed = last_reports(seen.survey.home, [view for view in shown if view.phrase])
     lines += map(_queued_row, queued)
-    lines += (row(view, seen.again.get(view.id, ""), failed.get(view.id)) for view in shown)
+    for view in shown:
+        lines.append(row(view, seen.again.get(view.id, ""), progress_of(seen.survey.home, view)))
     of_platform = [*(each.platform for each in queued), *(view.platform for view in shown)]
     if platforms := {known.platform for known in of_platform if known is not None}:
         titled = [" ".join(sorted(platforms)).upper(), *(harmless(known.id) if known else "" for known in of_platform)]
@@ -203,22 +207,20 @@ def _queued_row(job: QueuedJob) -> tuple[str, ...]:
     return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 
 
-def row(view: JobView, queued: str, report: ExitReport | None = None) -> tuple[str, ...]:
-    """Return the row of one job.
-
-    `queued`: the reason why the job waits in a queue; empty: it does not wait. `report`: of its end.
-    """
+def row(view: JobView, queued: str, progress: AttemptProgress | None) -> tuple[str, ...]:
+    """Return the row of one job. `queued`: the reason why the job waits in a queue; empty: it does not wait.
+    `progress`: of the attempt that runs."""
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
 
-    until = time.time() if view.ended is None else view.ended
+    now = time.time()
     return (
         view.id,
         harmless(view.name),
         view.outcome.value if view.outcome else view.state.value,
         "" if view.code is None else str(view.code),
-        _what(view.phrase, report) if view.phrase else harmless(queued),
-        str(view.attempts or ""),
+        view.phrase or harmless(queued) or (progress.words(now, briefly=True) if progress is not None else ""),
+        str((view.attempts if progress is None else progress.attempt) or ""),
         clock(view.created),
-        duration(until - view.created),
+        duration((now if view.ended is None else view.ended) - view.created),
     )

@@ -112,6 +112,7 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
     """Return an object with the same keys as a report. Keys that are only known at the job's end are null."""
     from holdfast.model.decisions import JobReport
     from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
+    from holdfast.node.attempt_progress import progress_of
     from holdfast.record.report_file import checks_object
     from holdfast.report.report_json import to_json_object
 
@@ -123,7 +124,7 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
     kept = {"schema", "job", "attempts"}
     value = {key: (item if key in kept else None) for key, item in whole.items()}
     more = {"state": view.state.value, "platform": view.platform, "checks": checks_object(_round(home, known))}
-    return {**value, **more}
+    return {**value, **more, "progress": progress_of(home, view)}
 
 
 def _of_platform(known: JobDetail) -> str:
@@ -176,20 +177,23 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     import time
 
     from holdfast.model.human_format import duration
+    from holdfast.node.attempt_progress import progress_of
     from holdfast.record.job_views import JobState, events
-    from holdfast.record.local_time import clock
+    from holdfast.record.local_time import ago, clock
     from holdfast.record.lost_owner_report import attempt_of, last_known
     from holdfast.report.terminal_text import Style, harmless, paint
     from holdfast.report.text_report import attempt_lines, check_lines
 
-    view = known.view
+    view, now = known.view, time.time()
     history = list(events(home, view.id))
     attempt = max((attempt_of(event) for _, event in history), default=0)
     state = paint(view.state.value.upper(), Style.STRONG, colour)
-    since = f"since {clock(view.created)} ({duration(time.time() - view.created)})"
+    since = f"since {clock(view.created)} ({duration(now - view.created)})"
     lines = [f"holdfast: job {view.id} ({harmless(view.name)}) {state} {since}, pid {view.pid} on {view.host}"]
     if history:
-        lines.append(f"  now        {last_known(history, attempt)} (last word at {clock(history[-1][0])})")
+        lines.append(f"  now        {last_known(history, attempt)} (last event {ago(history[-1][0], now)})")
+    if (progress := progress_of(home, view)) is not None:
+        lines.append(f"  progress   {progress.words(now)}")
     lines += check_lines(_round(home, known), width, colour)
     lines += attempt_lines(known.attempts, width=width, colour=colour, parts=True)
     if view.state is JobState.RUNNING:

@@ -18,8 +18,8 @@ from holdfast.model.codec import decode_event
 from holdfast.model.events import AgentReported
 from holdfast.model.faults import Standing, is_verdict_of_a_check
 from holdfast.model.gang_protocol import Report
+from holdfast.node.attempt_progress import signs_of
 from holdfast.node.devices.fault_log import FaultLog
-from holdfast.observe.progress_reader import read_progress
 from holdfast.record.database import Unusable, open_for_reading
 from holdfast.record.job_directory import logs_of
 from holdfast.record.job_history import PastJob
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Limit of unfinished jobs that get gauges. The newest jobs are chosen.
 MOST_LIVE = 200
-#: Limit of ranks whose progress files are read.
-MOST_RANKS = 4096
 #: Limit of gauges for checks. Each combination of a node and a check has one.
 MOST_CHECKED = 2000
 MOST_DEVICES = 2000
@@ -91,7 +89,7 @@ def _job(home: Path, db: sqlite3.Connection | None, job: PastJob, into: Samples,
         }
         for budget, number in left.items():
             into.set(m.BUDGET, float(max(number, 0)), *who, budget)
-    told = _steps(logs_of(home, view.id) / f"attempt-{attempt}")
+    told = [*signs_of(logs_of(home, view.id) / f"attempt-{attempt}")[0].values()]
     if told:
         into.set(m.STEP, float(min(step for step, _ in told)), *who)
         into.set(m.PROGRESS_AT, max(at for _, at in told), *who)
@@ -110,16 +108,6 @@ def _last_reports(db: sqlite3.Connection, job_id: str) -> list[Report]:
     except sqlite3.Error:
         pass  # a database page is damaged; the rows that were read before are used
     return found
-
-
-def _steps(attempt: Path) -> list[tuple[int, float]]:
-    """Return (step, time) of each rank that writes its progress to this machine."""
-    try:
-        with os.scandir(attempt) as entries:
-            found = [Path(entry.path) / "progress" for entry, _ in zip(entries, range(MOST_RANKS), strict=False)]
-    except OSError:
-        return []
-    return [told for path in found if (told := read_progress(path)) is not None]
 
 
 def checks_now(jobs: Iterable[PastJob], into: Samples) -> None:

@@ -6,6 +6,8 @@ import os
 
 from holdfast.safe_files import open_file
 
+#: The suffix of the file with the time of the first report, beside that of the last one (see `holdfast.worker`).
+BEGAN = ".began"
 _BYTES = 16
 #: Size in bytes of a progress file that contains the first step. Before it are the last step and its time.
 _WITH_FIRST = 24
@@ -31,6 +33,12 @@ def read_marks(path: str | os.PathLike[str]) -> tuple[int | None, int | None]:
     first = words[_BYTES:_WITH_FIRST] if len(words) >= _WITH_FIRST else None
     saved = words[_WITH_FIRST:_WITH_SAVED] if len(words) == _WITH_SAVED else None
     return _number(first), _number(saved)
+
+
+def read_began(path: str | os.PathLike[str]) -> float | None:
+    """Return the time of the first report, in seconds since the epoch; None if it is not known. Never raises."""
+    words = _words(os.fspath(path) + BEGAN)
+    return int.from_bytes(words[:8], "little") / 1e9 if len(words) >= 8 else None
 
 
 def _number(data: bytes | None) -> int | None:

@@ -84,6 +84,11 @@ def counts_in(*streams: str) -> tuple[Count, ...]:
     return _one_bar(found)
 
 
+def counts_of_lines(text: str, epoch: float | None) -> Iterator[Count]:
+    """Yield every count of the text in order. `epoch`: the epoch in which it begins."""
+    return _every_count(text, epoch)
+
+
 def _of_stream(text: str) -> list[Count]:
     end = len(text)
     for _ in range(MOST_CHUNKS):

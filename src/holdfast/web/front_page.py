@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.exit_report import Outcome
 from holdfast.model.faults import Standing
 from holdfast.model.noun_base import Noun
-from holdfast.observe.progress_reader import read_progress
+from holdfast.node.attempt_progress import signs_of
 from holdfast.record.job_directory import logs_of
 from holdfast.record.job_history import PastJob
 from holdfast.record.job_views import JobState
@@ -27,8 +26,6 @@ from holdfast.web.page_parts import Home, Page, PageRequest
 DAY_S = 86_400.0
 MOST_RUNNING = 60
 MOST_WANTED = 60
-#: Maximum number of ranks whose files are checked for a sign of life.
-MOST_RANKS = 512
 
 
 class AttentionItem(Noun, frozen=True, kw_only=True):
@@ -150,7 +147,8 @@ def _running(ask: PageRequest, home: Home, job: PastJob) -> Running:
     view = job.view
     owners = REPLAYED.view(home.path, view.id)
     attempt = owners.attempt if owners else len(job.attempts) + 1
-    told, heard = _signs(logs_of(home.path, view.id) / f"attempt-{attempt}")
+    steps, heard = signs_of(logs_of(home.path, view.id) / f"attempt-{attempt}")
+    told = [*steps.values()]
     step = min((step for step, _ in told), default=None)
     rate = None
     if step is not None:
@@ -172,28 +170,6 @@ def _running(ask: PageRequest, home: Home, job: PastJob) -> Running:
         next_failure=next_failure(job.spec.restarts, job.attempts, ask.now) if job.spec else "",
         dots=tuple(dot_of(record) for record in job.attempts[-20:]),
     )
-
-
-def _signs(attempt: Path) -> tuple[list[tuple[int, float]], list[float]]:
-    """Return (step, time) for each rank on this machine, and the times of the last output in each log file."""
-    steps: list[tuple[int, float]] = []
-    heard: list[float] = []
-    try:
-        with os.scandir(attempt) as entries:
-            folders = [Path(entry.path) for entry, _ in zip(entries, range(MOST_RANKS), strict=False)]
-    except OSError:
-        return steps, heard
-    for folder in folders:
-        if (told := read_progress(folder / "progress")) is not None:
-            steps.append(told)
-        for name in ("stdout.log", "stderr.log"):
-            try:
-                found = (folder / name).stat()
-            except OSError:
-                continue  # the log file does not exist yet
-            if found.st_size:
-                heard.append(found.st_mtime)
-    return steps, heard
 
 
 class _Paces:
