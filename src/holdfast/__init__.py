@@ -50,6 +50,11 @@ def __getattr__(name: str) -> Any:
     return _member("holdfast.worker" if name in _OF_WORKERS else "holdfast.api", name)
 
 
+def __dir__() -> list[str]:
+    """Return the names that a user may call, which are imported when they are used."""
+    return __all__
+
+
 # `holdfast.explain` is both a function for users and a package. The import system binds the name to the package as soon
 # as anything imports the package. So the package itself is callable, and the name works in every order of imports.
 

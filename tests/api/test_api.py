@@ -165,6 +165,11 @@ def test_a_report_is_frozen_and_a_notebook_gets_it_escaped() -> None:
     assert str(report) == report.text()
 
 
+def test_tab_offers_what_a_user_may_call() -> None:
+    assert dir(holdfast) == sorted(holdfast.__all__)
+    assert all(hasattr(holdfast, name) for name in dir(holdfast))
+
+
 @pytest.mark.real
 @pytest.mark.key
 def test_a_worker_that_imports_holdfast_loads_nothing_of_it() -> None:
