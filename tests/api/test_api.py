@@ -58,6 +58,11 @@ def test_a_job_that_fails_is_a_report_and_no_exception() -> None:
     assert (report.ok, report.outcome, report.exception, report.rank, report.exit_code) == (
         False, "failed", "KeyError", 0, 1,
     )  # fmt: skip
+    assert report.where.endswith("bad.py:1") and report.frames == (f"{report.where} in <module>",)
+    assert report.log.endswith("worker-0/stderr.log") and "KeyError" in Path(report.log).read_text()
+    assert "bad.py:1" in report.text() and "bad.py:1" in report._repr_html_()
+    (job,) = holdfast.jobs()
+    assert job.report is not None and (job.report.where, job.report.log) == (report.where, report.log)
     assert report.to_dict()["job"]["id"] == report.job_id == holdfast.jobs()[0].id
 
 

@@ -17,6 +17,7 @@ from holdfast.main.run_guard import end_left, explain_lost
 from holdfast.model.exit_report import Outcome
 from holdfast.platforms.requeued_jobs import started_again
 from holdfast.record.database import Unusable, open_for_reading
+from holdfast.record.job_directory import logs_of
 from holdfast.record.job_views import JobState, JobView, Survey, detail, reconcile
 from holdfast.record.owner_lock import LOCK_NAME
 from holdfast.record.state_directory import home_of, job_dir
@@ -71,7 +72,7 @@ class Job:
         found = _look(self.home)
         view = next((view for view in found.jobs if view.id == self.id), self._view)
         report = detail(found, view).report
-        return of_job(report) if report is not None else None
+        return of_job(report, logs_of(self.home, self.id)) if report is not None else None
 
     def events(self, *, follow: bool = False) -> Iterator[JobEvent]:
         """Yield the events so far, in order. `follow`: continue with later events until the job has ended.

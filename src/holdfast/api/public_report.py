@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from holdfast.explain.secret_filter import without_secrets
 from holdfast.model.decisions import JobReport, lost_steps
 from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
 from holdfast.report.brief_report import render_brief, render_exit
-from holdfast.report.failure_place import scene_of
+from holdfast.report.failure_place import FailurePlace, scene_of
 from holdfast.report.report_json import exit_report_object, to_json_object
 from holdfast.safe_text import harmless
 
@@ -66,11 +68,33 @@ class Report:
     #: The job's name; empty for a log.
     name: str
     _of: JobReport | ExitReport = field(compare=False)
+    #: The parent of the job's `attempt-<n>` directories; None: no log is read.
+    _logs: Path | None = field(default=None, compare=False)
 
     @property
     def lost_steps(self) -> int:
         """Steps reported to `holdfast.progress` that were repeated, or not saved when the job failed; 0 for a log."""
         return sum(lost for _, lost in lost_steps(self._of.attempts)) if isinstance(self._of, JobReport) else 0
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """The places in the user's own code, as `train.py:12 in main`, the innermost first; empty if none is known."""
+        return tuple(f"{frame.path}:{frame.line} in {frame.function}" for frame in self._place().frames)
+
+    @property
+    def where(self) -> str:
+        """The line of the user's own code that failed, such as `train.py:12`; empty if it is not known."""
+        frames = self._place().frames
+        return f"{frames[0].path}:{frames[0].line}" if frames else ""
+
+    @property
+    def log(self) -> str:
+        """The path of the log of the rank that failed; empty if this machine does not have it."""
+        return self._place().log
+
+    def _place(self) -> FailurePlace:
+        report = self._of.report if isinstance(self._of, JobReport) else self._of
+        return without_secrets(scene_of(report, self._logs))
 
     @property
     def ok(self) -> bool:
@@ -83,8 +107,8 @@ class Report:
         `width`: number of columns.
         """
         if isinstance(self._of, JobReport):
-            return render_brief(self._of, scene_of(self._of.report, None), width=width, colour=False)
-        return render_exit(self._of, scene_of(self._of, None), width=width, colour=False)
+            return render_brief(self._of, self._place(), width=width, colour=False)
+        return render_exit(self._of, self._place(), width=width, colour=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `--json` (`holdfast schema report`) as plain lists, dicts, strings and numbers."""
@@ -107,7 +131,7 @@ class Report:
         rows = [("class", f"{self.phrase} · code {self.code}{blamed}")]
         if self.rank is not None:
             rows.append(("rank", f"{self.rank}" + (f" on {self.node}" if self.node else "")))
-        rows.append(("reason", self.reason))
+        rows += [("where", self.where), ("reason", self.reason), ("log", self.log)]
         if not self.ok:
             rows.append(("solution", self.solution))
         if self.attempts > 1:
@@ -123,19 +147,25 @@ def _shown(text: str) -> str:
     return escape(harmless(text)).replace("\n", "<br>")
 
 
-def of_job(report: JobReport) -> Report:
-    """Make the public report on a job."""
-    return _made(report.report, report.outcome, len(report.attempts), report, report.job_id, report.name)
+def of_job(report: JobReport, logs: Path | None) -> Report:
+    """Make the public report on a job. `logs`: the parent of its `attempt-<n>` directories."""
+    return _made(report.report, report.outcome, len(report.attempts), report, report.job_id, report.name, logs)
 
 
 def of_exit(report: ExitReport) -> Report:
     """Make the public report on a log."""
     outcome = Outcome.FAILED if report.code else Outcome.SUCCEEDED
-    return _made(report, outcome, 1, report, "", "")
+    return _made(report, outcome, 1, report, "", "", None)
 
 
 def _made(
-    report: ExitReport, outcome: Outcome, attempts: int, whole: JobReport | ExitReport, job_id: str, name: str
+    report: ExitReport,
+    outcome: Outcome,
+    attempts: int,
+    whole: JobReport | ExitReport,
+    job_id: str,
+    name: str,
+    logs: Path | None,
 ) -> Report:
     return Report(
         outcome=outcome,
@@ -157,4 +187,5 @@ def _made(
         job_id=job_id,
         name=name,
         _of=whole,
+        _logs=logs,
     )

@@ -23,7 +23,9 @@ import msgspec
 
 from holdfast.api.public_report import Report, of_job
 from holdfast.errors import BadUsage, HoldfastError
+from holdfast.record.job_directory import logs_of
 from holdfast.record.report_file import from_json_object
+from holdfast.record.state_directory import home_of
 from holdfast.safe_files import read_file
 from holdfast.settings.settings_table import BY_NAME
 from holdfast.settings.value_kinds import ValueKind
@@ -78,7 +80,7 @@ def run(
         words = ["run", "--report", str(report_path), *_words(given), *_program(what, args, module, Path(folder))]
         environment = {**os.environ, **(env or {})} | ({"HOLDFAST_HOME": os.fspath(home)} if home is not None else {})
         status, said = _carried(words, cwd, environment, show)
-        found = _report(report_path)
+        found = _report(report_path, home_of(environment))
     if found is not None:
         return found
     refusal = _without_report(status, said)
@@ -239,9 +241,10 @@ def _print(stream: TextIO | None, text: str) -> None:
     stream.flush()
 
 
-def _report(path: Path) -> Report | None:
+def _report(path: Path, home: Path) -> Report | None:
     try:
-        return of_job(from_json_object(json_as(read_file(path, MOST_BYTES), dict[str, Any])))
+        report = from_json_object(json_as(read_file(path, MOST_BYTES), dict[str, Any]))
+        return of_job(report, logs_of(home, report.job_id))
     except (OSError, Malformed):
         return None
 
