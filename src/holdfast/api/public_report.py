@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.explain.secret_filter import without_secrets
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.model.decisions import JobReport, lost_steps
 from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
 from holdfast.report.brief_report import render_brief, render_exit

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast.cli._option_groups import GroupedCommand
+
 #: Values for the line to type; the metavar stands for any other option.
 _EXAMPLES = {"--html": "report.html"}
 _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((?P<words>.*)\)", re.DOTALL)
@@ -19,6 +21,7 @@ def usage_message(error: click.ClickException, argv: Sequence[str], group: click
     # Click's parser of options raises without a context.
     command, path = (context.command, context.command_path) if context else _command(argv, group)
     typed = f"holdfast {shlex.join(argv)}"
+    help_line = f"{path} --help{'-all' if isinstance(command, GroupedCommand) else ''}"
     match error:
         case click.MissingParameter(param=click.Parameter() as missing):
             needed = map(_example, [missing, *_others_required(command, missing, argv)])
@@ -31,11 +34,11 @@ def usage_message(error: click.ClickException, argv: Sequence[str], group: click
             words = [name if word.startswith(f"{name}=") else word for word in argv]
             return f"{name} takes no value\n  try: holdfast {shlex.join(words)}"
         case click.BadParameter(param=click.Parameter() as wrong):
-            return f"{_form(wrong)}: {_wrong_value(error, wrong)}\n  try: {path} --help"
+            return f"{_form(wrong)}: {_wrong_value(error, wrong)}\n  try: {help_line}"
     said = error.format_message()
     if found := _TOO_MANY.fullmatch(said.rstrip(".")):
         return _too_many(found["words"], command, path, argv)
-    return said if "try: " in said else f"{said}\n  try: {path} --help"
+    return said if "try: " in said else f"{said}\n  try: {help_line}"
 
 
 def _too_many(extra: str, command: click.Command, path: str, argv: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli._option_groups import GroupedCommand
 from holdfast.cli._printing import print_line, say
 from holdfast.cli._usage_errors import usage_message
 from holdfast.version import __version__
@@ -154,9 +153,7 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
         elif argv[:1] == ["run"] and (foreign := _foreign(argv[1:])):
             say(foreign)
         else:
-            path = error.ctx.command_path if error.ctx is not None else "holdfast"
-            more = "-all" if error.ctx is not None and isinstance(error.ctx.command, GroupedCommand) else ""
-            say(f"{error.format_message()}\n  try: {path} --help{more}")
+            say(usage_message(error, argv, cli))
         return 2
     except click.exceptions.NoArgsIsHelpError as error:
         print_line(error.format_message(), err=True)

@@ -27,6 +27,7 @@ from holdfast.report.terminal_text import Style, harmless, paint, wants_colour
 from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
+    from holdfast.model.exit_report import ExitReport
     from holdfast.node.attempt_progress import AttemptProgress
     from holdfast.record.job_views import JobView
 
@@ -146,8 +147,10 @@ def _print(shown: Sequence[JobView], queued: Sequence[QueuedJob], seen: Queues) 
     width = shutil.get_terminal_size((80, 24)).columns if on_screen else None
     lines: list[tuple[str, ...]] = [("JOB", "NAME", "STATE", "CODE", "WHAT", "ATTEMPTS", "STARTED", "TOOK")]
     lines += map(_queued_row, queued)
+    home = seen.survey.home
+    failed = last_reports(home, [view for view in shown if view.phrase])
     for view in shown:
-        lines.append(row(view, seen.again.get(view.id, ""), progress_of(seen.survey.home, view)))
+        lines.append(row(view, seen.again.get(view.id, ""), failed.get(view.id), progress_of(home, view)))
     of_platform = [*(each.platform for each in queued), *(view.platform for view in shown)]
     if platforms := {known.platform for known in of_platform if known is not None}:
         titled = [" ".join(sorted(platforms)).upper(), *(harmless(known.id) if known else "" for known in of_platform)]
@@ -196,6 +199,10 @@ def _what(phrase: str, report: ExitReport | None) -> str:
     return what if len(what) <= _MOST_SAID else f"{what[: _MOST_SAID - 1]}…"
 
 
+def _progress_words(progress: AttemptProgress | None, now: float) -> str:
+    return "" if progress is None else progress.words(now, briefly=True)
+
+
 def _ago(view: JobView) -> str:
     from holdfast.record.local_time import ago
 
@@ -207,9 +214,12 @@ def _queued_row(job: QueuedJob) -> tuple[str, ...]:
     return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 
 
-def row(view: JobView, queued: str, progress: AttemptProgress | None) -> tuple[str, ...]:
-    """Return the row of one job. `queued`: the reason why the job waits in a queue; empty: it does not wait.
-    `progress`: of the attempt that runs."""
+def row(view: JobView, queued: str, report: ExitReport | None, progress: AttemptProgress | None) -> tuple[str, ...]:
+    """Return the row of one job.
+
+    queued: the reason why the job waits in a queue; empty: it does not wait. report: of the job's end. progress: of the
+    attempt that runs.
+    """
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
 
@@ -219,7 +229,7 @@ def row(view: JobView, queued: str, progress: AttemptProgress | None) -> tuple[s
         harmless(view.name),
         view.outcome.value if view.outcome else view.state.value,
         "" if view.code is None else str(view.code),
-        view.phrase or harmless(queued) or (progress.words(now, briefly=True) if progress is not None else ""),
+        _what(view.phrase, report) if view.phrase else harmless(queued) or _progress_words(progress, now),
         str((view.attempts if progress is None else progress.attempt) or ""),
         clock(view.created),
         duration((now if view.ended is None else view.ended) - view.created),

@@ -78,7 +78,8 @@ def image_words(
     """
     name = _ALSO.get(name, name)
     if name not in ("none", "auto", *PROGRAMS):
-        raise BadUsage(f"{origin} {name}: expected none, auto, {' or '.join(PROGRAMS)}", hint="holdfast run --help-all")
+        expected = f"none, auto, {', '.join(PROGRAMS)} or pyxis"
+        raise BadUsage(f"{origin} {name}: expected {expected}", hint="holdfast run --help-all")
     images = images_of(spec)
     if name == "none" or not images:
         return ()
