@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from conftest import Holdfast
+from holdfast.node.unended_ranks import ends_with_uncaught
 from holdfast.observe.python_stacks import find_py_spy
 
 pytestmark = pytest.mark.real
@@ -33,6 +38,19 @@ KEEPERS = {
     "a handler for SIGTERM": "signal.signal(signal.SIGTERM, lambda *_: None)\natexit.register(time.sleep, 10**6)\n",
     "SIGTERM ignored": "signal.signal(signal.SIGTERM, signal.SIG_IGN)\natexit.register(time.sleep, 10**6)\n",
 }
+#: As a program without torch: Python itself prints the traceback.
+PLAIN = """
+import atexit, os, signal, sys, threading, time, traceback
+
+print("step 1", flush=True)
+if os.environ["RANK"] == "0" and os.environ["WORLD_SIZE"] == "2":
+    time.sleep(10**6)
+"""
+PLAIN_KEEPERS = {
+    **{name: keeper for name, keeper in KEEPERS.items() if name != "a thread that prints"},
+    "a destructor": "class Group:\n    def __del__(self):\n        time.sleep(10**6)\nkept = Group()\n",
+    "a pool": ("import concurrent.futures\nconcurrent.futures.ThreadPoolExecutor().submit(time.sleep, 10**6)\n"),
+}
 AS_RECORD = """
 import json, os, threading, time
 threading.Thread(target=time.sleep, args=(10**6,)).start()
@@ -55,6 +73,71 @@ def test_a_rank_that_does_not_end_after_its_exception_is_failed(holdfast: Holdfa
     assert ran.report["original"] == {"exit_code": 1, "signal": None}
     assert "its process did not end by itself for" in ran.report["reason"]
     assert "rank 1 has printed its exception, and its process has not ended for" in ran.err
+
+
+@pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not here, and stacks show that the program is over")
+@pytest.mark.parametrize("keeper", PLAIN_KEEPERS.values(), ids=PLAIN_KEEPERS)
+def test_a_plain_rank_that_does_not_end_after_its_exception_is_failed(holdfast: Holdfast, keeper: str) -> None:
+    script = holdfast.script(PLAIN + keeper + FAILS)
+    ran = holdfast.run("--nproc-per-node", "2", "--max-restarts", "0", "--leftover-wait", "0.5", script, timeout_s=90)
+    report = ran.report
+    assert (report["exception"], report["first"]["rank"]) == ("IndexError", 1), ran.err
+    assert report["original"] == {"exit_code": 1, "signal": None}
+    assert "its process did not end by itself for" in report["reason"]
+
+
+@pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not here, and stacks show that the program is over")
+def test_a_plain_rank_with_a_hopeless_exception_is_not_tried_again(holdfast: Holdfast) -> None:
+    script = holdfast.script(PLAIN + KEEPERS["a thread"] + "import no_such_module\n")
+    ran = holdfast.run("--max-restarts", "3", "--leftover-wait", "0.5", script, timeout_s=90)
+    assert (ran.report["exception"], len(ran.report["attempts"])) == ("ModuleNotFoundError", 1), ran.err
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["silent", "works"])
+def test_without_a_stack_silence_shows_that_the_program_is_over(
+    holdfast: Holdfast, tmp_path: Path, goes_on: bool
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)  # no py-spy lies beside it
+    holdfast.python = str(python)
+    works = (
+        "try:\n    " + FAILS + "except IndexError:\n    traceback.print_exc()\n"
+        "until = time.monotonic() + 45\nwhile time.monotonic() < until:\n    sum(range(10**5))\n"
+        "print('step 2', flush=True)\nos._exit(0)\n"
+    )
+    script = holdfast.script(
+        (PLAIN.replace("10**6", "50").replace("time.sleep(50)", "time.sleep(50), os._exit(0)"))
+        + (works if goes_on else KEEPERS["a thread"] + FAILS)
+    )
+    ran = holdfast.run(
+        *("--nproc-per-node", "2", "--max-restarts", "0", "--leftover-wait", "0", script),
+        timeout_s=150,
+        PATH="/usr/bin:/bin",
+        PYTHONPATH=os.pathsep.join(filter(None, sys.path)),
+    )
+    assert ran.report["exception"] == ("" if goes_on else "IndexError"), ran.err
+    assert ran.report["outcome"] == ("succeeded" if goes_on else "failed")
+
+
+UNCAUGHT = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n    f()\nIndexError: 17\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "over"),
+    [
+        (UNCAUGHT, True),
+        (f"step 1\n{UNCAUGHT}", True),
+        (UNCAUGHT.replace('"t.py", line 3, in <module>', '"<frozen runpy>", line 198, in _run_module_as_main'), True),
+        (UNCAUGHT.replace("<module>", "train"), False),
+        (f"{UNCAUGHT}trying again in 60 s\n", False),
+        (f"ERROR: {UNCAUGHT}", False),
+        ("Traceback (most recent call last):\n", False),
+        ("", False),
+    ],
+)
+def test_only_a_traceback_that_left_the_module_and_is_the_last_word_is_a_doubt(text: str, over: bool) -> None:
+    assert ends_with_uncaught(text) is over
 
 
 def test_the_error_file_of_record_is_a_sign_too(holdfast: Holdfast) -> None:

@@ -168,6 +168,10 @@ class ThreadState(Noun, frozen=True, kw_only=True):
     file: str = ""
 
 
+#: Stacks are cut to this many frames, the innermost ones.
+MAX_FRAMES = 60
+
+
 class RankSnapshot(Noun, frozen=True, kw_only=True):
     """The state of one rank at one moment, before any worker was stopped."""
 
@@ -187,6 +191,14 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
     #: The source of the stacks, `py-spy` or `faulthandler`, or why there are none: `the process is stopped and cannot
     #: dump`.
     stack_source: str = ""
+
+    @property
+    def left_program(self) -> bool | None:
+        """Whether the main thread has left the program: no frame is a module's. None: its whole stack is not known."""
+        main = next((thread for thread in self.threads if thread.tid == self.pid), None)
+        if main is None or not main.frames or len(main.frames) >= MAX_FRAMES:
+            return None
+        return not any(frame.startswith("<module>") for frame in main.frames)
 
 
 class HangEvidence(Noun, frozen=True, kw_only=True):

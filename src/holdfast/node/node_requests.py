@@ -21,7 +21,7 @@ from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence, RunChecks, RunHooks
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Blame
-from holdfast.model.gang_protocol import ClosePort, LookAtRanks, MeasurePeer, OpenPort, WantLastWords
+from holdfast.model.gang_protocol import ClosePort, LookAtRanks, MeasurePeer, OpenPort, RanksSeen, WantLastWords
 from holdfast.model.phrases import Phrase
 from holdfast.model.process_messages import Fact, Instruction, SendReport
 from holdfast.node import rare_parts
@@ -168,7 +168,7 @@ class NodeRequests:
             case Recorded():
                 self._recorded(request.record)
             case LookAtRanks() if request.attempt == self.view.running:
-                self._hanging = self._hanging or self._looks()
+                self._hanging = self._hanging or self.sampler(self._link.report)
                 self._hanging.look(request, now)
             case LookAtRanks():
                 pass  # ignore the request, because the attempt has ended
@@ -189,11 +189,12 @@ class NodeRequests:
             self._peering.close()
             self._peering = None
 
-    def _looks(self) -> HangSampler:
+    def sampler(self, tell: Callable[[RanksSeen], None]) -> HangSampler:
+        """Return a new sampler of this node's ranks. `tell` gets its answers; the caller closes it."""
         names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in self.view.seats}
         return rare_parts.owner_probes.HangSampler(
             self._reactor,
-            self._link.report,
+            tell,
             self._parts.host.workers,
             self._parts.output.pump,
             lambda attempt, rank: self._logs / f"attempt-{attempt}" / names[rank] / "progress",

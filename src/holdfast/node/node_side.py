@@ -126,16 +126,17 @@ class NodeSide:
         self.meet = self._host.meet
         #: Starts the fault sources in short steps while there is nothing else to do.
         self.listen = self._faults.listen
-        #: The node's parts, in the order in which they are closed.
-        self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during)
         unended = UnendedRanks(
             self._out.pump,
             lambda: self._host.workers.alive,
+            self._duties.sampler,
             launch.spec.timers.leftover_s,
             lambda: self.running,
             reactor.now(),
             say,
         )
+        #: The node's parts, in the order in which they are closed.
+        self._stations = (beside, self._store, self._duties, orders, timers, checks, self._faults, during, unended)
         left = LeftoverNotice(self._host.leftovers, say)
         timed = (checks, self._faults, during, self._host, self._out.pump, saving, unended, left)
         for station in (*timed, disk_cleaner(part, self._host, reactor.now(), say)):

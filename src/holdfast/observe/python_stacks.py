@@ -11,10 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.lazy_pattern import Lazy
-from holdfast.model.evidence import RankSnapshot, ThreadState
+from holdfast.model.evidence import MAX_FRAMES, RankSnapshot, ThreadState
 from holdfast.untrusted import json_as
 
-MAX_FRAMES = 60
 #: A function's name is cut to this many characters, because names of C++ templates may have thousands.
 MAX_NAME = 160
 

@@ -12,9 +12,6 @@ from holdfast.explain.causes.attribution import Attribution, EvidenceStrength, S
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.model.evidence import AttemptEvidence, HangEvidence, RankSnapshot
 
-#: The outermost frame of a program that has not ended.
-_PROGRAM = "<module>"
-
 
 def unended(readings: Sequence[Reading], evidence: AttemptEvidence) -> tuple[Attribution, str] | None:
     """Return an attribution to the first such rank, and a clause on what keeps its process alive; None if there is
@@ -29,7 +26,7 @@ def unended(readings: Sequence[Reading], evidence: AttemptEvidence) -> tuple[Att
         if reading.said.own_exception
         and not reading.said.of_peers
         and (shot := shots.get(reading.worker.rank)) is not None
-        and _is_over(shot)
+        and shot.left_program
     ]
     if not found:
         return None
@@ -47,17 +44,6 @@ def _last(hang: HangEvidence) -> dict[int, RankSnapshot]:
             if shot.rank not in found or any(thread.frames for thread in shot.threads):
                 found[shot.rank] = shot
     return found
-
-
-def _is_over(shot: RankSnapshot) -> bool:
-    """Return whether the main thread has left the program.
-
-    Its frames are known then, and the program's outermost frame is not among them.
-    """
-    main = next((thread for thread in shot.threads if thread.tid == shot.pid), None)
-    if main is None or not main.frames:
-        return False
-    return not any(frame.startswith(_PROGRAM) for frame in main.frames)
 
 
 def _keeper(shot: RankSnapshot) -> str:
