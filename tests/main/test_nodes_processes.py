@@ -120,6 +120,25 @@ def test_a_node_with_another_key_is_refused_and_the_owner_goes_on(runs: Runs) ->
 
 
 @pytest.mark.parametrize(
+    ("options", "own_key", "words"),
+    [((), True, "it has another job key"), (("--rdzv-id", "other"), False, "another job")],
+    ids=["another key", "another job"],
+)
+def test_a_node_that_was_turned_away_is_in_the_owners_report(
+    runs: Runs, options: tuple[str, ...], own_key: bool, words: str
+) -> None:
+    runs.start("--join-timeout", "12", nnodes="2")
+    runs.wait_for(0, "1 of 2 nodes")
+    other = runs.start(*options, key=runs.new_key("other") if own_key else None, nnodes="2")
+    assert runs.runs[other].wait(60) == 2
+    assert runs.runs[0].wait(60) == 251
+    report = runs.report()
+    assert report["phrase"] == "GangStartTimeout"
+    assert "turned away: a node at 127.0.0.1: " in report["reason"] and words in report["reason"], report["reason"]
+    assert report["solution"].startswith("Try: "), report["solution"]
+
+
+@pytest.mark.parametrize(
     ("options", "nnodes", "words"),
     [(("--rdzv-id", "other"), "2", "another job"), ((), "3", "--nnodes 2")],
     ids=["another job", "another number of nodes"],

@@ -167,7 +167,7 @@ def passed_deadline(case: ExplanationCase) -> ReportDraft | None:
     """The gang was not complete at a deadline."""
     evidence = case.evidence
     if evidence.muster is not None:
-        return lost_node_cause.not_assembled(evidence.muster, case.matcher)
+        return lost_node_cause.not_assembled(evidence.muster, evidence.platform, case.matcher)
     return system_cause.too_late(evidence, case.matcher) if evidence.deadline else None
 
 

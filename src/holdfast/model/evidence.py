@@ -237,6 +237,10 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     phrase: str = ""
 
 
+#: The subject of the owner's statement about a node that it does not let in.
+TURNED_AWAY = "turned away"
+
+
 class GangShortfall(Noun, frozen=True, kw_only=True):
     """A gang that waited too long for nodes to join: which nodes joined and which are missing."""
 

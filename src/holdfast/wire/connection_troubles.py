@@ -56,23 +56,17 @@ def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:
             assert_never(end.why)
 
 
-def stranger(address: str, end: ChannelEnd, owner: str, key: Key) -> str:
-    """Return the owner's message about a peer that was not admitted.
+def stranger(end: ChannelEnd, owner: str, key: Key) -> tuple[str, str] | None:
+    """Return why a peer was not admitted, and what to type; None if the peer cannot be an agent of any job.
 
-    Return "" if the peer cannot be an agent of any job.
-
-    address: the peer's address.
     end: why its connection ended.
     owner: host name of the owner's machine.
     key: the owner's key.
     """
     match end.why:
         case ChannelEndKind.OTHER_KEY:
-            return (
-                f"a node at {address} has another job key, and is not let in\n"
-                f"  try: {copy_command(owner, key.path)}   (on that node)"
-            )
+            return "it has another job key", f"{copy_command(owner, key.path)}   (on that node)"
         case ChannelEndKind.MALFORMED:
-            return f"a node at {address} has the job's key, and is not let in: {end.words}"
+            return f"it has the job's key, and sent what is no message: {end.words}", ""
         case _:
-            return ""
+            return None

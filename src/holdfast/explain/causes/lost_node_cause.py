@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from holdfast.explain.causes.report_draft import ReportDraft
 from holdfast.explain.logs.row_matcher import Matcher
 from holdfast.explain.text import sentences
 from holdfast.explain.text.sentences import kill_words
-from holdfast.model.evidence import AttemptEvidence, GangShortfall, LeftBehind, MemoryKill
+from holdfast.model.evidence import TURNED_AWAY, AttemptEvidence, GangShortfall, LeftBehind, MemoryKill
 from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
 #: Maximum number of nodes that the reason names.
 NAMED = 8
+#: Maximum number of nodes that were not let in and that the reason names.
+TURNED = 3
 #: Words of Slurm and Kubernetes about a node that is down, and about one that they do not reach either, in lower case.
 _DOWN = ("reboot", "power", "fail", "panic", "deleted", "no longer exists", "terminated")
 _ONLY_SILENT = ("not responding", "not_responding")
@@ -119,8 +122,11 @@ def _fate(lost: LeftBehind) -> str:
     return f"{said} (its last words came {ages} s before)"
 
 
-def not_assembled(muster: GangShortfall, matcher: Matcher) -> ReportDraft:
-    """Draft the report for too few nodes: how many joined, which nodes and ranks are missing, and a command to try."""
+def not_assembled(muster: GangShortfall, said: Sequence[Evidence], matcher: Matcher) -> ReportDraft:
+    """Draft the report for too few nodes: how many joined, which nodes and ranks are missing, and a command to try.
+
+    `said`: statements of the platform, and of the owner about nodes that it turned away.
+    """
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     good = [node for node in muster.came if node not in muster.unfit]
     came = f": {_named(good)}" if good else ""
@@ -135,12 +141,15 @@ def not_assembled(muster: GangShortfall, matcher: Matcher) -> ReportDraft:
         reason += f"; no node came with --node-rank {missing}"
     if muster.missing:
         reason += f"; never said hello: {_named(muster.missing)}"
+    turned = [item for item in said if item.text.startswith(f"{TURNED_AWAY}: ")]
+    reason += "".join(f"; {item.text}" for item in turned[:TURNED])
+    typed = next((item.source for item in turned if item.source), "")
     return ReportDraft(
         Phrase.GANG_START_TIMEOUT,
         row,
         Trigger.RUNTIME,
         reason=reason,
-        solution=_test_of(muster),
+        solution=f"Try: {typed}" if typed else _test_of(muster),
         evidence=[
             Evidence(kind=EvidenceKind.CHECK, text=f"{node} joined", source="gang") for node in muster.came[:NAMED]
         ],

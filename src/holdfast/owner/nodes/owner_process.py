@@ -24,7 +24,7 @@ from holdfast.decide.liveness import Liveness
 from holdfast.decide.owner import Owner
 from holdfast.model import events as ev
 from holdfast.model.actions import RecordAttempt
-from holdfast.model.evidence import StopRequest, StopSource
+from holdfast.model.evidence import TURNED_AWAY, StopRequest, StopSource
 from holdfast.model.gang_protocol import Report
 from holdfast.model.phrases import Phrase
 from holdfast.node.exit_status import status_of
@@ -296,6 +296,8 @@ class _OwnerProcess:
                 self._say(f"{answer.refused.reason}: {hello.node.name} is refused")
             elif isinstance(hello, Hello) and hello.agent == self._agent_id:
                 self._refused_here = answer.refused
+            else:
+                self._turned_away(peer.address, answer.refused.reason, answer.refused.hint)
             peer.dismiss(answer.refused)
             return None
         if answer.welcome is None or answer.joined is None:
@@ -329,9 +331,17 @@ class _OwnerProcess:
 
     def _strange(self, address: str, end: ChannelEnd) -> None:
         """Report a peer that was refused, so that a user who waits for a node learns why."""
-        if self._strangers < STRANGERS and (said := stranger(address, end, os.uname().nodename, self._key)):
-            self._strangers += 1
-            self._say(said)
+        if found := stranger(end, os.uname().nodename, self._key):
+            self._turned_away(address, *found)
+
+    def _turned_away(self, address: str, why: str, hint: str) -> None:
+        """Print why a node is not let in; it is evidence too, if the first attempt still waits for its nodes."""
+        if self._strangers >= STRANGERS:
+            return
+        self._strangers += 1
+        self._say(f"a node at {address} is not let in: {why}" + (f"\n  try: {hint}" if hint else ""))
+        words = f"a node at {address}: {why}"
+        self._side.report(ev.PlatformSaid(attempt=0, subject=TURNED_AWAY, words=words, command=hint))
 
     def _asked_to_stop(self, line: StopLine) -> Reply:
         control = self._side.control
