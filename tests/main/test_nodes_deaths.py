@@ -184,6 +184,8 @@ def test_when_the_owner_s_whole_node_is_lost_the_others_end_their_workers_and_th
     assert not Path(f"/proc/{workers[1]['pid']}").exists()
     assert runs.report(1)["phrase"] == "OwnerLost"
     assert runs.report(1)["blame"] == "platform"
+    assert runs.said(1).count("no word from the owner at ") == 1
+    assert "this node ends its workers; the owner is dialled for another 2 s" in runs.said(1)
 
 
 def test_when_the_guard_of_the_owner_s_node_is_killed_the_job_ends_everywhere(runs: Runs) -> None:

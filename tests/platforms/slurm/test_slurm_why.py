@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.model.phrases import Phrase
+from holdfast.platforms.slurm.owner.slurm_signals import SAVE, time_left_words
 from holdfast.platforms.slurm.text import scontrol_records
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord
 from holdfast.platforms.slurm.text.signal_meaning import (
@@ -252,3 +253,8 @@ def test_a_partition_says_whether_its_jobs_are_preempted() -> None:
     assert found is not None
     assert (found.name, found.grace_s, found.preempt_mode, found.limit_s) == ("low", 15.0, "REQUEUE", None)
     assert scontrol_records.partition("") is None
+
+
+def test_a_notice_names_the_seconds_that_workers_get() -> None:
+    said = time_left_words("preempted", SAVE * 25.0, 25.0)
+    assert said == "preempted: the workers have 19 s to save and leave; Slurm ends the job in 25 s"

@@ -281,7 +281,8 @@ class _AgentProcess:
 
     def _tick(self, now: float) -> None:
         if self._part is not None:
-            self._owner_is_lost(self._part, now)
+            if self._patience.is_over(self._part, now):
+                self._owner_is_lost(self._part, now)
         elif self._patience.starter_gone:
             self._leave(1)
         elif report := self._patience.absent(now):

@@ -39,11 +39,13 @@ class OwnerTimeout:
         self.owner_wait_s = owner_wait_s
         self._notice_at = now + NOTICE_S
         self._noticed = ""
+        #: The end of the lease whose end was printed.
+        self._silent_from: float | None = None
 
     def next_wake(self, part: AdmittedNode | None) -> float:
         """Return the time of the next check. `part`: the admitted node, or None before the admission."""
         if part is not None:
-            return part.lease_ends + self._dials_on_s
+            return part.lease_ends + (self._dials_on_s if part.lease_ends == self._silent_from else 0.0)
         return 0.0 if self.starter_gone else min(self._notice_at, self._join_by)
 
     def absent(self, now: float) -> ExitReport | None:
@@ -52,6 +54,21 @@ class OwnerTimeout:
             self._notice(now)
             return None
         return explain_owner_absent(self._dialling.place, waited_s=self._join_s, last=self._dialling.trouble)
+
+    def is_over(self, part: AdmittedNode, now: float) -> bool:
+        """Return whether the node leaves, because the owner has been silent for too long.
+
+        Print once that a lease has ended: until the node leaves it would print nothing.
+        """
+        left_s = part.lease_ends + self._dials_on_s - now
+        if left_s > 0 and part.lease_ends != self._silent_from:
+            self._silent_from = part.lease_ends
+            silent_s = now - part.lease_ends + part.welcome.spec.timers.lease_s
+            self._say(
+                f"no word from the owner at {self._dialling.place} for {silent_s:.0f} s: this node ends its workers; "
+                f"the owner is dialled for another {left_s:.0f} s"
+            )
+        return left_s <= 0
 
     def lost(self, part: AdmittedNode, now: float) -> ExitReport:
         """Return the report for leaving the job, because the owner was silent for too long."""

@@ -52,6 +52,11 @@ _END_BYTES = 1 << 16
 _WAYS = {"linuxproc", "pgid"}
 
 
+def time_left_words(reason: str, save_s: float, left_s: float) -> str:
+    """Return the line about a stop that Slurm announces. `save_s`: what the workers get; the rest is for the end."""
+    return f"{reason}: the workers have {duration(save_s)} to save and leave; Slurm ends the job in {duration(left_s)}"
+
+
 class SlurmSignals:
     """Explains the signals that one job receives.
 
@@ -271,7 +276,7 @@ class SlurmSignals:
             requeue=found.again or found.may_requeue,
         )
         if left is not None:
-            self._say(f"{found.reason}: the workers have {duration(left)} to save and leave")
+            self._say(time_left_words(found.reason, save_s, left))
         return [ev.StopRequested(request=request)]
 
     def _is_news(self, found: SignalMeaning) -> bool:
