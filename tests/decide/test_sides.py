@@ -25,7 +25,8 @@ from holdfast.owner.owner_side import OwnerPrinter, OwnerSide
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import claim
 from holdfast.record.journal import Journal
-from holdfast.report.text_report import render
+from holdfast.report.brief_report import render_brief
+from holdfast.report.failure_place import FailurePlace
 from holdfast.wire.in_process_link import InProcess
 from holdfast.wire.node_messages import Moved, ReadFaults
 
@@ -46,7 +47,7 @@ class Table:
         spec = JobSpec(name="j", roles=(Role(name="worker", count=2, command=("x",)),))
         place = claim(home, name="j", now=self.now)
         launch = LaunchSpec(
-            render=lambda report, **_: render(report),
+            render=lambda report, **_: render_brief(report, FailurePlace()),
             spec=spec,
             home=home,
             cwd=home,

@@ -16,7 +16,8 @@ from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobR
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
 from holdfast.model.exit_report import ExitReport, Outcome, WorkerExit
 from holdfast.record.report_file import from_json_object, to_json_object
-from holdfast.report.text_report import render
+from holdfast.report.brief_report import render_brief
+from holdfast.report.failure_place import FailurePlace
 
 
 def ended_rank(rank: int, code: int = 1, at: float = 100.0, *, stopped: bool = False, said: str = "") -> WorkerEvidence:
@@ -183,8 +184,8 @@ def test_every_surface_copes_with_no_culprit() -> None:
     )  # fmt: skip
     job = JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=report, attempts=(record,))
     assert from_json_object(json.loads(json.dumps(to_json_object(job)))) == job
-    text = render(job)
-    assert "culprit" not in text
+    text = render_brief(job, FailurePlace(), verbose=True)
+    assert "    rank " not in text
     assert "others" not in text
     assert b"originalUserExitCode: 1\n" in agg_error_file(report, evidence)
 

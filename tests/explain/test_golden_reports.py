@@ -42,7 +42,6 @@ from holdfast.model.job_spec import NodeInfo, RestartPolicy, Role
 from holdfast.model.phrases import Phrase
 from holdfast.report.brief_report import render_brief
 from holdfast.report.failure_place import scene_of
-from holdfast.report.text_report import render
 from places import DATA
 
 GOLDEN = DATA / "golden"
@@ -421,8 +420,8 @@ def stopped_by_a_person(job: Story) -> None:
 
 def text_of(job: Story) -> str:
     assert isinstance(job.final, JobReport)
-    brief = render_brief(job.final, scene_of(job.final.report, None), width=100)
-    told = f"{brief}\n{render(job.final, width=100, parts=True)}"
+    scene = scene_of(job.final.report, None)
+    told = "\n".join(render_brief(job.final, scene, width=100, verbose=verbose) for verbose in (False, True))
     files = [data.decode() for data in job.agg[-1:]] if job.final.outcome is not Outcome.SUCCEEDED else []
     return "\n".join([told, *files])
 

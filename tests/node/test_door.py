@@ -119,7 +119,7 @@ def blind() -> tuple[str, ...]:
 def test_show_says_how_to_enter_and_what_opens_the_door_is_private_and_gone_with_the_job(entered: Entered) -> None:
     directory = entered.config.parent
     said = entered.holdfast("show", "door").out
-    assert f"to enter   ssh -F {entered.config} worker-0  (also worker-1)" in said
+    assert f"to enter ssh -F {entered.config} worker-0  (also worker-1)" in said
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     private = (directory / "id_ed25519").read_text().splitlines()[2]

@@ -32,7 +32,8 @@ from holdfast.record import report_file
 from holdfast.record.job_views import reconcile
 from holdfast.record.local_time import clock
 from holdfast.record.owner_lock import OwnerInfo, read_owner
-from holdfast.report.text_report import render
+from holdfast.report.brief_report import render_brief
+from holdfast.report.failure_place import FailurePlace
 from holdfast.settings.resolved_settings import resolve
 from holdfast.untrusted import Malformed, json_as
 from holdfast.wire.control_socket import Line, StopLine
@@ -114,7 +115,7 @@ def swallow(kind: str, data: bytes, place: Path) -> None:
                     assert clock(view.created)
                 report = report_file.read_in_place(place.parent, DAMAGED_JOB)
                 if report is not None:
-                    render(report, parts=True)
+                    render_brief(report, FailurePlace(), verbose=True)
                     report_file.write(place.parent, report)
                 found = read_owner(directory)
                 assert found is None or isinstance(found, OwnerInfo)

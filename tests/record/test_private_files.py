@@ -149,7 +149,7 @@ def test_a_job_runs_where_nothing_can_be_written(tmp_path: Path) -> None:
         pytest.skip(f"this machine makes no mount namespace: {ran.stderr}")
     assert (ran.returncode, "[worker-0] out" in ran.stdout) == (255, True), ran.stderr
     assert "no log is kept" in ran.stderr
-    assert "FAILED: Unexplained (exit code 255)" in ran.stderr
+    assert "  class    Unexplained (exit code 255)" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert "/proc/holdfast" not in ran.stderr
 

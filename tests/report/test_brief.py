@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from conftest import Holdfast
 from holdfast.decide.attempt_members import KnownRank, fates
@@ -119,10 +120,31 @@ def test_deaths_that_are_alike_are_one_line_for_each_node() -> None:
 @pytest.mark.real
 def test_verbose_prints_all_evidence_and_each_attempt(holdfast: Holdfast) -> None:
     ran = holdfast("run", "--nproc-per-node", "2", "--max-restarts", "0", "--verbose", holdfast.script(RAISES))
-    assert "  evidence   " in ran.err and "  attempts   1: " in ran.err
+    assert "  evidence " in ran.err and "  attempts 1: " in ran.err
     short, long = holdfast("show").out, holdfast("show", "--verbose").out
     assert "  evidence" not in short and "  where    " in short
-    assert "  evidence   " in long
+    same = [line for line in short.splitlines() if not line.startswith("  next ")]
+    assert long.splitlines()[: len(same)] == same and "\n  evidence " in long
+
+
+def test_the_verbose_report_is_the_short_one_with_evidence_checks_and_attempts() -> None:
+    ends = ((0, "SIGTERM"), (2, "SIGTERM"), (3, "ConnectionResetError: Connection closed by peer"))
+    collateral = tuple(
+        Evidence(kind=EvidenceKind.COLLATERAL, text=text, source=f"worker-{rank}") for rank, text in ends
+    )
+    last = index_report(3, evidence=(*index_report().evidence, *collateral), collateral=(0, 2, 3))
+    job = failed_reports(index_report(1), index_report(2, phrase="DiskFull", fingerprint="DiskFull"), last)
+    brief = brief_lines(job)
+    brief = brief[: next(at for at, line in enumerate(brief) if line.startswith("  attempts "))]
+    long = render_brief(job, FailurePlace(), verbose=True).splitlines()
+    assert long[: len(brief)] == brief
+    assert labels(long[len(brief) :]) == ["evidence", "attempts", "next"]
+    told = [line.strip() for line in long]
+    assert told.count("| SIGTERM") == 1 and "worker-0, worker-2:" in told  # equal ends are one item
+    assert "solution" not in labels(long) and not any("--verbose" in line for line in long)
+    alike = structs.replace(last, evidence=collateral[:2], collateral=(0, 2))
+    shown = render_brief(failed_reports(alike), FailurePlace(), verbose=True)
+    assert shown.count("SIGTERM") == 1  # the line "others" has it
 
 
 def test_attempts_that_are_all_alike_are_counted_and_not_told_again() -> None:

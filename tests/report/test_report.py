@@ -18,11 +18,11 @@ from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobR
 from holdfast.model.exit_report import Blame, Culprit, Evidence, EvidenceKind, ExitReport, Original, Outcome, Rerun
 from holdfast.model.human_format import duration
 from holdfast.record import report_file
-from holdfast.report.brief_report import render_exit
+from holdfast.report.brief_report import render_brief, render_exit
 from holdfast.report.failure_place import FailurePlace
 from holdfast.report.report_json import exit_report_object, exit_text, from_json_object, pretty, to_json_object
 from holdfast.report.terminal_text import harmless, wants_colour, wrapped
-from holdfast.report.text_report import bar, in_a_row, render
+from holdfast.report.text_report import bar, in_a_row
 from holdfast.untrusted import Malformed
 
 MEMORY = ExitReport(
@@ -87,6 +87,11 @@ KILLED_JOB = JobReport(
 SUCCESS = ExitReport(
     code=0, phrase="Succeeded", blame=Blame.UNKNOWN, rerun=Rerun.NEVER, reason="every worker finished", solution=""
 )
+
+
+def verbose(job: JobReport, width: int = 100, *, colour: bool = False) -> str:
+    return render_brief(job, FailurePlace(), width=width, colour=colour, verbose=True)
+
 
 TOP_KEYS = [
     "schema", "job", "outcome", "code", "phrase", "blame", "rerun", "reason", "solution", "trigger", "hint", "original",
@@ -169,21 +174,18 @@ def test_a_report_may_go_into_a_pipe(tmp_path: Path) -> None:
 
 
 def test_the_text_answers_what_one_asks_at_night() -> None:
-    text = render(KILLED_JOB, width=120)
+    text = verbose(KILLED_JOB, 120)
     lines = text.splitlines()
-    assert lines[0] == (
-        "holdfast: job 20261120-2341-k3f9 (demo) FAILED: AcceleratorOutOfMemory (exit code 226) after 2 attempts,"
-        " 1 min 40 s"
-    )
-    assert "  reason     rank 1 on node7: asked for 20.00 GiB" in text
-    assert "  culprit    worker rank 1 on node7, pid 4242, exit status 1, at " in text
-    assert "  solution   Use a smaller batch" in text
+    assert lines[0].startswith("holdfast: job 20261120-2341-k3f9 (demo) FAILED: asked for 20.00 GiB")
+    assert "    rank 1 on node7 (exit status 1) · attempt 2 of 2 · 1 min 40 s, until " in text
+    assert "  class    AcceleratorOutOfMemory (exit code 226) · " in text
+    assert "  fix      Use a smaller batch" in text
     assert "| torch.OutOfMemoryError: CUDA out of memory." in text
-    assert "  others     ranks 0, 2 and 3 ended because of it and are not the cause" in text
-    assert "1: " in text and "step 120: KilledBySignal, rank 3 on node7" in text
+    assert "  others   ranks 0, 2 and 3 ended because of it" in text
+    assert "  attempts 1: KilledBySignal, rank 3 on node7, step 120, 50 s, from " in text
     assert "→ restart, after 2.5 s, charged to --max-restarts: spends the budget (restart 1 of 3)" in text
-    assert "→ fail, avoiding gpu1: it would end the same way" in text
-    assert lines[-1] == "  next       holdfast logs 20261120-2341-k3f9 --attempt 2 --rank 1"
+    assert "→ not restarted, avoiding gpu1: it would end the same way" in text
+    assert lines[-1].startswith("  next     holdfast logs 20261120-2341-k3f9 --attempt 2 --rank 1")
     assert "\x1b" not in text
 
 
@@ -191,15 +193,16 @@ def test_success_is_one_line_and_a_recovered_one_tells_its_attempts() -> None:
     won = Decision(kind=DecisionKind.SUCCEED, reason="every worker finished")
     last = msgspec.structs.replace(KILLED_JOB.attempts[1], report=SUCCESS, decision=won)
     once = JobReport(job_id="j", name="n", outcome=Outcome.SUCCEEDED, report=SUCCESS, attempts=(last,))
-    assert render(once) == "holdfast: job j (n) SUCCEEDED after 1 attempt, 45 s\n"
+    assert render_brief(once, FailurePlace()) == "holdfast: job j (n) SUCCEEDED after 1 attempt, 45 s\n"
     twice = msgspec.structs.replace(once, attempts=(KILLED_JOB.attempts[0], last))
-    assert "KilledBySignal" in render(twice) and "→ succeed: every worker finished" in render(twice)
+    assert "KilledBySignal" in verbose(twice) and "→ succeed: every worker finished" in verbose(twice)
 
 
 def test_a_stop_on_request_is_not_called_hopeless() -> None:
     stopped = msgspec.structs.replace(MEMORY, code=250, phrase="StoppedByOperator", blame=Blame.OPERATOR, first=None)
-    text = render(msgspec.structs.replace(KILLED_JOB, report=stopped, outcome=Outcome.STOPPED))
-    assert "STOPPED: StoppedByOperator (exit code 250)" in text and "  blame      operator\n" in text
+    text = verbose(msgspec.structs.replace(KILLED_JOB, report=stopped, outcome=Outcome.STOPPED))
+    assert " STOPPED: " in text and "  class    StoppedByOperator (exit code 250) · an operator's request" in text
+    assert "would fail again" not in text
     assert "  next " not in text
 
 
@@ -209,8 +212,8 @@ def test_two_candidates_and_a_doubt_are_both_said() -> None:
     )
     text = render_exit(doubtful, FailurePlace())
     assert "    rank 3 on node7 (SIGKILL) · or rank 5 on node8 · confidence 50%\n" in text
-    job = render(JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=doubtful))
-    assert "  or         worker rank 5 on node8" in job and "50% sure" in job
+    job = verbose(JobReport(job_id="j", name="n", outcome=Outcome.FAILED, report=doubtful))
+    assert "    rank 3 on node7 (SIGKILL) · or rank 5 on node8 · confidence 50%\n" in job
 
 
 def test_many_lines_of_evidence_are_cut_and_the_cut_is_said() -> None:
@@ -242,13 +245,13 @@ def test_colour_only_on_a_terminal_that_wants_it() -> None:
     assert not wants_colour(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"})
     assert not wants_colour(Terminal(), {"TERM": "dumb"})
     assert not wants_colour(io.StringIO(), {"TERM": "xterm"})
-    coloured = render(KILLED_JOB, colour=True)
+    coloured = verbose(KILLED_JOB, colour=True)
     assert "\x1b[1;31mFAILED\x1b[0m" in coloured
-    assert harmless(coloured) == render(KILLED_JOB)
+    assert harmless(coloured) == verbose(KILLED_JOB)
 
 
 def test_lines_fit_and_commands_stay_whole() -> None:
-    headline, *body = render(KILLED_JOB, width=70).splitlines()
+    headline, *body = verbose(KILLED_JOB, 70).splitlines()
     assert headline.startswith("holdfast: job ") and max(map(len, body)) <= 70
     command = "x" * 90
     assert wrapped(f"type {command} now", 40, "  ") == ["  type", f"  {command}", "  now"]
@@ -274,7 +277,7 @@ def test_a_bar_shows_every_part_in_the_order_of_time() -> None:
     assert marks == "░" + "▒" * 10 + "█" * 19
     assert names == "░ checks 10 ms, ▒ prepare 10 s, █ running 20 s"
     assert bar({}, 80) == bar({"running": 0.0}, 80) == []
-    shown = render(KILLED_JOB, parts=True)
+    shown = verbose(KILLED_JOB)
     assert "█ running 48 s" in shown
 
 
@@ -309,7 +312,7 @@ def test_thirty_attempts_are_shown_without_colour_within_the_width() -> None:
         structs.replace(first, attempt=number, parts=DAYS if number == 1 else SHORT | {"first_output": 0.1})
         for number in range(1, 31)
     )
-    text = render(structs.replace(KILLED_JOB, attempts=records), width=80, parts=True)
+    text = verbose(structs.replace(KILLED_JOB, attempts=records), 80)
     assert "\x1b" not in text
     assert max(map(len, text.splitlines()[1:])) <= 80
     assert text.count("█ running 2 d 23 h") == 1 and text.count("█ running 93 ms") == 29

@@ -132,13 +132,10 @@ def show(cluster: RemoteJobs, namespace: str | None, name: str, as_json: bool, v
         from holdfast.report.brief_report import render_brief
         from holdfast.report.failure_place import scene_of
         from holdfast.report.terminal_text import columns, wants_colour
-        from holdfast.report.text_report import render
 
         colour, width = wants_colour(sys.stdout, os.environ), columns(os.environ)
-        if verbose:
-            text = render(found.report, width=width, colour=colour, parts=True)
-        else:
-            text = render_brief(found.report, scene_of(found.report.report, None), width=width, colour=colour)
+        scene = scene_of(found.report.report, None)
+        text = render_brief(found.report, scene, width=width, colour=colour, verbose=verbose)
         print_line(text, nl=False)
     print_line("\n".join(_lines(found)))
 

@@ -147,18 +147,13 @@ def read_run_options(args: Sequence[str]) -> RunOptions | None:
 
 def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: bool, home: str = "") -> str:
     """Return the job's report for a person, for the end of a run. `home`: see `Render`."""
-    if verbose:
-        # imported here, because only the end of a run needs it
-        from holdfast.report.text_report import render as in_full
-
-        return in_full(report, width=width, colour=colour, parts=True, home=home)
     # imported here, because only the end of a run needs it
     from holdfast.explain.text.secret_filter import without_secrets
     from holdfast.report.brief_report import render_brief  # imported here, because only the end of a run needs it
     from holdfast.report.failure_place import scene_of  # imported here, because only the end of a run needs it
 
     scene = without_secrets(scene_of(report.report, logs))
-    return render_brief(report, scene, width=width, colour=colour, home=home)
+    return render_brief(report, scene, width=width, colour=colour, verbose=verbose, home=home)
 
 
 def over_nodes(launch: LaunchSpec) -> int:

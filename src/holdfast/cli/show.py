@@ -97,15 +97,12 @@ def command(
 
 
 def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: bool) -> str:
-    if verbose:
-        from holdfast.report.text_report import render
-
-        return render(report, width=width, colour=colour, parts=True)
     from holdfast.explain.text.secret_filter import without_secrets
     from holdfast.report.brief_report import render_brief
     from holdfast.report.failure_place import scene_of
 
-    return render_brief(report, without_secrets(scene_of(report.report, logs)), width=width, colour=colour)
+    scene = without_secrets(scene_of(report.report, logs))
+    return render_brief(report, scene, width=width, colour=colour, verbose=verbose)
 
 
 def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
@@ -160,7 +157,7 @@ def _entry(home: Path, job: str) -> list[str]:
         if workers:
             named = ", ".join(workers[1:_HOSTS]) + (f" and {len(workers) - _HOSTS} more" * (len(workers) > _HOSTS))
             also = f"  (also {named})" if named else ""
-            return [f"  to enter   ssh -F {quote(str(config))} {workers[0]}{also}"]
+            return [f"  to enter ssh -F {quote(str(config))} {workers[0]}{also}"]
     return []
 
 
@@ -191,19 +188,19 @@ def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
     since = f"since {clock(view.created)} ({duration(now - view.created)})"
     lines = [f"holdfast: job {view.id} ({harmless(view.name)}) {state} {since}, pid {view.pid} on {view.host}"]
     if history:
-        lines.append(f"  now        {last_known(history, attempt)} (last event {ago(history[-1][0], now)})")
+        lines.append(f"  now      {last_known(history, attempt)} (last event {ago(history[-1][0], now)})")
     if (progress := progress_of(home, view)) is not None:
-        lines.append(f"  progress   {progress.words(now)}")
+        lines.append(f"  progress {progress.words(now)}")
     lines += check_lines(_round(home, known), width, colour)
     lines += attempt_lines(known.attempts, width=width, colour=colour, parts=True)
     if view.state is JobState.RUNNING:
-        lines.append(f"  logs       holdfast logs {view.id} --follow")
-        lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
+        lines.append(f"  logs     holdfast logs {view.id} --follow")
+        lines.append(f"  to stop  holdfast stop {view.id} --reason TEXT")
         lines += _entry(home, view.id)
     elif view.state is JobState.QUEUED:
-        lines.append(f"  queued     {harmless(view.queued)}")
-        lines.append(f"  next       attempt {len(known.attempts) + 1}, when its platform starts it again")
-        lines.append(f"  to stop    holdfast stop {view.id} --reason TEXT")
+        lines.append(f"  queued   {harmless(view.queued)}")
+        lines.append(f"  next     attempt {len(known.attempts) + 1}, when its platform starts it again")
+        lines.append(f"  to stop  holdfast stop {view.id} --reason TEXT")
     else:
-        lines.append(f"  note       whether it still runs can only be seen on {view.host}")
+        lines.append(f"  note     whether it still runs can only be seen on {view.host}")
     return "\n".join(lines) + "\n" + _of_platform(known)

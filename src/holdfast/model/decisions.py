@@ -102,8 +102,8 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
 
 
 class JobReport(Noun, frozen=True, kw_only=True):
-    """The job's only report. `holdfast.report.brief_report` renders it as short text, `text_report` as text with all
-    evidence, and `holdfast.record.report_file` as `holdfast.report/1` JSON.
+    """The job's only report. `holdfast.report.brief_report` renders it as text, and `holdfast.record.report_file` as
+    `holdfast.report/1` JSON.
     """
 
     job_id: str

@@ -1,6 +1,7 @@
-"""The short report that a run prints at its end: exception, place, class, fix, log, other ranks, next command.
+"""The report that a run prints at its end: exception, place, class, fix, log, other ranks, next command.
 
-`text_report` makes the full report. The last line of the short report is the command that prints the full one.
+`--verbose` adds evidence, checks and the attempts with their time, which `text_report` prints; all other lines are the
+same.
 """
 
 from __future__ import annotations
@@ -9,20 +10,29 @@ from collections.abc import Sequence
 from itertools import groupby
 from posixpath import dirname
 
+from msgspec.structs import replace
+
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
-from holdfast.model.exit_report import Blame, EvidenceKind, ExitReport, Outcome, Rerun
+from holdfast.model.exit_report import LEFT_RUNNING, Blame, Evidence, EvidenceKind, ExitReport, Outcome, Rerun
 from holdfast.model.human_format import duration, ranks, with_address
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
 from holdfast.report.failure_place import FailurePlace, UserFrame
 from holdfast.report.fix_words import fix_of
 from holdfast.report.terminal_text import Style, paint, wrapped
-from holdfast.report.text_report import entry, evidence_lines, headline, with_home
+from holdfast.report.text_report import (
+    LABEL,
+    attempt_lines,
+    check_lines,
+    ended_as,
+    entry,
+    evidence_lines,
+    headline,
+    with_home,
+)
 from holdfast.safe_text import one_line
 
-#: The width of a label in columns, without the two blanks before the label.
-_LABEL = 9
 #: The role of a job that names none. The report omits this role, because readers know that a rank is a worker.
 _USUAL_ROLE = "worker"
 _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
@@ -55,40 +65,48 @@ _RERUN = {
 
 
 def render_brief(
-    report: JobReport, scene: FailurePlace, *, width: int = 100, colour: bool = False, home: str = ""
+    report: JobReport,
+    scene: FailurePlace,
+    *,
+    width: int = 100,
+    colour: bool = False,
+    verbose: bool = False,
+    home: str = "",
 ) -> str:
-    """Return the short report in about seven lines. It ends with a line end.
+    """Return the job's report, in about seven lines without `verbose`. It ends with a line end.
 
-    `scene`: the place of the failure in the job's last report. `width`: columns. `home`: see `with_home`.
+    `scene`: the place of the failure in the job's last report. `width`: columns. `verbose`: add all evidence, the
+    checks, and each attempt with its time and its decision. `home`: see `with_home`.
     """
     if report.outcome is Outcome.SUCCEEDED:
-        left = _left(report.report, width, colour)
-        return "\n".join([headline(report, colour=colour), *left, *_attempts(report.attempts, width, colour)]) + "\n"
+        lines = [headline(report, colour=colour), *_left(report.report, width, colour)]
+        attempts = _in_full(report, width, colour) if verbose else _attempts(report.attempts, width, colour)
+        return "\n".join([*lines, *attempts]) + "\n"
     last = report.report
     lines = [*_head(report, scene, width, colour), *_who(report, width), *_where(scene.frames, width, colour)]
     lines += _reason(last, scene, width, colour)
     record = report.attempts[-1] if report.attempts else None
     decision = record.decision if record is not None and _ends(record, last) else None
     lines += _seen(last, width, colour)
-    lines += _entry("class", " · ".join(_class(last, decision)), width, colour)
+    lines += entry("class", " · ".join(_class(last, decision)), width, colour)
     if fix := fix_of(last, scene, report.job_id):
-        lines += _entry("fix", with_home(fix, home), width, colour, Style.STRONG)
+        lines += entry("fix", with_home(fix, home), width, colour, Style.STRONG)
     lines += _logs(scene, width, colour)
     if last.collateral:
-        lines += _entry("others", _others(last), width, colour)
+        lines += entry("others", _others(last), width, colour)
     lines += _left(last, width, colour)
-    lines += _attempts(report.attempts, width, colour, whole=record is None or _ends(record, last))
+    if verbose:
+        lines += evidence_lines(_evidence(last), width, colour)
+        lines += _in_full(report, width, colour)
+    else:
+        lines += _attempts(report.attempts, width, colour, whole=record is None or _ends(record, last))
     if report.outcome is Outcome.FAILED:
-        lines += _next([with_home(each, home) for each in _commands(report, scene)], width, colour)
+        lines += _next([with_home(each, home) for each in _commands(report, scene, verbose=verbose)], width, colour)
     return "\n".join(lines) + "\n"
 
 
-def _entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
-    return entry(label, text, width, colour, style, label_columns=_LABEL)
-
-
 def _left(report: ExitReport, width: int, colour: bool) -> list[str]:
-    return [line for text in report.left_running for line in _entry("left", text, width, colour)]
+    return [line for text in report.left_running for line in entry("left", text, width, colour)]
 
 
 def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, colour: bool = False) -> str:
@@ -101,15 +119,15 @@ def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, co
     lines += _where(scene.frames, width, colour)
     lines += _reason(report, scene, width, colour)
     if report.code:
-        lines += _entry("class", " · ".join(_class(report, None)), width, colour)
+        lines += entry("class", " · ".join(_class(report, None)), width, colour)
     if fix := fix_of(report, scene):
-        lines += _entry("fix", fix, width, colour, Style.STRONG)
+        lines += entry("fix", fix, width, colour, Style.STRONG)
     # Leave out the evidence about holdfast's stop of the other ranks, because the line "others" below shows that stop.
     told = tuple(item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL)
-    lines += evidence_lines(told, width, colour, label_columns=_LABEL)
+    lines += evidence_lines(told, width, colour)
     lines += _logs(scene, width, colour)
     if report.collateral:
-        lines += _entry("others", _others(report), width, colour)
+        lines += entry("others", _others(report), width, colour)
     if report.code:
         lines += _next([*([report.hint] if report.hint else []), f"holdfast exits {_page(report)}"], width, colour)
     elif report.hint:
@@ -191,8 +209,8 @@ def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
     called = " ← ".join(
         f"{one_line(each.function)} ({one_line(_near(each.path, folder))}:{each.line})" for each in callers
     )
-    lines = _entry("where", _place(place, width), width, colour)
-    return lines + (_entry("", f"called by {called}", width, colour) if called else [])
+    lines = entry("where", _place(place, width), width, colour)
+    return lines + (entry("", f"called by {called}", width, colour) if called else [])
 
 
 def _near(path: str, folder: str) -> str:
@@ -207,7 +225,7 @@ def _place(frame: UserFrame, width: int) -> str:
     place = f"{one_line(frame.path)}:{frame.line} in {one_line(frame.function)}"
     if not source:
         return place
-    fits = _LABEL + 2 + len(place) + 3 + len(source) <= width
+    fits = LABEL + 2 + len(place) + 3 + len(source) <= width
     return f"{place}:  {source}" if fits else f"{place}:\n  {source}"
 
 
@@ -217,7 +235,7 @@ def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -
     said = one_line(scene.said)
     if not said or bare in said or bare.endswith(f"raised {said}"):
         return []
-    return _entry("reason", bare.replace(f" ({said})", ""), width, colour)
+    return entry("reason", bare.replace(f" ({said})", ""), width, colour)
 
 
 def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
@@ -229,14 +247,15 @@ def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
             continue
         text = f"{one_line(item.source) or item.kind}: {text}"
         text = text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + " …"
-        lines += _entry("" if lines else "seen", text, width, colour)
+        lines += entry("" if lines else "seen", text, width, colour)
     return lines
 
 
 def _class(report: ExitReport, decision: Decision | None) -> list[str]:
     parts = [f"{one_line(report.phrase)} (exit code {report.code})", _FAULT[report.blame]]
     if decision is None:
-        return [*parts, _RERUN[report.rerun]]
+        # An end by request says nothing about another run.
+        return parts if report.blame is Blame.OPERATOR else [*parts, _RERUN[report.rerun]]
     match decision.kind:
         case DecisionKind.FAIL:
             begun, _, why = decision.reason.partition(": ")
@@ -260,11 +279,34 @@ def _lines(scene: FailurePlace) -> str:
 
 def _logs(scene: FailurePlace, width: int, colour: bool) -> list[str]:
     """Return the line with the culprit's log, and a line for another rank's log if the evidence is in that log."""
-    lines = _entry("log", scene.log + _lines(scene), width, colour) if scene.log else []
+    lines = entry("log", scene.log + _lines(scene), width, colour) if scene.log else []
     if scene.witness_log:
         label = "" if lines else "log"
-        lines += _entry(label, f"rank {scene.witness}'s lines are the evidence: {scene.witness_log}", width, colour)
+        lines += entry(label, f"rank {scene.witness}'s lines are the evidence: {scene.witness_log}", width, colour)
     return lines
+
+
+def _evidence(report: ExitReport) -> tuple[Evidence, ...]:
+    """Return the evidence that no line above has: ranks that ended alike after the culprit are one item, or none if
+    the line "others" has their end."""
+    ends: dict[str, list[Evidence]] = {}
+    for item in report.evidence:
+        if item.kind is EvidenceKind.COLLATERAL:
+            ends.setdefault(item.text, []).append(item)
+    shown = [
+        item for item in report.evidence if item.kind is not EvidenceKind.COLLATERAL and item.source != LEFT_RUNNING
+    ]
+    if len(ends) > 1 or not report.collateral:
+        shown += [replace(same[0], source=", ".join(item.source for item in same)) for same in ends.values()]
+    return tuple(shown)
+
+
+def _in_full(report: JobReport, width: int, colour: bool) -> list[str]:
+    """Return the lines about the checks before the last attempt, and about each attempt."""
+    attempts = report.attempts
+    taken = attempts[-1].checks if attempts else None
+    checks = check_lines(taken, width, colour) if taken is not None else []
+    return checks + attempt_lines(attempts, width=width, colour=colour, parts=True)
 
 
 def _others(report: ExitReport) -> str:
@@ -278,17 +320,18 @@ def _others(report: ExitReport) -> str:
     return f"{who} ended because of it{how}"
 
 
-def _commands(report: JobReport, scene: FailurePlace) -> list[str]:
+def _commands(report: JobReport, scene: FailurePlace, *, verbose: bool) -> list[str]:
     """Return commands to type next, the most specific first.
 
-    `holdfast logs` is left out if another line shows the log's place, or if the log is empty.
+    `holdfast logs` is left out if another line shows the log's place, or if the log is empty. `verbose`: the report has
+    all evidence, so no command for it is named.
     """
     last, logs = report.report, next_command(report)
     own = last.hint or logs
     empty = bool(scene.log) or "printed nothing" in last.reason
     return [
         *([own] if own != logs or not empty else []),
-        f"holdfast show {report.job_id} --verbose",
+        *([] if verbose else [f"holdfast show {report.job_id} --verbose"]),
         f"holdfast exits {_page(last)}",
     ]
 
@@ -308,11 +351,11 @@ def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
         if any(other.startswith(f"{command} ") for other in commands):
             continue
         more = f"{lines[-1]} · {command}" if lines else ""
-        if more and _LABEL + 2 + len(more) <= width:
+        if more and LABEL + 2 + len(more) <= width:
             lines[-1] = more
         else:
             lines.append(command)
-    return [line for at, text in enumerate(lines) for line in _entry("" if at else "next", text, width, colour)]
+    return [line for at, text in enumerate(lines) for line in entry("" if at else "next", text, width, colour)]
 
 
 def _ends(record: AttemptRecord, report: ExitReport) -> bool:
@@ -341,18 +384,16 @@ def _attempts(attempts: Sequence[AttemptRecord], width: int, colour: bool, *, wh
     lines: list[str] = []
     left = len(groups) - _MOST_ATTEMPTS
     for run in groups[max(0, left) :]:
-        lines += _entry("" if lines else "attempts", _run(run), width, colour)
+        lines += entry("" if lines else "attempts", _run(run), width, colour)
     if left > 0:
-        lines += _entry("", f"before these: {left} more, with `holdfast show`", width, colour)
+        lines += entry("", f"before these: {left} more, with `holdfast show`", width, colour)
     return lines
 
 
 def _run(run: Sequence[AttemptRecord]) -> str:
     first, last = run[0], run[-1]
     report = last.report
-    what = f"{report.phrase}, rank {report.first.rank}" if report.first else report.phrase
-    if report.first and report.first.node:
-        what += f" on {report.first.node}"
+    what = ended_as(report)
     if last.decision.avoid:
         what += f", then without {', '.join(last.decision.avoid)}"
     what = one_line(what)

@@ -1,4 +1,4 @@
-"""The full report for a person: how the job ended, why, the culprit, what to do, and the decisions before it."""
+"""The parts of a report that only `--verbose` and a running job show: checks, attempts with their time, evidence."""
 
 from __future__ import annotations
 
@@ -6,43 +6,16 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 
 from holdfast.model.check_results import ChecksTaken
-from holdfast.model.decisions import AttemptRecord, Bound, JobReport, lost_by_attempt
-from holdfast.model.exit_report import LEFT_RUNNING, Blame, Culprit, Evidence, ExitReport, Outcome, Rerun
-from holdfast.model.human_format import duration, ranks, with_address
+from holdfast.model.decisions import AttemptRecord, Bound, DecisionKind, JobReport, lost_by_attempt
+from holdfast.model.exit_report import Evidence, ExitReport, Outcome
+from holdfast.model.human_format import duration
 from holdfast.record.local_time import clock
-from holdfast.record.report_file import next_command
 from holdfast.report.terminal_text import Style, harmless, paint, wrapped
 
-_LABEL = 11
+#: The width of a label in columns, without the two blanks before it.
+LABEL = 9
 _EVIDENCE_ITEMS = 8
 _EVIDENCE_LINES = 12
-
-_RERUN_WORDS = {
-    Rerun.NOW: "trying again at once may help",
-    Rerun.LATER: "trying again later may help",
-    Rerun.ELSEWHERE: "trying again elsewhere may help",
-    Rerun.NEVER: "trying again would end the same way",
-    Rerun.UNKNOWN: "whether trying again helps is not known",
-}
-
-
-def render(report: JobReport, *, width: int = 100, colour: bool = False, parts: bool = False, home: str = "") -> str:
-    """Return the report of the whole job. The text ends with a line end. `width`: columns. `home`: see `with_home`.
-
-    `parts`: also show how each attempt's time was spent, as in `holdfast show`.
-    """
-    lines = [headline(report, colour=colour)]
-    if report.outcome is not Outcome.SUCCEEDED:
-        lines += _body(report.report, width, colour)
-    for text in report.report.left_running:
-        lines += entry("left", text, width, colour)
-    if parts and report.attempts and report.attempts[-1].checks is not None:
-        lines += check_lines(report.attempts[-1].checks, width, colour)
-    if report.attempts and (parts or len(report.attempts) > 1 or report.outcome is not Outcome.SUCCEEDED):
-        lines += attempt_lines(report.attempts, width=width, colour=colour, parts=parts)
-    if report.outcome is Outcome.FAILED:
-        lines += entry("next", with_home(report.report.hint or next_command(report), home), width, colour)
-    return "\n".join(lines) + "\n"
 
 
 def with_home(text: str, home: str) -> str:
@@ -81,6 +54,10 @@ def headline(report: JobReport, *, colour: bool = False) -> str:
     return f"holdfast: job {report.job_id} ({harmless(report.name)}) {word}{what}{took}"
 
 
+#: The words of the short report for these decisions.
+_DECIDED = {DecisionKind.FAIL: "not restarted"}
+
+
 def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bool, parts: bool = False) -> list[str]:
     """Return a line for each attempt, and its decision with the reason below.
 
@@ -92,24 +69,23 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
     for record in attempts:
         seconds = duration(record.ended_at - record.started_at)
         report = record.report
-        who = f", {_where(report.first)}" if report.first else ""
         step = f", step {record.step}" if record.step is not None else ""
         if again := lost.get(record.attempt):
             step += f" ({again} step{'' if again == 1 else 's'} lost)"
-        summary = f"{record.attempt}: {clock(record.started_at)}, {seconds}{step}: {report.phrase}{who}"
+        summary = f"{record.attempt}: {ended_as(report)}{step}, {seconds}, from {clock(record.started_at)}"
         lines += entry("attempts" if not lines else "", summary, width, colour)
         if parts:
-            lines += [" " * (_LABEL + 5) + line for line in bar(record.parts, width - _LABEL - 5)]
+            lines += [" " * (LABEL + 5) + line for line in bar(record.parts, width - LABEL - 5)]
             back_s = way_back(before.parts, record.parts) if before is not None else None
             if back_s is not None:
                 back = f"back {duration(back_s)} after the first sign of trouble"
-                lines += wrapped(back, width, " " * (_LABEL + 5))
+                lines += wrapped(back, width, " " * (LABEL + 5))
             if record.bound and (before is None or before.bound != record.bound):
-                lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (_LABEL + 5))
+                lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (LABEL + 5))
         before = record
         decision = record.decision
         told = decision.reason.startswith("restart ")  # the reason of a restart already names these facts
-        notes = [] if told else [decision.kind.value]
+        notes = [] if told else [_DECIDED.get(decision.kind, decision.kind.value)]
         if decision.delay_s and not told:
             notes.append(f"after {duration(decision.delay_s)}")
         if decision.avoid:
@@ -117,7 +93,7 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
         if decision.kind.value in ("restart", "replace") and not told:
             notes.append("charged to --max-restarts" if decision.charged else "not charged to --max-restarts")
         text = harmless(f"{', '.join(notes)}: {decision.reason}" if notes else decision.reason)
-        lines += wrapped(text, width, " " * (_LABEL + 7), " " * (_LABEL + 5) + "→ ")
+        lines += wrapped(text, width, " " * (LABEL + 7), " " * (LABEL + 5) + "→ ")
     return lines
 
 
@@ -137,72 +113,33 @@ def bound_in_words(bound: tuple[Bound, ...]) -> str:
     return "; ".join(told) + more
 
 
-def _body(report: ExitReport, width: int, colour: bool) -> list[str]:
-    lines = entry("reason", report.reason, width, colour)
-    if report.first:
-        lines += entry("culprit", _culprit(report.first, report), width, colour)
-    for other in report.also:
-        lines += entry("or", _culprit(other, None), width, colour)
-    if report.first and report.confidence < 0.9:
-        lines += entry("", f"(this attribution is {report.confidence:.0%} sure)", width, colour)
-    if report.blame is Blame.OPERATOR:
-        lines += entry("blame", report.blame.value, width, colour)
-    elif report.blame is not Blame.UNKNOWN or report.code:
-        lines += entry("blame", f"{report.blame.value}; {_RERUN_WORDS[report.rerun]}", width, colour)
-    if report.code:
-        lines += entry("class", f"{report.phrase}: holdfast exits {report.code}", width, colour)
-    if report.solution:
-        lines += entry("solution", report.solution, width, colour, Style.STRONG)
-    told = tuple(item for item in report.evidence if item.source != LEFT_RUNNING)
-    lines += evidence_lines(told, width, colour)
-    if report.collateral:
-        count = len(set(report.collateral))
-        verb = "is" if count == 1 else "are"
-        followed = f"{ranks(report.collateral)} ended because of it and {verb} not the cause"
-        lines += entry("others", followed, width, colour)
-    return lines
-
-
-def entry(
-    label: str, text: str, width: int, colour: bool, style: Style | None = None, *, label_columns: int = _LABEL
-) -> list[str]:
+def entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
     """Return a labelled paragraph. An empty label continues the paragraph above."""
-    indent = " " * (label_columns + 2)
+    indent = " " * (LABEL + 2)
     lines = wrapped(harmless(text), width, indent)
     if style is not None:
         lines = [indent + paint(line.removeprefix(indent), style, colour) for line in lines]
-    lines[0] = f"  {paint(label, Style.FAINT, colour)}{' ' * (label_columns - len(label))}{lines[0][len(indent) :]}"
+    lines[0] = f"  {paint(label, Style.FAINT, colour)}{' ' * (LABEL - len(label))}{lines[0][len(indent) :]}"
     return lines
 
 
-def _where(culprit: Culprit) -> str:
-    node = f" on {with_address(culprit.node, culprit.address)}" if culprit.node else ""
-    return f"rank {culprit.rank}{node}"
+def ended_as(report: ExitReport) -> str:
+    """Return the class of an attempt's end and the rank that caused it, for a line about the attempt."""
+    first = report.first
+    what = f"{report.phrase}, rank {first.rank}" if first else report.phrase
+    return f"{what} on {first.node}" if first and first.node else what
 
 
-def _culprit(culprit: Culprit, report: ExitReport | None) -> str:
-    parts = [f"{culprit.role} {_where(culprit)}"]
-    if culprit.pid is not None:
-        parts.append(f"pid {culprit.pid}")
-    if report is not None and report.original.how:
-        parts.append(report.original.how)
-    if culprit.at is not None:
-        parts.append(f"at {clock(culprit.at)}")
-    return ", ".join(parts)
-
-
-def evidence_lines(
-    evidence: tuple[Evidence, ...], width: int, colour: bool, *, label_columns: int = _LABEL
-) -> list[str]:
+def evidence_lines(evidence: tuple[Evidence, ...], width: int, colour: bool) -> list[str]:
     """Return the first items of evidence, each with its source and time."""
     lines: list[str] = []
-    indent = " " * (label_columns + 4)
+    indent = " " * (LABEL + 4)
     for item in evidence[:_EVIDENCE_ITEMS]:
         when = f", {clock(item.at)}" if item.at is not None else ""
         source = harmless(item.source) or item.kind
         source += f" on {item.node}" if item.node else ""
         label = "evidence" if not lines else ""
-        lines += entry(label, f"{source}{when}:", width, colour, label_columns=label_columns)
+        lines += entry(label, f"{source}{when}:", width, colour)
         text = harmless(item.text).splitlines() or [""]
         shown = text[-_EVIDENCE_LINES:]
         if len(shown) < len(text):
@@ -211,7 +148,7 @@ def evidence_lines(
         lines += [indent + paint("| ", Style.FAINT, colour) + line[:2000] for line in shown]
     if len(evidence) > _EVIDENCE_ITEMS:
         more = f"… {len(evidence) - _EVIDENCE_ITEMS} more in report.json"
-        lines += entry("", more, width, colour, label_columns=label_columns)
+        lines += entry("", more, width, colour)
     return lines
 
 
