@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from builders import T, of_log
 from holdfast.explain import explain
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
@@ -44,3 +46,19 @@ def dead(
 
 def seen(*workers: WorkerEvidence, **more: object) -> AttemptEvidence:
     return AttemptEvidence(workers=workers, job="j1", **more)  # type: ignore[arg-type] # fields by name
+
+
+def ended_rank(rank: int, code: int = 1, at: float = 100.0, *, stopped: bool = False, said: str = "") -> WorkerEvidence:
+    return WorkerEvidence(
+        rank=rank,
+        node="n0",
+        exit=WorkerExit(
+            role="worker", rank=rank, node="n0", attempt=1, pid=100 + rank, ended_at=at, order=rank + 1,
+            exit_code=None if stopped else code, signal=15 if stopped else None, after_stop=stopped,
+        ),
+        stderr=LogExcerpt(source=f"worker-{rank} stderr", text=said) if said else None,
+    )  # fmt: skip
+
+
+def report_of_workers(workers: Sequence[WorkerEvidence], stop_asked_at: float = 100.5) -> ExitReport:
+    return explain(AttemptEvidence(workers=tuple(workers), stop_asked_at=stop_asked_at, job="j"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 
 import pytest
+from explain_builders import ended_rank, report_of_workers
 from msgspec.structs import replace
 
 from conftest import Holdfast
@@ -14,26 +14,10 @@ from holdfast.explain import explain
 from holdfast.explain.openpai_exit_file import agg_error_file
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.evidence import AttemptEvidence, LogExcerpt, WorkerEvidence
-from holdfast.model.exit_report import ExitReport, Outcome, WorkerExit
+from holdfast.model.exit_report import Outcome
 from holdfast.record.report_file import from_json_object, to_json_object
 from holdfast.report.brief_report import render_brief
 from holdfast.report.failure_place import FailurePlace
-
-
-def ended_rank(rank: int, code: int = 1, at: float = 100.0, *, stopped: bool = False, said: str = "") -> WorkerEvidence:
-    return WorkerEvidence(
-        rank=rank,
-        node="n0",
-        exit=WorkerExit(
-            role="worker", rank=rank, node="n0", attempt=1, pid=100 + rank, ended_at=at, order=rank + 1,
-            exit_code=None if stopped else code, signal=15 if stopped else None, after_stop=stopped,
-        ),
-        stderr=LogExcerpt(source=f"worker-{rank} stderr", text=said) if said else None,
-    )  # fmt: skip
-
-
-def report_of_workers(workers: Sequence[WorkerEvidence], stop_asked_at: float = 100.5) -> ExitReport:
-    return explain(AttemptEvidence(workers=tuple(workers), stop_asked_at=stop_asked_at, job="j"))
 
 
 def test_four_ranks_that_leave_without_a_word_are_told_together() -> None:
@@ -134,10 +118,14 @@ RuntimeError: cannot read config run.cfg
     report = report_of_workers([ended_rank(0, said=chain)])
     assert (
         report.reason
-        == "rank 0 on n0 raised RuntimeError: cannot read config run.cfg ← ZeroDivisionError: division by zero"
+        == "rank 0 on n0 raised RuntimeError: cannot read config run.cfg, because ZeroDivisionError: division by zero"
     )
     assert report.exception == "ZeroDivisionError"
-    assert report.evidence[0].text.endswith("which led to RuntimeError: cannot read config run.cfg")
+    assert report.chain == (
+        "RuntimeError: cannot read config run.cfg",
+        "because ZeroDivisionError: division by zero",
+    )
+    assert report.evidence[0].text.splitlines()[:2] == list(report.chain)
 
 
 def test_one_that_says_why_is_the_culprit_of_those_that_say_nothing() -> None:

@@ -30,6 +30,8 @@ from holdfast.model.worker_reading import (
 LARGEST = 2**31
 #: Limit on the name of a type, a host or a file, in characters.
 _NAME = 200
+#: Limit on the linked exceptions above and below one that are sent.
+MOST_LINKS = 5
 #: Bytes by which a reading may grow in a message: an integer in a float field becomes `3.0` when it is decoded.
 _SLACK = 128
 #: Limit on a pattern of a user's rows, in characters. Matches of longer patterns are not sent to the owner.
@@ -152,7 +154,8 @@ def _raised(raised: RaisedException, limit: int) -> RaisedException:
         message=_kept(raised.message, limit),
         words=_kept(raised.words, limit),
         told=_kept(raised.told, limit),
-        outer=_kept(raised.outer, limit),
+        above=tuple(_kept(text, limit) for text in raised.above[:MOST_LINKS]),
+        below=tuple(_kept(text, limit) for text in raised.below[:MOST_LINKS]),
         frame=(_kept(frame[0], _NAME), min(frame[1], LARGEST), _kept(frame[2], _NAME)) if frame is not None else None,
     )
 

@@ -287,6 +287,9 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     fingerprint: str = ""
     #: The exception's type; empty if there was no exception.
     exception: str = ""
+    #: The linked exceptions, if there are several: the one that left the program first, then `because …` or
+    #: `while handling …` for each below it.
+    chain: tuple[str, ...] = ()
     #: Further culprits, if several causes are equally likely.
     also: tuple[Culprit, ...] = ()
     #: The confidence of the attribution in `first`, 0 to 1.

@@ -34,6 +34,14 @@ def clock(at: float, zone: Zone = utc) -> str:
     return f"{year:04d}-{month:02d}-{day:02d} {time} {_zone(offset_s)}"
 
 
+def linked(chain: Sequence[str]) -> str:
+    """Join linked exceptions into a clause: `A: a, because B: b while handling C: c`."""
+    told = chain[0]
+    for text in chain[1:]:
+        told = f"{told.rstrip('.')}{' ' if text.startswith('while ') else ', '}{text}"
+    return told
+
+
 def duration(seconds: float) -> str:
     """Return a duration as `40 ms`, `0.4 s`, `12 s`, `3 min 20 s`, `24 h`, `5 h 2 min`, `3 d 4 h`.
 

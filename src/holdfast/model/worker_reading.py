@@ -76,8 +76,13 @@ class RaisedException(Noun, frozen=True, kw_only=True):
     told: str = ""
     #: The innermost frame of the user's own code: file, line, function.
     frame: tuple[str, int, str] | None = None
-    #: The outermost exception of the chain, as `Type: message`, if it says more than this exception; else empty.
-    outer: str = ""
+    #: The exceptions that were raised from this one, the outermost first; all but the first begin with their link:
+    #: `because` or `while handling`.
+    above: tuple[str, ...] = ()
+    #: The link from the last of `above` to this exception.
+    link: str = ""
+    #: The exceptions from which this one was raised, each with its link; the innermost last.
+    below: tuple[str, ...] = ()
 
 
 class UncaughtException(Noun, frozen=True, kw_only=True):

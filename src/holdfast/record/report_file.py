@@ -199,6 +199,7 @@ def _exit(report: ExitReport) -> dict[str, Any]:
         "attempt": report.attempt,
         "fingerprint": report.fingerprint,
         "exception": report.exception,
+        **({"chain": list(report.chain)} if report.chain else {}),
         "also": [_culprit(culprit) for culprit in report.also],
         "confidence": report.confidence,
         "devices": list(report.devices),
@@ -206,7 +207,7 @@ def _exit(report: ExitReport) -> dict[str, Any]:
     }
 
 
-_LATER = ("fingerprint", "exception", "also", "confidence", "devices")
+_LATER = ("fingerprint", "exception", "chain", "also", "confidence", "devices")
 _LAST = "because"
 
 
@@ -215,7 +216,7 @@ def _main(whole: dict[str, Any]) -> dict[str, Any]:
 
 
 def _later(whole: dict[str, Any]) -> dict[str, Any]:
-    return {key: whole[key] for key in _LATER}
+    return {key: whole[key] for key in _LATER if key in whole}
 
 
 def _original(original: Original) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport
 from holdfast.model.exit_report import LEFT_RUNNING, Blame, Evidence, EvidenceKind, ExitReport, Outcome, Rerun
-from holdfast.model.human_format import duration, ranks, with_address
+from holdfast.model.human_format import duration, linked, ranks, with_address
 from holdfast.record.local_time import clock
 from holdfast.record.report_file import next_command
 from holdfast.report.failure_place import FailurePlace, UserFrame
@@ -83,7 +83,8 @@ def render_brief(
         attempts = _in_full(report, width, colour) if verbose else _attempts(report.attempts, width, colour)
         return "\n".join([*lines, *attempts]) + "\n"
     last = report.report
-    lines = [*_head(report, scene, width, colour), *_who(report, width), *_where(scene.frames, width, colour)]
+    lines = [*_head(report, scene, width, colour), *_causes(last, width, colour), *_who(report, width)]
+    lines += _where(scene.frames, width, colour)
     lines += _reason(last, scene, width, colour)
     record = report.attempts[-1] if report.attempts else None
     decision = record.decision if record is not None and _ends(record, last) else None
@@ -115,6 +116,7 @@ def render_exit(report: ExitReport, scene: FailurePlace, *, width: int = 100, co
     style = Style.GOOD if report.code == 0 else Style.WARN if report.blame is Blame.OPERATOR else Style.BAD
     what = one_line(scene.said) or _without_who(report.reason)
     lines = _headed("", one_line(report.phrase), what, width, style, colour)
+    lines += _causes(report, width, colour)
     lines += _packed(_culprit(report, 0), width)
     lines += _where(scene.frames, width, colour)
     lines += _reason(report, scene, width, colour)
@@ -154,6 +156,15 @@ def _headed(begin: str, word: str, what: str, width: int, style: Style, colour: 
     return [
         line.replace(mark, paint(word, style, colour)) for line in wrapped(f"{begin}{mark}: {what}", width, " " * 4, "")
     ]
+
+
+def _causes(report: ExitReport, width: int, colour: bool) -> list[str]:
+    """Return a line for each exception below the one that left the program."""
+    lines: list[str] = []
+    for text in map(one_line, report.chain[1:]):
+        label, _, rest = text.partition(" ")  # `because …` or `while handling …`
+        lines += entry(label, rest if len(rest) <= _MOST_SAID else rest[:_MOST_SAID] + " …", width, colour)
+    return lines
 
 
 def _who(report: JobReport, width: int) -> list[str]:
@@ -233,6 +244,12 @@ def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -
     """Return the line with the reason; empty if the reason only repeats the exception."""
     bare = _without_who(report.reason)
     said = one_line(scene.said)
+    if report.chain:
+        whole = one_line(linked(report.chain))
+        for count in range(len(report.chain) - 1, 0, -1):
+            bare = bare.removeprefix(one_line(linked((*report.chain[:count], "because "))))
+        if whole.startswith(bare.partition("raised ")[2] or bare):
+            return []
     if not said or bare in said or bare.endswith(f"raised {said}"):
         return []
     return entry("reason", bare.replace(f" ({said})", ""), width, colour)

@@ -18,6 +18,7 @@ _STACK = Lazy(r"(?P<function>.{1,200}) \((?P<path>[^()\n]{1,4096}):(?P<line>\d{1
 _DUMPED = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})')
 _CRASHED, _INNERMOST = "Current thread ", "(most recent call first):"
 _BEGIN = "Traceback (most recent call last):"
+_LINK = Lazy(r"^(?:because|while handling) ")
 #: Parts of the paths of installed code, which is not the user's code.
 _OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
 #: Beginnings of the paths of installed code, in stacks with shortened paths.
@@ -65,8 +66,12 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
     if item is None:
         file, count = _written(report, logs)
         return FailurePlace(frames=_waiting(report), log=file, last_line=count)
-    head, *rest = item.text.splitlines() or [""]
-    said = head if report.exception and head.startswith(report.exception) else ""
+    head, *rest = _bare_lines(item.text) or [""]
+    # The deciding exception may stand below the one that left the program.
+    texts = [head, *rest]
+    at = next((at for at, text in enumerate(texts) if report.exception and text.startswith(report.exception)), -1)
+    cause = texts[at] if at >= 0 else ""
+    said = head if cause else ""
     told = [_frame(found.groupdict()) for line in rest if (found := _AT.fullmatch(line))]
     frames = tuple(told[-1:]) or _waiting(report)
     source = _SOURCE.fullmatch(item.source)
@@ -85,14 +90,22 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
         )
     last = int(source["line"]) if source["line"] else None
     written = _end_of(path)
-    block = _block(written, head) if said else []
-    own = [frame for frame in _frames(block) if _users(frame.path)] or _dumped(written)[::-1]
+    begin, end = _block(written, cause) if cause else (0, 0)
+    frames_below = _frames(written[begin:end])
+    own = [frame for frame in frames_below if _users(frame.path)] or _dumped(written)[::-1]
+    final = end
+    for text in texts[:at][::-1] if cause else ():
+        above, below = _block(written, text)
+        if not final <= above < below:
+            break
+        outer = _frames(written[above:below])
+        own, frames_below, final = _callers(outer, frames_below) + own, outer, below
     return FailurePlace(
         said=said,
         frames=tuple(own[: -MOST_FRAMES - 1 : -1]) or frames,
         log=str(path) if path.is_file() else "",
-        first_line=max(1, last - max(0, len(block) - 1)) if last is not None else None,
-        last_line=last,
+        first_line=max(1, last - max(0, end - begin - 1)) if last is not None else None,
+        last_line=last + final - end if last is not None else None,
     )
 
 
@@ -161,17 +174,33 @@ def _deciding(report: ExitReport) -> Evidence | None:
     return next(iter((*own, *read)), None)
 
 
-def _block(lines: list[str], head: str) -> list[str]:
-    """Return the last traceback that ends with this exception; empty if there is none."""
+def _bare_lines(text: str) -> list[str]:
+    """Return the lines of evidence without the links between exceptions."""
+    return [_LINK.sub("", line) for line in text.splitlines()]
+
+
+def _callers(outer: list[UserFrame], inner: list[UserFrame]) -> list[UserFrame]:
+    """Return the user's frames that called the function in which the inner exception was handled.
+
+    The traceback of a handled exception begins there; the outer one has the calls before it.
+    """
+    first = inner[0] if inner else None
+    same = (first.path, first.function) if first else None
+    at = next((at for at, each in enumerate(outer) if (each.path, each.function) == same), 0)
+    return [frame for frame in outer[:at] if _users(frame.path)]
+
+
+def _block(lines: list[str], head: str) -> tuple[int, int]:
+    """Return where the last traceback that ends with this exception begins and ends; (0, 0) if there is none."""
     plain = harmless(head).strip()
     for end in range(len(lines) - 1, -1, -1):
         if harmless(lines[end]).strip() != plain:
             continue
         for begin in range(end, max(-1, end - MOST_LINES), -1):
             if lines[begin].startswith(_BEGIN):
-                return lines[begin : end + 1]
-        return []
-    return []
+                return begin, end + 1
+        return 0, 0
+    return 0, 0
 
 
 def _frames(block: list[str]) -> list[UserFrame]:

@@ -197,7 +197,7 @@ def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
 def failure_name(report: ExitReport) -> str:
     """Return a short name of the failure: `ZeroDivisionError`, `NativeCrash (SIGSEGV)`, `exit status 7`."""
     if report.exception:
-        return report.exception
+        return report.chain[0].partition(":")[0] if report.chain else report.exception
     if report.original.signal:
         return f"{report.phrase} ({report.original.signal})"
     if report.original.exit_code is not None and report.phrase == Phrase.UNEXPLAINED:

@@ -39,7 +39,9 @@ def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]
     mine = _same(raised_by(best))
     if mine is None:
         return ()
-    ranks = {rank for rank, raised in others if _same(raised) == mine}
+    # Of a rank whose log was not read whole, only the exception that left the program is known.
+    left = normalized(best.raised.above[0]) if best.raised is not None and best.raised.above else ""
+    ranks = {rank for rank, raised in others if _same(raised) == mine or (left and left == _said(raised))}
     return tuple(sorted(ranks)) if len(ranks) > 1 else ()
 
 
@@ -53,6 +55,10 @@ def _same(raised: RaisedException | None) -> tuple[object, ...] | None:
     if raised is None:
         return None
     return (raised.type, raised.frame[:2] if raised.frame is not None else None, normalized(raised.message))
+
+
+def _said(raised: RaisedException | None) -> str:
+    return normalized(f"{raised.type}: {raised.message}") if raised is not None else ""
 
 
 def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> ReportDraft:

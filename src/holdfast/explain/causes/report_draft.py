@@ -26,7 +26,7 @@ from holdfast.model.exit_report import (
     WorkerExit,
     signal_name,
 )
-from holdfast.model.human_format import Zone, utc
+from holdfast.model.human_format import Zone, linked, utc
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, QuotedLine, RaisedException, UncaughtException, Weight
 
@@ -230,6 +230,7 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
         collateral=draft.collateral,
         attempt=evidence.attempt,
         exception=exception,
+        chain=tuple(mask(sentences.shortened(text, MOST_TEXT)) for text in _chain(draft)),
         also=tuple(draft.also),
         confidence=draft.confidence,
         devices=draft.devices or _devices(draft, rerun),
@@ -244,8 +245,8 @@ def _sentence(text: str) -> str:
 def _reason(draft: ReportDraft, fields: dict[str, str]) -> str:
     wording = draft.wording
     if wording is not None and wording.reason and (text := sentences.fill_template(wording.reason, fields)):
-        outer = draft.cause.raised if draft.cause is not None else None
-        return f"{text} ({_as_raised(outer)})" if outer is not None and outer.outer else text
+        raised = draft.cause.raised if draft.cause is not None else None
+        return _with_outer(text, raised, fields["who"]) if raised is not None and raised.above else text
     text = sentences.fill_template(draft.row.reason, fields) or f"{fields['who']}: {draft.row.what}"
     quoted = ""
     if draft.cause is not None:
@@ -259,9 +260,27 @@ def _reason(draft: ReportDraft, fields: dict[str, str]) -> str:
 
 
 def _as_raised(raised: RaisedException) -> str:
-    """Return the type of the exception, followed by the outer exception if there is one: `RuntimeError: bad config ←
-    JSONDecodeError`."""
-    return f"{sentences.one_line(raised.outer, 160)} ← {raised.type}" if raised.outer else raised.type
+    """Return the type of the exception; with an outer one: `RuntimeError: bad config, because JSONDecodeError`."""
+    outer = [sentences.one_line(text, 160) for text in raised.above]
+    return linked((*outer, f"{raised.link} {raised.type}")) if outer else raised.type
+
+
+def _with_outer(text: str, raised: RaisedException, who: str) -> str:
+    """Put the outer exceptions first: `rank 0: RuntimeError: bad config, because a line is not valid JSON`."""
+    if raised.message and raised.message in raised.above[0]:
+        return text  # the outer exception only quotes the inner one
+    begin = f"{who}: " if text.startswith(f"{who}: ") else ""
+    because = "because" if raised.link == "because" else f"{raised.link} {raised.type}:"
+    outer = [sentences.one_line(text, 160) for text in raised.above]
+    return f"{begin}{linked((*outer, because))} {text.removeprefix(begin)}"
+
+
+def _chain(draft: ReportDraft) -> tuple[str, ...]:
+    raised = draft.cause.raised if draft.cause is not None else None
+    if raised is None or not (raised.above or raised.below):
+        return ()
+    own = f"{raised.type}: {raised.message}" if raised.message else raised.type
+    return (*raised.above, f"{raised.link} {own}".lstrip(), *raised.below)
 
 
 def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence]:
@@ -281,8 +300,9 @@ def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence
                 text = f"{text}\n{cause.line.text}"
             if frame := cause.raised.frame:
                 text = f"{text}\n  at {frame[0]}:{frame[1]}{f' in {frame[2]}' if frame[2] else ''}"
-            if cause.raised.outer:
-                text = f"{text}\n  which led to {cause.raised.outer}"
+            if cause.raised.above:
+                text = "\n".join((*cause.raised.above, f"{cause.raised.link} {text}"))
+            text = "\n".join((text, *cause.raised.below))
         items.append(Evidence(kind=kind, text=text, source=source, at=cause.line.moment))
     items += draft.evidence
     if draft.exit is not None and not draft.exit.ok:

@@ -46,6 +46,8 @@ _TROUBLE = Lazy(
 _CONTEXT_LINES = 10
 #: Maximum number of lines to keep of an exception's message.
 _MESSAGE_LINES = 12
+#: Limit on the linked exceptions above and below the one that explains the end.
+_MOST_LINKS = 5
 #: This many progress lines after a line prove that the writer continued its work.
 _WENT_ON = 1
 #: This many ordinary log lines after a line prove that the writer continued its work.
@@ -238,20 +240,29 @@ class StreamReader:
             wording=hit.wording.id if hit else "",
             hint=hit is not None and hit.wording.strength is Strength.HINT,
             fields=self._fields(row, index, hit, raised),
-            raised=_exception(raised, self._outer_of(raised)) if raised is not None else None,
+            raised=_exception(raised, self._linked(raised)) if raised is not None else None,
             naming=raised is not None and line is raised.line,
             rank=line.rank if line.rank is not None else self._text.rank,
         )
 
-    def _outer_of(self, raised: Raised) -> str:
-        """Return the outermost exception of the chain as `Type: message`, if it adds something to `raised`; else an
-        empty text."""
+    def _linked(self, raised: Raised) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+        """Return the exceptions raised from `raised`, the outermost first, the link to it, and those below it.
+
+        Outer exceptions that only report the end of another process are left out.
+        """
         covered = self._covered.get(self._number[id(raised.line)])
-        outer = covered[0].outer if covered is not None else raised
-        if outer is raised or not outer.message or is_wrapper(outer) or outer.short in (raised.short, *_NO_CAUSE):
-            return ""
-        told = f"{outer.type}: {outer.message.partition(chr(10))[0]}"
-        return "" if raised.message and raised.message.partition("\n")[0] in told else told
+        if covered is None or any(each.short in _NO_CAUSE for each in covered[0].raised):
+            return (), "", ()  # exceptions of a group stand beside each other: none is the cause of another
+        chain = covered[0]
+        at = next(index for index, each in enumerate(chain.raised) if each is raised)
+        top = next((index for index in range(len(chain.raised) - 1, at, -1) if not is_wrapper(chain.raised[index])), at)
+        texts = [_first_line(each) for each in chain.raised]
+        outer = tuple(
+            texts[index] if index == top else f"{chain.link(index)} {texts[index]}" for index in range(top, at, -1)
+        )
+        inner = tuple(f"{chain.link(index)} {texts[index]}" for index in range(at - 1, -1, -1))
+        link = chain.link(at) if top > at else ""
+        return _cut(outer), link, inner[-_MOST_LINKS:]
 
     def _fields(self, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None) -> dict[str, str]:
         """Return the fields that the row's patterns find in the lines around a hit.
@@ -280,9 +291,21 @@ def quote(line: Line) -> QuotedLine:
     )
 
 
-def _exception(raised: Raised, outer: str) -> RaisedException:
+def _cut(outer: tuple[str, ...]) -> tuple[str, ...]:
+    return outer if len(outer) <= _MOST_LINKS else (outer[0], *outer[1 - _MOST_LINKS :])
+
+
+def _first_line(raised: Raised) -> str:
+    message = raised.message.partition("\n")[0]
+    return f"{raised.type}: {message}" if message else raised.type
+
+
+def _exception(raised: Raised, linked: tuple[tuple[str, ...], str, tuple[str, ...]]) -> RaisedException:
+    above, link, below = linked
     return RaisedException(
-        outer=outer,
+        above=above,
+        link=link,
+        below=below,
         type=raised.type,
         message=raised.message.partition("\n")[0],
         words=raised.words,

@@ -79,6 +79,8 @@ class Raised(msgspec.Struct):
     lines: list[Line] = msgspec.field(default_factory=list)
     #: Whether the type comes from the `raise` line in the source, because the log ends before the exception's line.
     guessed: bool = False
+    #: Whether the innermost frame is a `raise` statement.
+    on_purpose: bool = False
 
     @property
     def short(self) -> str:
@@ -156,6 +158,16 @@ class Chain(msgspec.Struct):
     @property
     def outer(self) -> Raised:
         return self.raised[-1]
+
+    def link(self, at: int) -> str:
+        """Return how the exception `at` led to the next one: `because`, or `while handling` if the next one arose by
+        accident, such as in a clean-up."""
+        inner, outer = self.raised[at], self.raised[at + 1]
+        accident = at < len(self.during) and self.during[at]
+        if accident and outer.on_purpose and inner.frames and outer.frames:
+            # `except KeyError: raise ConfigError(...)` in one function: the program replaced the exception.
+            accident = (inner.frames[0][0], inner.frames[0][2]) != (outer.frames[-1][0], outer.frames[-1][2])
+        return "while handling" if accident else "because"
 
 
 def exception_name(text: str) -> tuple[str, str] | None:
@@ -268,14 +280,14 @@ def _one(lines: Sequence[Line], start: int) -> Raised | None:
         elif frames and _RAISE.match(text):
             raising = index
         elif raising >= 0 and (named := exception_name(text.lstrip())) and _indent(text) < _indent(lines[raising].text):
-            return _message(lines, index, named, start, frames)
+            return _message(lines, index, named, start, frames, on_purpose=raising >= 0)
         elif frames and text.strip() and text[0] not in " \t" and _is_source(lines, index, text):
             pass  # a source line of a traceback that was pasted without its indentation
         elif not text.strip() or text[0] in " \t" or text.lstrip().startswith(("File ", "[Previous line repeated")):
             if HEADER.match(lines[index].text) and index != start:
                 return None
         elif (headed or frames or index == start) and (named := _named(text, bool(frames))):
-            return _message(lines, index, named, start, frames)
+            return _message(lines, index, named, start, frames, on_purpose=raising >= 0)
         elif HEADER.match(text):
             return None
         else:
@@ -310,7 +322,7 @@ def _raising(lines: Sequence[Line], start: int, at: int, frames: list[tuple[str,
         return None
     literal = _LITERAL.match(match["rest"].strip())
     message = literal["text"] if literal else ""
-    return Raised(match["type"], message, lines[at], start, at, frames, [lines[at]], guessed=True)
+    return Raised(match["type"], message, lines[at], start, at, frames, [lines[at]], guessed=True, on_purpose=True)
 
 
 def _named(text: str, after_frames: bool) -> tuple[str, str] | None:
@@ -329,7 +341,13 @@ def _named(text: str, after_frames: bool) -> tuple[str, str] | None:
 
 
 def _message(
-    lines: Sequence[Line], index: int, named: tuple[str, str], start: int, frames: list[tuple[str, int, str]]
+    lines: Sequence[Line],
+    index: int,
+    named: tuple[str, str],
+    start: int,
+    frames: list[tuple[str, int, str]],
+    *,
+    on_purpose: bool = False,
 ) -> Raised:
     naming = lines[index]
     kept = [naming]
@@ -362,7 +380,7 @@ def _message(
         kept.append(line)
         last = offset
     message = "\n".join([named[1], *(_ungroup(line.text) for line in kept[1:])]).strip()
-    return Raised(named[0], message, naming, start, last, frames, kept)
+    return Raised(named[0], message, naming, start, last, frames, kept, on_purpose=on_purpose)
 
 
 def _asserted(lines: Sequence[Line], index: int, name: str) -> str:
