@@ -25,7 +25,7 @@ from holdfast.decide.job_state import GangState
 from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.recovery.progress_signs import healthy, restores, signs_of, stood_at
-from holdfast.decide.recovery.recovery import recover
+from holdfast.decide.recovery.recovery import as_before, recover
 from holdfast.decide.recovery.restart_budgets import RequeueBudget
 from holdfast.explain.causes.plain_success import plain_success
 from holdfast.model import events as ev
@@ -75,7 +75,7 @@ class AttemptJudge:
         if report is None:
             from holdfast.explain.funnel import explain  # imported here, because a successful job never needs it
 
-            report = explain(known, catalogue)
+            report = as_before(explain(known, catalogue), history)
         if evidence.leftovers:
             from holdfast.explain.causes.left_running import with_left_running  # few jobs need this import
 

@@ -290,6 +290,8 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     #: The linked exceptions, if there are several: the one that left the program first, then `because …` or
     #: `while handling …` for each below it.
     chain: tuple[str, ...] = ()
+    #: The ranks that failed in the same way, so that none of them is the culprit.
+    alike: tuple[int, ...] = ()
     #: Further culprits, if several causes are equally likely.
     also: tuple[Culprit, ...] = ()
     #: The confidence of the attribution in `first`, 0 to 1.

@@ -200,6 +200,7 @@ def _exit(report: ExitReport) -> dict[str, Any]:
         "fingerprint": report.fingerprint,
         "exception": report.exception,
         **({"chain": list(report.chain)} if report.chain else {}),
+        **({"alike": list(report.alike)} if report.alike else {}),
         "also": [_culprit(culprit) for culprit in report.also],
         "confidence": report.confidence,
         "devices": list(report.devices),
@@ -207,7 +208,7 @@ def _exit(report: ExitReport) -> dict[str, Any]:
     }
 
 
-_LATER = ("fingerprint", "exception", "chain", "also", "confidence", "devices")
+_LATER = ("fingerprint", "exception", "chain", "alike", "also", "confidence", "devices")
 _LAST = "because"
 
 

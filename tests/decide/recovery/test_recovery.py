@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from conftest import Holdfast
 from holdfast.decide.attempt_ending import MOST_LINE, decision_line
 from holdfast.decide.recovery.progress_signs import signs_of
-from holdfast.decide.recovery.recovery import recover
+from holdfast.decide.recovery.recovery import as_before, recover
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Blame, Culprit, ExitReport, Rerun, Trigger
@@ -366,3 +367,92 @@ def test_a_job_that_may_avoid_no_more_says_what_it_has_avoided(
     )
     assert decision.kind is DecisionKind.FAIL
     assert decision.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("phrase", ["AddressInUse", "UserException"])
+@pytest.mark.parametrize("same_failure", [2, 3])
+def test_a_decision_promises_no_more_than_the_next_one_keeps(phrase: str, same_failure: int) -> None:
+    policy = RestartPolicy(max_restarts=99, max_in_a_row=99, same_failure=same_failure)
+    rerun = Rerun.LATER if phrase == "AddressInUse" else Rerun.UNKNOWN
+    said = report_with(phrase=phrase, rerun=rerun, blame=Blame.WORKLOAD, fingerprint=SAME)
+    for before in range(same_failure):
+        now = decide(said, past_attempts(before, report=said), policy=policy)
+        after = decide(said, past_attempts(before + 1, report=said), policy=policy)
+        if now.kind is DecisionKind.RESTART:
+            promised = "the same failure again ends the job" in now.reason
+            assert promised == (after.kind is DecisionKind.FAIL)
+            assert promised != ("may work" in now.reason)
+
+
+def test_a_failure_that_only_its_budget_ends_is_promised_another_attempt() -> None:
+    said = report_with(phrase="HubUnreachable", rerun=Rerun.LATER, blame=Blame.NETWORK, fingerprint=SAME)
+    for before in range(5):
+        decision = decide(said, past_attempts(before, report=said))
+        assert decision.kind is DecisionKind.RESTART and "may work" in decision.reason
+
+
+def raised_by_rank(rank: int | None, **changes: Any) -> ExitReport:
+    fields: dict[str, Any] = {
+        "blame": Blame.WORKLOAD,
+        "exception": "ValueError",
+        "fingerprint": SAME,
+        "reason": f"rank {rank}",
+        "first": None if rank is None else Culprit(role="worker", rank=rank, node="a"),
+    }
+    return report_with(**(fields | changes))
+
+
+def test_what_all_ranks_raised_once_has_no_culprit_when_one_raises_it_first() -> None:
+    history = past_attempts(1, report=raised_by_rank(None, alike=(0, 1, 2, 3)), workers=4)
+    again = as_before(raised_by_rank(2, collateral=(0, 1, 3)), history)
+    assert (again.first, again.alike, again.collateral) == (None, (0, 1, 2, 3), ())
+    assert again.reason == "rank 2; all 4 ranks failed in the same way in attempt 1, so no single rank is the cause"
+    some = past_attempts(1, report=raised_by_rank(None, alike=(0, 1, 3)), workers=4)
+    assert "3 of 4 ranks failed in the same way" in as_before(raised_by_rank(2), some).reason
+
+
+def test_another_rank_with_the_same_exception_shows_that_no_rank_is_the_cause() -> None:
+    again = as_before(raised_by_rank(0), past_attempts(1, report=raised_by_rank(2)))
+    assert again.first is None and again.alike == (0, 2)
+    assert again.reason == "rank 0; rank 2 failed in the same way in attempt 1, so no single rank is the cause"
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (raised_by_rank(2), raised_by_rank(2)),
+        (raised_by_rank(2, fingerprint="another"), raised_by_rank(0)),
+        (raised_by_rank(2, exception=""), raised_by_rank(0, exception="")),
+        (raised_by_rank(2), raised_by_rank(0, blame=Blame.HARDWARE)),
+        (raised_by_rank(2), raised_by_rank(0, rerun=Rerun.ELSEWHERE)),
+    ],
+    ids=["same rank", "other failure", "no exception", "hardware", "elsewhere"],
+)
+def test_a_culprit_stays_if_nothing_speaks_for_the_other_ranks(before: ExitReport, now: ExitReport) -> None:
+    assert as_before(now, past_attempts(1, report=before)) == now
+
+
+RAISE_ALL_THEN_ONE = """
+import os, pathlib, time
+if pathlib.Path("second").exists():
+    if os.environ["RANK"] != "1":
+        time.sleep(600)
+else:
+    pathlib.Path("there-" + os.environ["RANK"]).touch()
+    while len(list(pathlib.Path().glob("there-*"))) < 3:
+        time.sleep(0.01)
+    if os.environ["RANK"] == "0":
+        pathlib.Path("second").touch()
+raise ValueError("num_heads (12) must divide hidden_size (770)")
+"""
+
+
+@pytest.mark.real
+def test_the_report_of_a_job_remembers_that_all_ranks_failed(holdfast: Holdfast) -> None:
+    ran = holdfast("run", "--nproc-per-node", "3", holdfast.script(RAISE_ALL_THEN_ONE))
+    first, last = (record["report"] for record in ran.report["attempts"])
+    assert ran.report["first"] is last["first"] is None
+    assert "in attempt 1, so no single rank is the cause" in ran.report["reason"]
+    assert (first["phrase"], first["fingerprint"]) == (last["phrase"], last["fingerprint"])
+    assert "the same failure again ends the job" in ran.report["attempts"][0]["decision"]["reason"]
+    assert "ended with the same ValueError" in ran.report["attempts"][1]["decision"]["reason"]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.decide.recovery import restart_budgets
 from holdfast.decide.recovery.progress_signs import healthy, restores
 from holdfast.decide.recovery.restart_budgets import RequeueBudget
@@ -86,9 +88,10 @@ def recover(
             delay_s=delay,
             avoid=bad,
         )
+    last = _last_chance(report, policy, history, signs, charged=charged)
     return Decision(
         kind=DecisionKind.RESTART,
-        reason=f"{which}: {why_again(report)}{seen}",
+        reason=f"{which}: {why_again(report, last=last)}{seen}",
         charged=charged,
         delay_s=delay,
     )
@@ -150,9 +153,9 @@ def _same_again(
 
     It would fail if the last failures are equal, and none of these attempts got further than the attempt before.
     """
-    judged = (charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT
+    judged = _is_judged(report, charged=charged)
     before = history[-(policy.same_failure - 1) :] if policy.same_failure > 1 else ()
-    if not judged or not report.fingerprint or not before or len(before) < policy.same_failure - 1:
+    if not judged or not before or len(before) < policy.same_failure - 1:
         return ""
     if any(record.report.fingerprint != report.fingerprint for record in before):
         return ""
@@ -163,6 +166,21 @@ def _same_again(
         f"attempts {', '.join(numbers[:-1])} and {numbers[-1]} ended with the same {failure_name(report)}, and "
         f"no sign of progress was seen between them (--same-failure {policy.same_failure})"
     )
+
+
+def _is_judged(report: ExitReport, *, charged: bool) -> bool:
+    """Return whether an equal failure in the next attempts would end the job."""
+    return bool(report.fingerprint) and ((charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT)
+
+
+def _last_chance(
+    report: ExitReport, policy: RestartPolicy, history: Sequence[AttemptRecord], signs: Sequence[Sign], *, charged: bool
+) -> bool:
+    """Return whether one more equal failure without progress would end the job: the decision must not promise more."""
+    if policy.same_failure <= 2:
+        return policy.same_failure == 2 and _is_judged(report, charged=charged)
+    fewer = replace(policy, same_failure=policy.same_failure - 1)
+    return bool(_same_again(report, fewer, history, signs=signs, charged=charged))
 
 
 def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
@@ -217,13 +235,40 @@ def _last_sign(history: Sequence[AttemptRecord]) -> int:
     return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
 
 
+def as_before(report: ExitReport, history: Sequence[AttemptRecord]) -> ExitReport:
+    """Return the report without a culprit if equal failures of earlier attempts show that no single rank is the cause.
+
+    After the first failure the other ranks are stopped, often before they can fail in the same way: which of them
+    fails first is chance.
+    """
+    first = report.first
+    if first is None or report.blame is not Blame.WORKLOAD or not report.fingerprint or report.rerun is Rerun.ELSEWHERE:
+        return report
+    equal = [record for record in history if record.report.fingerprint == report.fingerprint]
+    record = next((each for each in equal if each.report.alike), None)
+    if record is not None:
+        alike, count = record.report.alike, len(record.report.alike)
+        who = f"all {count} ranks" if count == record.workers else f"{count} of {record.workers} ranks"
+    else:
+        record = next((each for each in equal if each.report.first and each.report.first.rank != first.rank), None)
+        if record is None or record.report.first is None or not report.exception:
+            return report
+        alike = tuple(sorted({first.rank, record.report.first.rank}))
+        who = f"rank {record.report.first.rank}"
+    reason = (
+        f"{report.reason}; {who} failed in the same way in attempt {record.attempt}, so no single rank is the cause"
+    )
+    return replace(report, reason=reason, first=None, also=(), confidence=1.0, collateral=(), alike=alike)
+
+
 def is_loss(report: ExitReport) -> bool:
     """Return whether the report is about nodes that fell silent or left, as detected by the gang itself."""
     return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
 
 
-def why_again(report: ExitReport) -> str:
-    """Return the reason for another attempt, as a clause."""
+def why_again(report: ExitReport, *, last: bool) -> str:
+    """Return the reason for another attempt, as a clause. `last`: one more equal failure would end the job."""
+    then = "; the same failure again ends the job" if last else ", so another attempt may work"
     match report.rerun:
         case _ if is_loss(report):
             return f"{', '.join(report.devices)} {'is' if len(report.devices) == 1 else 'are'} lost, the others go on"
@@ -231,10 +276,10 @@ def why_again(report: ExitReport) -> str:
             devices = ", ".join(report.devices)
             return f"{report.phrase} asks for no more than a restart or a reset, so {devices} stays in use"
         case Rerun.NOW:
-            return f"another attempt helps against {report.phrase}"
+            return f"another attempt may help against {report.phrase}"
         case Rerun.LATER:
-            return f"{report.phrase} passes with time, so a later attempt may work"
+            return f"{report.phrase} may pass with time{then}"
         case _ if report.blame is Blame.UNKNOWN:
-            return f"{report.phrase} has no known cause, so another attempt may work"
+            return f"{report.phrase} has no known cause{then}"
         case _:
-            return f"{report.phrase} may have been an accident, so another attempt may work"
+            return f"{report.phrase} may have been an accident{then}"

@@ -34,6 +34,8 @@ MOST_ITEMS = 12
 #: Limit on the text of one evidence item, in characters. Masking may lengthen the text, but it stays below 2 KiB.
 MOST_TEXT = 2000
 MOST_UNANSWERED = 4
+#: Limit on the ranks that a report names as failed in the same way.
+MOST_ALIKE = 4096
 #: Exit code of a failure whose row has no valid code.
 UNEXPLAINED = 255
 
@@ -231,6 +233,7 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
         attempt=evidence.attempt,
         exception=exception,
         chain=tuple(mask(sentences.shortened(text, MOST_TEXT)) for text in _chain(draft)),
+        alike=draft.alike[:MOST_ALIKE],
         also=tuple(draft.also),
         confidence=draft.confidence,
         devices=draft.devices or _devices(draft, rerun),

@@ -386,7 +386,7 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None 
         solution=(
             f"Find why the program chose this status: it did so on purpose. {last}."
             if permanent
-            else "Nothing to do: the job is tried again after a pause. If it comes back, read the program's last lines."
+            else "By this status the program asks for another try. If it comes back, read the program's last lines."
         ),
         evidence=[said] if said is not None else [],
         rule=OtherRule.EXIT_STATUS,
