@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
-import select
 import signal
 import subprocess
-import sys
-import time
 
 import psutil
 import pytest
 
 from conftest import Holdfast, Ran, wait_for
+from processes import Terminal
 
 pytestmark = pytest.mark.real
 
@@ -90,42 +87,6 @@ def test_sigterm_follows_at_half_of_the_grace_and_sigkill_at_its_end(holdfast: H
     check_stopped(ran, "SIGINT")
     assert diaries(holdfast) == ["INT TERM "] * 2
     assert "1.0 s after SIGINT (SIGTERM came at half of that time) and were killed" in ran.err
-
-
-class Terminal:
-    """A terminal with a `holdfast` in its foreground."""
-
-    def __init__(self, holdfast: Holdfast, *args: str) -> None:
-        self.said = b""
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(holdfast.dir)
-            os.execve(sys.executable, [sys.executable, "-m", "holdfast", *args], holdfast.env)
-
-    def types(self, key: bytes) -> None:
-        os.write(self.fd, key)
-
-    def wait_for(self, words: bytes, timeout_s: float = 90) -> None:
-        deadline = time.monotonic() + timeout_s
-        while words not in self.said:
-            assert time.monotonic() < deadline, self.said
-            self.read(1.0)
-
-    def read(self, timeout_s: float) -> bool:
-        if not select.select([self.fd], [], [], timeout_s)[0]:
-            return True
-        try:
-            data = os.read(self.fd, 65536)
-        except OSError:
-            return False  # the last process that had it open has left
-        self.said += data
-        return bool(data)
-
-    def ends(self) -> int:
-        while self.read(30):
-            pass
-        os.close(self.fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 @pytest.mark.key

@@ -59,7 +59,6 @@ def test_what_the_report_knows_stands_in_the_fix() -> None:
     )
     assert fix("CollectiveTimeout").startswith("Look at what rank 2 did then: `holdfast logs j1 --attempt 1 --rank 2`.")
     assert fix("HungWorker").startswith("Find out why rank 2 stays there")
-    assert "has no terminal" in fix("UserException", exception="bdb.BdbQuit")
     assert "Find the rank" in fix("CollectiveTimeout", original=Original(exit_code=1))
 
 

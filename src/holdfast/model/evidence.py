@@ -313,6 +313,10 @@ class HostFacts(Noun, frozen=True, kw_only=True):
     disks: tuple[str, ...] = ()
     #: The size of /dev/shm, if a worker reported an error about it: `/dev/shm has a size of 64 MB`.
     shared_memory: tuple[str, ...] = ()
+    #: Whether a worker was left in Python's debugger.
+    debugger: bool = False
+    #: The rank whose standard input is a terminal; None: no rank has one.
+    terminal_rank: int | None = None
 
 
 class WorkerEvidence(Noun, frozen=True, kw_only=True):

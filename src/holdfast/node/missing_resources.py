@@ -39,16 +39,18 @@ def look_around(
     *,
     places: Sequence[Path] = (),
     held: tuple[int, str] | None = None,
+    terminal_rank: int | None = None,
 ) -> HostFacts | None:
     """Return facts about the resource that the workers lacked, or None if they lacked none.
 
     `command`: the workers' command. `chosen`: the Python that holdfast puts into a command. `asked_port`: the port that
     the user chose for the rendezvous, if any. `places`: directories that the workers write to, the working directory
-    first. `held`: a port that a rank held when another rank died, and that rank.
+    first. `held`: a port that a rank held when another rank died, and that rank. `terminal_rank`: the rank whose
+    standard input is a terminal.
     """
     module, port, in_use = "", None, False
     no_room: list[str] = []
-    shared = False
+    shared = debugger = False
     for worker in evidence.workers:
         text = worker.stderr.text if worker.stderr is not None else ""
         before: list[str] = []
@@ -60,9 +62,10 @@ def look_around(
                 port = _port_of(line, before)
             elif _NO_ROOM.search(line):
                 no_room.append(line)
+            debugger = debugger or "BdbQuit" in line
             shared = shared or bool(_SHARED.search(line))
             before = [*before[-3:], line]
-    if not module and not in_use and not no_room and not shared:
+    if not module and not in_use and not no_room and not shared and not debugger:
         return None
     if in_use and port is None and held is not None:
         port = held[0]  # Python's message does not name the port, and the port is free by now
@@ -84,6 +87,8 @@ def look_around(
         holder=held[1] if held is not None and held[0] == port else _holder(port),
         disks=_disks(no_room, places, env) if no_room else (),
         shared_memory=shared_memory() if shared else (),
+        debugger=debugger,
+        terminal_rank=terminal_rank if debugger else None,
     )
 
 

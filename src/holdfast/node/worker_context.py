@@ -120,7 +120,10 @@ def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[i
     places = (launch.cwd, launch.home, Path(launch.environment.get("HOME") or "/"))
     env = launch.environment
     look_around = rare_parts.missing_resources.look_around
-    return look_around(evidence, command, launch.python, launch.master_port, env, places=places, held=held)
+    # The rank that reads holdfast's own input reads this terminal; the others read /dev/null.
+    terminal = launch.stdin if os.isatty(0) else None
+    asked = launch.master_port
+    return look_around(evidence, command, launch.python, asked, env, places=places, held=held, terminal_rank=terminal)
 
 
 def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:

@@ -64,8 +64,6 @@ def _known(report: ExitReport, scene: FailurePlace, job: str) -> Iterator[str]:
                 f"Raise the limit of {limit['size']}, or use less: fewer data-loader workers, a smaller prefetch, a "
                 "memory-mapped checkpoint load (mmap, low_cpu_mem_usage), no growing lists of tensors."
             )
-        case Phrase.USER_EXCEPTION if report.exception.startswith(("bdb.BdbQuit", "BdbQuit")) and rank:
-            yield f'Rank {rank} has no terminal, rank 0 has it: write `if os.environ["RANK"] == "0": breakpoint()`.'
         case _:
             pass
 
@@ -91,6 +89,6 @@ _OF_THE_PLACE = (
 _INSTEAD = (
     "Find the rank that did not join", "Look at what the missing rank did", "Look at the node or rank that is missing",
     "Collect next: ", "Nothing recognised says why", "Ask for more memory",
-    "Give the worker more host memory", "Nothing to repair",
+    "Give the worker more host memory",
 )  # fmt: skip
 _WHOLE = frozenset({Phrase.UNEXPLAINED})

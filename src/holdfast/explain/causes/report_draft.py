@@ -189,6 +189,8 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
         or _SOLUTIONS.get(draft.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
     )
     more, better = machine_advice(draft.phrase, evidence.surroundings)
+    if wording is not None and wording.id == "debugger-left":
+        more, better = _terminal(draft, evidence.surroundings)
     reason = f"{reason.rstrip('.')}; {more}" if more else reason
     solution = better or solution
     if draft.phrase != Phrase.SUCCEEDED and (advice := grace_kills.advice(evidence)):
@@ -446,6 +448,22 @@ def machine_advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
     if phrase == Phrase.SHARED_MEMORY_EXHAUSTED and known.shared_memory:
         return "; ".join(known.shared_memory), ""
     return "", ""
+
+
+def _terminal(draft: ReportDraft, known: HostFacts | None) -> tuple[str, str]:
+    """Return the reason and the solution for a rank that was left in the debugger, because it has no terminal."""
+    rank = draft.exit.rank if draft.exit is not None else None
+    if known is None or not known.debugger or (rank is not None and rank == known.terminal_rank):
+        return "", ""
+    own = known.terminal_rank
+    if rank is None or own is None:
+        who = "the ranks have" if rank is None else f"rank {rank} has"
+        return f"{who} no terminal, which a debugger reads", (
+            'Start the job from a terminal, which rank 0 reads, and write `if os.environ["RANK"] == "0": breakpoint()`.'
+        )
+    return f"rank {rank} has no terminal: rank {own} reads that of the job", (
+        f'Write `if os.environ["RANK"] == "{own}": breakpoint()`, or give rank {rank} the terminal: `--stdin {rank}`.'
+    )
 
 
 def _module(known: HostFacts) -> str:
