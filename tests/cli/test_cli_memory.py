@@ -99,7 +99,7 @@ def test_show_tells_the_whole_story_of_an_ended_job(cli: Cli, home: Path) -> Non
     assert f"job {place.job_id} (train) FAILED: rank 1 asked for too much" in out
     assert "not restarted: it would end the same way" in " ".join(out.split())
     out = cli("show", "train", "--verbose")[1]
-    assert "→ fail: it would end the same way" in out
+    assert "→ not restarted: it would end the same way" in out
     assert "▒ prepare 20 s, █ running 40 s" in out
     assert json.loads(cli("show", place.job_id, "--json")[1]) == {
         **to_json_object(report),
@@ -113,7 +113,7 @@ def test_show_of_a_running_job_says_what_is_known_now(cli: Cli, home: Path) -> N
     status, out, _ = cli("show", "train")
     assert status == 0
     assert f"job {place.job_id} (train) RUNNING since" in out
-    assert "now        attempt 1, ranks 0 and 1 up (last event 30 s ago)" in out
+    assert "now      attempt 1, ranks 0 and 1 up (last event 30 s ago)" in out
     assert f"holdfast logs {place.job_id} --follow" in out
     value = json.loads(cli("show", "train", "--json")[1])
     assert (value["state"], value["outcome"], value["attempts"]) == ("running", None, [])
@@ -210,7 +210,7 @@ def test_config_changed_shows_what_somebody_has_set(cli: Cli, home: Path) -> Non
     assert status == 0
     assert told == [
         ["max-restarts", "7", str(home / "config.yaml")],
-        ["grace", "5", "HOLDFAST_GRACE"],
+        ["grace", "5s", "HOLDFAST_GRACE"],
         ["slurm.partition", "big", str(home / "config.yaml")],
     ]
     names = [each["name"] for each in json.loads(cli("config", "--changed", "--json")[1])["settings"]]

@@ -113,7 +113,7 @@ def test_settings_of_the_training_become_variables(tmp_path: Path) -> None:
         ("num_processes: many\n", "num_processes: expected a number from 1, got 'many'"),
         ("machine_rank: -3\n", "machine_rank: expected a number from 0"),
         ("- a\n", "expected a mapping"),
-        ("a: [\n", "line 2"),
+        ("a: [\n", "line 1"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_place(tmp_path: Path, text: str, expected: str) -> None:

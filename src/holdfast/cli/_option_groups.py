@@ -52,7 +52,8 @@ RUN: tuple[OptionGroup, ...] = (
     OptionGroup(
         "Output and messages",
         ("log-dir", "report", "notify"),
-        ("json", "verbose", "utc", "events", "tee", "redirects", "local-ranks-filter", "log-line-prefix-template",
+        ("json", "verbose", "utc", "events", "tee", "redirects", "fold", "local-ranks-filter",
+         "log-line-prefix-template",
          "on-event", "on-end", "notice-timeout", "summary", "traces", "metrics-file", "exit-status", "termination-log",
          "container-status", "job-comment"),
     ),
