@@ -51,8 +51,12 @@ def folded(lines: list[str]) -> list[str]:
 def test_the_same_exception_of_all_ranks_is_printed_once(holdfast: Holdfast) -> None:
     script = holdfast.script(
         """
-        import signal
+        import os, signal, time
+        from pathlib import Path
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        Path(f"up-{os.environ['RANK']}").touch()
+        while len(list(Path().glob("up-*"))) < 4:
+            time.sleep(0.01)
         raise ValueError("num_heads (12) must divide hidden_size (770)")
         """
     )

@@ -122,7 +122,7 @@ def test_jobs_and_show_tell_step_pace_and_output_of_a_running_job(holdfast: Hold
     found = until(known, limit_s=60)
     assert found["attempt"] == 1 and found["last_output"] is not None
     shown = holdfast("show", "steps").out
-    assert "  progress   step " in shown and "last output" in shown
+    assert "  progress step " in shown and "last output" in shown
     assert json.loads(holdfast("show", "steps", "--json").out)["progress"]["step"] >= found["step"]
     listed = holdfast("jobs").out
     assert " · " in listed and " ago" in listed

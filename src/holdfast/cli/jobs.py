@@ -21,6 +21,7 @@ from holdfast.cli._shared_options import pipeable, say, utc_option
 from holdfast.cli._table import fitted, table
 from holdfast.errors import BadUsage
 from holdfast.model.human_format import counted
+from holdfast.model.phrases import Phrase
 from holdfast.record.job_lookup import find
 from holdfast.record.job_views import last_reports
 from holdfast.report.terminal_text import Style, harmless, paint, wants_colour
@@ -181,9 +182,9 @@ _STYLES = {
 
 
 #: The class of any exception that the catalogue has no row for: the exception says more.
-_ANY = "UserException"
+_ANY = Phrase.USER_EXCEPTION
 #: Classes that say less than the exit status or signal.
-_BARE = ("Unexplained", "KilledBySignal", "NativeCrash")
+_BARE = (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH)
 _MOST_SAID = 80
 
 
