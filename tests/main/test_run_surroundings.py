@@ -162,14 +162,11 @@ def test_a_typed_name_in_any_alphabet(holdfast: Holdfast, name: str, right: bool
         assert ran.report["job"]["name"] == unicodedata.normalize("NFC", name)
 
 
-@pytest.mark.parametrize("verbose", [(), ("--verbose",)])
-def test_the_next_command_finds_a_job_whose_state_directory_cannot_be_written(
-    holdfast: Holdfast, verbose: tuple[str, ...]
-) -> None:
+def test_the_next_command_finds_a_job_whose_state_directory_cannot_be_written(holdfast: Holdfast) -> None:
     """A file stands where the directory would be: this holds for root as well."""
     (holdfast.dir / "file").write_text("")
     script = holdfast.script("raise SystemExit(7)")
-    ran = holdfast.run("--max-restarts", "0", *verbose, script, HOLDFAST_HOME=str(holdfast.dir / "file" / "home"))
+    ran = holdfast.run("--max-restarts", "0", script, HOLDFAST_HOME=str(holdfast.dir / "file" / "home"))
     [begun] = [at for at, line in enumerate(ran.err.splitlines()) if line.startswith("  next ")]
     command = " ".join(" ".join(ran.err.splitlines()[begun:]).split()[1:]).partition(" holdfast exits")[0]
     environment, *words = command.split(" holdfast ")
