@@ -176,7 +176,7 @@ def test_the_logs_of_so_many_attempts_are_kept(holdfast: Holdfast) -> None:
 def test_a_size_that_is_none_is_refused(holdfast: Holdfast) -> None:
     ran = holdfast.run("--log-size", "90%", holdfast.script("print()"))
     assert ran.status == 2
-    assert "--log-size 90%: expected a size, as in 100M" in ran.err
+    assert "--log-size: expected bytes, or a size such as 500M, 16GiB or 1.5T, got '90%'" in ran.err
 
 
 @pytest.mark.real

@@ -33,6 +33,9 @@ MOST_RECORD_BYTES = 1 << 16
 #: Mode of fetched files. The task may run as another user, who must be able to read them.
 READABLE = 0o644
 
+#: The largest file of ext4 with blocks of 4 KiB.
+LARGEST_FILE_BYTES = 16 << 40
+
 
 class Record(Noun, frozen=True, kw_only=True):
     """The record of what a complete place contains. It is stored beside the place."""
@@ -190,12 +193,12 @@ class TargetPlace:
     def must_fit(self, need: int, shown: str, *, claimed: bool = False) -> None:
         """Raise FetchError if `need` more bytes do not fit on the disk.
 
-        claimed: only the server says that there are so many. Then a number above the size of the whole disk is the
-        server's fault, and no reason to try another node.
+        claimed: only the server says that there are so many. If no file system has so large a file, and this disk not
+        even the room for it, then the number is the server's fault, and no reason to try another node.
         """
         with writing(self._beside):
             disk = os.statvfs(self._beside)
-        if claimed and need > (whole := disk.f_blocks * disk.f_frsize):
+        if claimed and need > max(whole := disk.f_blocks * disk.f_frsize, LARGEST_FILE_BYTES):
             raise FetchError(
                 Phrase.DOWNLOAD_TOO_LARGE,
                 f"{shown} has {need} bytes by its own account, and the whole disk of {self._beside} has {whole}",
