@@ -110,6 +110,9 @@ def blind() -> tuple[str, ...]:
         "UserKnownHostsFile=/dev/null",
         "-o",
         "IdentitiesOnly=yes",
+        # workers do not wait for the server
+        "-o",
+        "ConnectionAttempts=60",
         "127.0.0.1",
     )
 
