@@ -252,20 +252,25 @@ def test_a_job_that_fills_its_disk(holdfast: Holdfast, disk_of_32m: Path) -> Non
 
 @pytest.mark.real
 def test_of_two_jobs_on_one_disk_only_the_bigger_is_stopped(holdfast: Holdfast, disk_of_32m: Path) -> None:
+    over = holdfast.dir / "over"
     script = holdfast.script(
         f"""
-        import os, sys, time
-        with open({str(disk_of_32m)!r} + "/" + sys.argv[1], "wb") as file:
+        import os, signal, sys, time
+        path = {str(disk_of_32m)!r} + "/" + sys.argv[1]
+        # the disk has room again once the job is stopped, so that the other job is not stopped too
+        signal.signal(signal.SIGTERM, lambda *_: (os.truncate(path, 0), sys.exit(1)))
+        with open(path, "wb") as file:
             for _ in range(int(sys.argv[2])):
                 file.write(b"x" * (1 << 20))
             file.flush()
-            print("written", flush=True)
-            time.sleep(float(sys.argv[3]))
+            while not os.path.exists({str(over)!r}):
+                time.sleep(0.05)
         """
     )
-    options = ("run", "--no-checks", "--disk-limit", "70%", "--grace", "1")
-    small = holdfast.start(*options, script, "small", "7", "8")
+    options = ("run", "--no-checks", "--disk-limit", "90%", "--grace", "30")
+    small = holdfast.start(*options, script, "small", "7")
     wait_for(disk_of_32m / "small")
-    big = holdfast.start(*options, script, "big", "20", "60")
+    big = holdfast.start(*options, script, "big", "23")
     assert holdfast.finish(big).status == 198
+    over.touch()
     assert holdfast.finish(small).status == 0
