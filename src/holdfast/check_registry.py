@@ -68,8 +68,8 @@ _WARN = {"failure": "warn"}
 #: The checks that run if the user chooses none. They are cheap, run in parallel, and print nothing on a working
 #: machine.
 DEFAULT: tuple[CheckChoice, ...] = (
-    # Only warn, because the job's exit explains an invalid program or a missing module best.
-    CheckChoice(name="files", params={"program": "warn"}),
+    # Only warn unless it is certain, because imports may resolve that the check cannot resolve.
+    CheckChoice(name="files", params={"program": "certain"}),
     # Only warn, because only the job's user knows how much space the job needs.
     CheckChoice(name="disk", params={"low": "warn"}),
     CheckChoice(name="memory"),

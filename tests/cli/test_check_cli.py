@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,8 +219,30 @@ def test_a_supervisor_that_is_killed_takes_its_checks_with_it(holdfast: Holdfast
     assert holdfast.survivors() == []
 
 
-def test_a_script_that_does_not_parse_is_told_by_its_own_exit(holdfast: Holdfast, tmp_path: Path) -> None:
-    """The default set only notes what is wrong with the program: the worker's own end says it best."""
-    ran = holdfast("run", "--max-restarts", "0", holdfast.script("import os\ndef f(:\n"))
-    assert "does not parse" in ran.err
-    assert ran.report["phrase"] == "SyntaxError"
+@pytest.mark.parametrize(
+    ("text", "phrase", "words", "fix"),
+    [
+        ("import os\ndef f(:\n", "SyntaxError", "line 2 does not parse: ", "Correct "),
+        ("import no_such_module_9\n", "ModuleNotFound", "imports `no_such_module_9`", "pip install no_such_module_9"),
+    ],
+)
+def test_a_program_that_must_fail_is_not_started(
+    holdfast: Holdfast, text: str, phrase: str, words: str, fix: str
+) -> None:
+    ran = holdfast("run", "--nproc-per-node", "2", holdfast.script(text))
+    report = ran.report
+    assert report["phrase"] == phrase
+    assert ran.status == report["code"]
+    assert words in report["reason"]
+    assert report["reason"].endswith("no worker was started")
+    assert fix in report["solution"]
+    assert "Traceback" not in ran.err
+    assert not [*holdfast.home.glob("jobs/*/attempt-1/worker-*/stderr.log")]
+
+
+def test_a_program_that_may_fail_is_started(holdfast: Holdfast) -> None:
+    script = holdfast.script("print('started')\nimport no_such_module_9\n")
+    ran = holdfast("run", "--max-restarts", "0", script)
+    assert "started" in ran.out
+    assert "imports `no_such_module_9`, which is not installed" in ran.err
+    assert ran.report["phrase"] == "ModuleNotFound"

@@ -15,9 +15,10 @@ from builders import of_stderr
 from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
 from holdfast.explain.causes.report_draft import machine_advice
-from holdfast.launch.interpreter import active, choose, has_module
+from holdfast.launch.interpreter import active, choose
 from holdfast.model.evidence import HostFacts
 from holdfast.node.missing_resources import look_around
+from holdfast.python_environments import has_module
 from places import SRC
 
 TELLS_PREFIX = "import holdfast, sys; holdfast.progress(7); print(sys.prefix)"

@@ -20,13 +20,14 @@ import pytest
 from holdfast.model.check_interface import AvoidNode, Node, Note, PreCheckResult, StopJob, Verdict
 from holdfast.model.check_results import Site
 from holdfast.model.faults import DeviceStanding, Standing
-from holdfast.model.job_spec import JobSpec, Role
+from holdfast.model.job_spec import Completion, JobSpec, Role
+from holdfast.model.runtime_plan import Hook, HookMoment, Prerequisite, RuntimePlan
 from holdfast.observe.checks.check_base import BuiltIn, Bytes, size, size_of
 from holdfast.observe.checks.clock import Clock
 from holdfast.observe.checks.cpu import Cpu
 from holdfast.observe.checks.disk import Disk
 from holdfast.observe.checks.driver import Driver, numbers
-from holdfast.observe.checks.files import Files, program_of
+from holdfast.observe.checks.files import Files
 from holdfast.observe.checks.leftovers import Leftovers
 from holdfast.observe.checks.limits import Limits
 from holdfast.observe.checks.matmul import Matmul
@@ -36,6 +37,7 @@ from holdfast.observe.checks.names import Names
 from holdfast.observe.checks.pairs import Pairs
 from holdfast.observe.checks.ports import Ports
 from holdfast.observe.checks.processes import Hogs, Processes
+from holdfast.observe.checks.python_program import program_of
 from holdfast.observe.checks.standing import StandingCheck
 from holdfast_testing import planted_troubles
 
@@ -235,6 +237,91 @@ def test_another_interpreter_is_asked_itself(tmp_path: Path) -> None:
     message = found_message(check_result(Files, command_job(str(other), str(path))))
     assert "imports `apex_9`" in message
     assert "imports `msgspec`" in message, "installed for holdfast's Python, not for this one"
+
+
+def certain_class(the_job: JobSpec, folder: Path) -> str:
+    """The class that the default check of the program ends the job with; empty: it only warns."""
+    check = Files()
+    result = check_result(check, the_job, cwd=str(folder), program="certain")
+    assert isinstance(result, Verdict)
+    assert not result.is_success()
+    stops = [type(action) for action in check.failed_actions()] == [StopJob]
+    assert stops == bool(result.phrase)
+    return result.phrase
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ("import apex_9\n", "ModuleNotFound"),
+        ("from apex_9.optimizers import FusedAdam\n", "ModuleNotFound"),
+        ('"""Trains."""\nfrom __future__ import annotations\nimport os, json\nimport apex_9\n', "ModuleNotFound"),
+        ("import os\nos.environ['A'] = '1'\nos.environ.setdefault('B', '2')\nimport apex_9\n", "ModuleNotFound"),
+        ("import warnings\nwarnings.filterwarnings('ignore')\nimport msgspec\nimport apex_9\n", "ModuleNotFound"),
+        ("LR = 0.1\ndef step():\n    run()\nimport apex_9\n", "ModuleNotFound"),
+        ("x = (\nprint(1)\n", "SyntaxError"),
+        ("print 'of Python 2'\n", "SyntaxError"),
+        ("if True:\n\tx = 1\n        y = 2\n", "SyntaxError"),
+        ("return 1\n", "SyntaxError"),
+        ("x = 1\0\n", "SyntaxError"),
+        # what runs before the import may install the module, or end the program
+        ("import os\nos.system('pip install apex_9')\nimport apex_9\n", ""),
+        ("import helper\nimport apex_9\n", ""),
+        ("from . import helper\nimport apex_9\n", ""),
+        ("import os\nif os.path.exists('x'):\n    raise SystemExit\nimport apex_9\n", ""),
+        ("print('first')\nimport apex_9\n", ""),
+        ("@hook\ndef f():\n    pass\nimport apex_9\n", ""),
+        ("try:\n    import apex_9\nfinally:\n    print('end')\n", ""),
+        # an import hook may compile it
+        ("import msgspec\nimport kernels_9\n", ""),
+    ],
+)
+def test_a_mistake_that_is_certain_ends_the_job(tmp_path: Path, text: str, phrase: str) -> None:
+    (tmp_path / "helper.py").write_text("")
+    (tmp_path / "kernels_9.pyx").write_text("")
+    assert certain_class(script_job(tmp_path, text), tmp_path) == phrase
+
+
+def test_a_module_that_is_missing_is_certain(tmp_path: Path) -> None:
+    assert certain_class(command_job(sys.executable, "-m", "no_such_package.train"), tmp_path) == "ModuleNotFound"
+
+
+def test_another_python_finds_its_own_syntax_errors(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("import json\nx = = 1\n")
+    other = tmp_path / "python-other"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    other.chmod(0o755)
+    assert certain_class(command_job(str(other), str(path)), tmp_path) == "SyntaxError"
+
+
+def test_the_interpreters_options_and_the_workers_variables_count(tmp_path: Path) -> None:
+    """A `sitecustomize` of the workers may provide the module, and -I keeps it from being loaded."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "sitecustomize.py").write_text(
+        "import sys, types\nsys.modules['apex_9'] = types.ModuleType('a')\n"
+    )
+    path = tmp_path / "a.py"
+    path.write_text("import apex_9\n")
+    lib = str(tmp_path / "lib")
+    assert check_result(Files, command_job(sys.executable, str(path), PYTHONPATH=lib)).is_success()
+    assert certain_class(command_job(sys.executable, "-I", str(path), PYTHONPATH=lib), tmp_path) == "ModuleNotFound"
+
+
+def test_a_mistake_is_not_certain_where_something_may_mend_it_first(tmp_path: Path) -> None:
+    the_job = script_job(tmp_path, "import apex_9\n")
+    installs = Hook(when=HookMoment.BEFORE, command=("pip", "install", "apex_9"))
+    after = msgspec.structs.replace(installs, when=HookMoment.ENDED)
+    fetched = Prerequisite(name="code", uri="https://example.org/code.tgz")
+    [role] = the_job.roles
+    lenient = msgspec.structs.replace(role, completion=Completion(min_failed=None))
+    for change, phrase in (
+        ({"runtime": RuntimePlan(hooks=(installs,))}, ""),
+        ({"runtime": RuntimePlan(hooks=(after,))}, "ModuleNotFound"),
+        ({"runtime": RuntimePlan(prerequisites=(fetched,))}, ""),
+        ({"roles": (lenient,)}, ""),
+    ):
+        assert certain_class(msgspec.structs.replace(the_job, **change), tmp_path) == phrase
 
 
 def test_inputs_and_outputs(tmp_path: Path) -> None:

@@ -162,6 +162,10 @@ class Catalogue:
         self.by_phrase = {row.phrase: row for row in self.rows}
         self.wordings: tuple[tuple[ExitRow, Wording], ...] = tuple((row, w) for row in self.rows for w in row.wordings)
 
+    def knows(self, phrase: str) -> bool:
+        """Return whether this catalogue, or the built-in one, has the failure class."""
+        return bool(phrase) and (phrase in self.by_phrase or phrase in load().by_phrase)
+
     def row(self, phrase: str) -> ExitRow:
         """Return the row of a failure class. If this catalogue lacks it, return the built-in row."""
         if row := self.by_phrase.get(phrase) or load().by_phrase.get(phrase):

@@ -412,5 +412,6 @@ def failure_of(check: str, finding: Finding | None, action: FailedAction | None)
         blame=finding.blame,
         inconclusive=inconclusive,
         devices=finding.devices,
+        phrase=finding.phrase,
         elsewhere=action is not None and action.kind in (ActionKind.AVOID, ActionKind.REPLACE),
     )

@@ -175,7 +175,8 @@ class Verdict(PreCheckResult):
     """A result with advice, blame and measured values.
 
     `blame`: one of workload, hardware, network, storage, platform, external, unknown. `figures`: measured values by
-    name, each with its unit as a suffix. `devices`: the abnormal devices.
+    name, each with its unit as a suffix. `devices`: the abnormal devices. `phrase`: the class of the exit if the check
+    knows how each worker would fail (`ModuleNotFound`), so that the job ends with this class instead of CheckFailed.
     """
 
     solution: str = ""
@@ -184,6 +185,7 @@ class Verdict(PreCheckResult):
     devices: list[str] = field(default_factory=list)
     #: Whether the check could not decide between good and bad.
     inconclusive: bool = False
+    phrase: str = ""
 
 
 class PreCheckOperator(ABC):

@@ -95,6 +95,8 @@ class Finding(Noun, frozen=True, kw_only=True):
     took_s: float = 0.0
     #: The abnormal devices, if the check names any.
     devices: tuple[str, ...] = ()
+    #: The class of the exit if the check knows how each worker would fail; empty: CheckFailed.
+    phrase: str = ""
 
 
 class CheckLine(Noun, frozen=True, kw_only=True):

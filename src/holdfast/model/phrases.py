@@ -77,6 +77,7 @@ class Phrase(enum.StrEnum):
     STOPPED_BY_OPERATOR = "StoppedByOperator"
     STORAGE_IO_ERROR = "StorageIoError"
     SUCCEEDED = "Succeeded"
+    SYNTAX_ERROR = "SyntaxError"
     TIME_LIMIT_REACHED = "TimeLimitReached"
     TLS_VERIFY_FAILED = "TlsVerifyFailed"
     UNEXPLAINED = "Unexplained"

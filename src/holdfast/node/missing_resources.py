@@ -9,11 +9,11 @@ from pathlib import Path
 
 from holdfast.act.linux import descendants
 from holdfast.act.time_limited import within
-from holdfast.launch.interpreter import environments, has_module, python_of, same_place
 from holdfast.model.evidence import AttemptEvidence, HostFacts
 from holdfast.observe.checks import proc_files
 from holdfast.observe.checks.port_holder import about, find, holder, taken
 from holdfast.observe.full_disks import full_disks, shared_memory
+from holdfast.python_environments import environments, has_module, python_of, same_place
 
 _MODULE = re.compile(r"No module named [\"']?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 _IN_USE = re.compile(r"[Aa]ddress already in use|EADDRINUSE|[Pp]ort \d+ (?:is )?already|Errno 98")

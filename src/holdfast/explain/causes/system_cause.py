@@ -56,47 +56,36 @@ def success_draft(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 
 def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> ReportDraft:
     """Draft the report for a failed check. Before the start no worker ran, so the hint names the job and no logs."""
-    if check.phrase:
-        return _not_fetched(check, matcher, job)
-    row = matcher.catalogue.row(Phrase.CHECK_FAILED)
+    phrase = check.phrase if matcher.catalogue.knows(check.phrase) else Phrase.CHECK_FAILED
+    row = matcher.catalogue.row(phrase)
     unnamed = [node for node in check.nodes if node not in check.message]
     where = f" on {', '.join(unnamed)}" if unnamed else ""
     how = "could not decide" if check.inconclusive else "failed"
     during = " during the job" if check.running else ""
+    reason = f"{'check' if check.running else 'pre-check'} {check.check} {how}{during}{where}: {check.message}"
+    blame: Blame | None
     try:
         blame = Blame(check.blame)
     except ValueError:
         blame = Blame.UNKNOWN
+    rerun = _rerun_of(check, blame)
+    if phrase != Phrase.CHECK_FAILED:
+        # The row of the class says who is to blame. If the cause is on the node (a full disk), another node may help.
+        blame, rerun = None, Rerun.ELSEWHERE if check.elsewhere else None
+        if check.blame:
+            reason = f"{check.message}; the pre-check {check.check} found it, so no worker was started"
+        else:  # the check is a prerequisite, for which the row has the blame
+            reason = f"{check.check} could not be had on {check.message}"
     return ReportDraft(
-        Phrase.CHECK_FAILED,
+        phrase,
         row,
         Trigger.CHECK,
         blame=blame,
-        rerun=_rerun_of(check, blame),
-        reason=f"{'check' if check.running else 'pre-check'} {check.check} {how}{during}{where}: {check.message}",
+        rerun=rerun,
+        reason=reason,
         solution=check.solution
         or row.solution
         or f"Repair what the check names, then try it alone: holdfast check {check.check}",
-        evidence=[Evidence(kind=EvidenceKind.CHECK, text=check.message, source=check.check)],
-        hint=f"holdfast show {job}" if job else "",
-        devices=check.devices or check.nodes,
-    )
-
-
-def _not_fetched(check: CheckFailure, matcher: Matcher, job: str) -> ReportDraft:
-    """Draft the report for a prerequisite that holdfast could not fetch.
-
-    The row of the check's phrase says who is to blame.
-    """
-    row = matcher.catalogue.row(check.phrase)
-    return ReportDraft(
-        check.phrase,
-        row,
-        Trigger.CHECK,
-        # If the cause is on the node (for example a full disk), another node may help.
-        rerun=Rerun.ELSEWHERE if check.elsewhere else None,
-        reason=f"{check.check} could not be had on {check.message}",
-        solution=check.solution or row.solution,
         evidence=[Evidence(kind=EvidenceKind.CHECK, text=check.message, source=check.check)],
         hint=f"holdfast show {job}" if job else "",
         devices=check.devices or check.nodes,

@@ -137,6 +137,7 @@ def _finding(
         actions=actions,
         figures=dict(getattr(result, "figures", {})),
         devices=tuple(str(device) for device in getattr(result, "devices", ())),
+        phrase=str(getattr(result, "phrase", "")),
     )
 
 

@@ -186,11 +186,12 @@ class BuiltIn(PreCheckOperator):
         figures: Mapping[str, Any] | None = None,
         devices: Sequence[str] = (),
         nodes: Sequence[str] | None = None,
+        phrase: str = "",
     ) -> Verdict:
         """Return a failure of this node (or of `nodes`). The message begins with this node's name.
 
         `problems`: the defects. `solution`: the remedy for the user. `blame`: the kind of cause, if not the class's.
-        `figures`: measured values. `devices`: the devices that are concerned.
+        `figures`: measured values. `devices`: the devices that are concerned. `phrase`: see `Verdict`.
         """
         text = problems if isinstance(problems, str) else "; ".join(problems)
         return Verdict(
@@ -201,6 +202,7 @@ class BuiltIn(PreCheckOperator):
             blame=blame or self.blame,
             figures=dict(figures or {}),
             devices=list(devices),
+            phrase=phrase,
         )
 
     def unsure(self, context: Context, text: str, figures: Mapping[str, Any] | None = None) -> Verdict:
