@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from holdfast.model.evidence import AttemptEvidence
     from holdfast.model.exit_report import ExitReport, WorkerExit
 
-# The functions import the reader and the rules when they are called. An owner imports this package long before it
-# explains an exit, and most jobs succeed.
+# The functions below import the log reader and the rules only when they are called. An owner imports this package long
+# before it explains an exit, and most jobs succeed.
 
 
 def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> ExitReport:
     """Return the report of an ended attempt: code, phrase, blame, reason, solution, culprit, collateral.
 
     Pure and total: the same evidence gives the same report, and the function never raises. If a bug stops the
-    explanation, the report is Unexplained, keeps the original exit, and has the bug as its hint.
+    explanation, the report has the phrase Unexplained, keeps the original exit, and names the bug in its hint.
     `holdfast.explain.funnel` describes how the report is chosen.
 
-    catalogue: the rows to use; None: the built-in rows.
+    catalogue: the catalogue of known failures; None: the built-in one.
     """
     if catalogue is None and (report := plain_success(evidence)) is not None:
         return report
@@ -39,9 +39,10 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 
 def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> AttemptEvidence:
-    """Return the evidence with a reading in place of each log, as a node sends it for its workers. Pure and total.
+    """Replace each worker's log in the evidence by a reading: the facts found in the log, which a node sends to the
+    owner.
 
-    `explain` makes the same report from logs and from readings, unless a reading had to leave out text.
+    Pure and total. `explain` makes the same report from logs and from readings, unless a reading had to leave out text.
     """
     from holdfast.explain.node_reader import read_workers as _read_workers
 
@@ -56,7 +57,7 @@ def first_hand(ended: WorkerExit) -> bool:
 
 
 def is_wordless(ended: WorkerExit) -> bool:
-    """Return whether the exit's status has no known meaning, and the program wrote no line."""
+    """Return whether nothing explains this exit: its status has no known meaning, and the program wrote no line."""
     from holdfast.explain.logs import peer_errors
 
     return peer_errors.is_wordless(ended)

@@ -27,7 +27,8 @@ from holdfast.model.evidence import SAME_SIGNAL_S, AttemptEvidence, StopRequest,
 from holdfast.model.exit_report import OtherRule, Trigger, WorkerExit
 from holdfast.model.phrases import Phrase
 
-#: Sources of stop requests that holdfast makes because it found something. The finding is the cause, not the request.
+#: Sources of stop requests that holdfast makes because it found something. The report then explains the finding, not
+#: the request.
 _FOLLOWED = frozenset({StopSource.HANG, StopSource.FAULT, StopSource.SUPERVISOR})
 _OF_ITS_OWN = frozenset({EvidenceStrength.OWN, EvidenceStrength.SILENT})
 #: Triggers of answers that a user's OpenPAI rows may replace, because these answers come from logs and exits and not

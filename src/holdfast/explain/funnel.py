@@ -52,7 +52,7 @@ def explain(evidence: AttemptEvidence, catalogue: Catalogue | None = None) -> Ex
 
 def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
     readings = readings_of(evidence, matcher)
-    # For `holdfast explain FILE…` the user typed the exit, which has no pid. Then the logs decide.
+    # For `holdfast explain FILE…` the user typed the exit status, so the exit has no pid. Then the logs decide.
     logs_only = all(each.worker.exit is None or (each.said.given and not each.worker.exit.pid) for each in readings)
     who = Attribution(None)
     if not logs_only:

@@ -30,16 +30,16 @@ from holdfast.model.worker_reading import (
 LARGEST = 2**31
 #: Limit on the name of a type, a host or a file, in characters.
 _NAME = 200
-#: Limit on the linked exceptions above and below one that are sent.
+#: Limit on how many linked exceptions, above and below one, are sent to the owner.
 MOST_LINKS = 5
-#: Bytes by which a reading may grow in a message: an integer in a float field becomes `3.0` when it is decoded.
+#: Bytes by which a log reading may grow in a message: an integer in a float field becomes `3.0` when it is decoded.
 _SLACK = 128
 #: Limit on a pattern of a user's rows, in characters. Matches of longer patterns are not sent to the owner.
 _PATTERN = 400
 
 
 class _Limits(NamedTuple):
-    """Limits on the parts of a reading: lengths in characters, and numbers of items."""
+    """Limits on the parts of a log reading: lengths in characters, and numbers of items."""
 
     #: Length of each text of the strongest clue.
     best: int
@@ -52,7 +52,7 @@ class _Limits(NamedTuple):
     fields: int
 
 
-#: The limits to try, in this order, until the reading is small enough. The last limits always suffice.
+#: The limits to try, in this order, until the log reading is small enough. The last limits always suffice.
 _STEPS = (
     _Limits(best=2000, text=2000, clues=16, weaker=8, notes=16, ranks=512, fields=16),
     _Limits(best=2000, text=600, clues=16, weaker=8, notes=16, ranks=512, fields=16),
@@ -64,7 +64,7 @@ _STEPS = (
 
 
 def bounded(said: WorkerReading) -> WorkerReading:
-    """Cut the reading to at most `READING_BYTES` as JSON.
+    """Cut the log reading to at most `READING_BYTES` as JSON.
 
     A reading that is already small keeps everything that a report shows.
     """

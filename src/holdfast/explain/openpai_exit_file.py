@@ -30,7 +30,7 @@ _PLAIN = Lazy(
 )
 _NAMED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
 
-#: Limit on each of these values, in bytes. The logs fill the rest of the file.
+#: Size to which each of these values is cut, in bytes. The logs fill the rest of the file.
 _FLOORS = {"reason": 900, "solution": 600, "caughtException": 300, "matchedUserLogString": 400, "dockerStatus": 120}
 
 
@@ -57,7 +57,7 @@ def _escape(match: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class _Part:
-    """A text that may be cut to a size in bytes."""
+    """A text of the exit file that may be cut to a size in bytes."""
 
     key: str
     text: str
@@ -101,7 +101,8 @@ def agg_error_file(report: ExitReport, evidence: AttemptEvidence) -> bytes:
         "dockerStatus": _Part("dockerStatus", mask(evidence.container[:2048])),
     }
     logs = _logs(report, evidence)
-    # The most useful logs come first in `logs`. Each log gets the space that the values and the earlier logs leave.
+    # The texts in `logs` are in order of usefulness. Each log gets the space that the values and the earlier logs
+    # leave.
     for part in (small["dockerStatus"], small["caughtException"], small["matchedUserLogString"]):
         part.cut_to(_FLOORS[part.key])
     small["solution"].cut_to(_FLOORS["solution"])
@@ -201,7 +202,8 @@ def _exception(report: ExitReport) -> str:
 
 
 def _matched(report: ExitReport) -> str:
-    """Return the log line that decided the phrase, with the rest of the line's message; empty if no line decided."""
+    """Return the log line that decided the report's phrase, with the rest of the line's message; empty if no line
+    decided."""
     if report.trigger != Trigger.LOG:
         return ""
     text = next(

@@ -149,8 +149,8 @@ def answer(
     matcher: Matcher,
     built_in: ReportDraft,
 ) -> ReportDraft | None:
-    """Return the draft for the first row that matches, if it takes precedence over the built-in rows' draft; else
-    None."""
+    """Return the report draft for the user's first row that matches, if it takes precedence over the built-in rows'
+    draft; else None."""
     event = built_in.cause is not None and built_in.cause.weight is Weight.EVENT
     vague = built_in.phrase in (
         Phrase.KILLED_BY_SIGNAL,

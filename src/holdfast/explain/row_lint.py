@@ -1,4 +1,4 @@
-"""Finds mistakes in a user's rows before a job uses them. Lint only reads the file."""
+"""Finds mistakes in a user's catalogue rows before a job uses them. Lint only reads the file."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from holdfast.untrusted import Malformed, convert, yaml_value
 
 
 class Grade(enum.StrEnum):
-    #: The row, or a part of it, has no effect.
+    #: The catalogue row, or a part of it, has no effect.
     ERROR = "error"
-    #: The row is used, but probably not as its author intended.
+    #: The catalogue row is used, but probably not as its author intended.
     WARNING = "warning"
 
 
 class RowProblem(Noun, frozen=True, kw_only=True):
-    """One mistake in a file of rows."""
+    """One mistake in a file of catalogue rows."""
 
     grade: Grade
     #: The name of the check: bad-file, bad-row, bad-code, empty-solution, bad-regex, matches-nothing,
     #: matches-everything, shadowed, duplicate-phrase, duplicate-id, missing-sample, sample-differs, unknown-key,
     #: advice-alone, unknown-field
     rule: str
-    #: The place of the mistake: row and wording.
+    #: The place of the mistake: catalogue row and wording.
     where: str
     message: str
 
@@ -304,9 +304,9 @@ def _plain(pattern: str) -> str:
 
 
 def _shadowed(rows: Sequence[ExitRow]) -> Iterable[RowProblem]:
-    """Explain each sample with these rows before the built-in rows.
+    """Explain the sample texts of the user's rows, with these rows placed before the built-in rows.
 
-    Yield a problem if a row other than the sample's answers.
+    Yield a problem if another row than the sample's own explains it.
     """
     good = [
         msgspec.structs.replace(row, wordings=tuple(w for w in row.wordings if not _unusable(w)))

@@ -1,1 +1,1 @@
-"""Finds the cause: each file explains one kind of end from the clues, and `attribution` finds the culprit. Pure."""
+"""Finds the cause of an attempt's end. Each module explains one kind of end; `attribution` finds the culprit. Pure."""

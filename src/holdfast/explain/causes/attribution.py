@@ -26,8 +26,8 @@ def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
     gets a later time than one that was announced after it.
     """
     found: dict[int, float] = {}
-    # For each node: the order of an exit, the earliest time from this exit on, and the earliest time after it. The loop
-    # goes from the node's last exit to its first.
+    # Go from the node's last exit to its first, and keep for each node: the kernel's order of the current exit, the
+    # earliest time from that exit on, and the earliest time after it.
     seen: dict[str, tuple[int, float, float]] = {}
     for ended in sorted(exits, key=lambda ended: -ended.order):
         at = 0.0 if ended.ended_at is None else ended.ended_at
@@ -45,7 +45,7 @@ def of_node(ended: WorkerExit, node: str) -> bool:
 
 
 def kill_of(ended: WorkerExit, kills: Sequence[MemoryKill]) -> MemoryKill | None:
-    """Return the memory kill of this worker's process; None if there was none."""
+    """Return the OOM kill of this worker's process; None if there was none."""
     mine = (kill for kill in kills if of_node(ended, kill.node))
     return next((k for k in mine if k.rank == ended.rank or (k.pid and k.pid == ended.pid)), None)
 
@@ -53,8 +53,8 @@ def kill_of(ended: WorkerExit, kills: Sequence[MemoryKill]) -> MemoryKill | None
 #: Exits less than this many seconds apart are ordered by the strength of their evidence, because the order in which
 #: holdfast noticed them may be chance.
 SAME_INSTANT_S = 0.2
-#: `SAME_INSTANT_S` for the case that the first worker exited without a message. It is longer, because the gang then
-#: waits half a second for other workers, and because printing a traceback takes time.
+#: The same as `SAME_INSTANT_S`, but used if the first worker exited without a message. It is longer, because the gang
+#: then waits half a second for other workers, and because printing a traceback takes time.
 AFTER_SILENCE_S = 0.6
 
 
@@ -69,7 +69,7 @@ class EvidenceStrength(enum.IntEnum):
 
 
 class Suspect(msgspec.Struct):
-    """One worker with its reading, its exit and the strength of its evidence."""
+    """One worker with its log reading, its exit and the strength of its evidence."""
 
     reading: Reading
     exit: WorkerExit | None
@@ -187,10 +187,10 @@ def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
 
 
 def _was_ending(reading: Reading, evidence: AttemptEvidence) -> bool:
-    """Return the same as `cut_short`, from a log that has been read: an exception ended the program, and no work
-    followed.
+    """Decide as `cut_short` does, but from the worker's log, which has been read.
 
-    If only a launcher reported the exit, the exit's time is unknown, and the exception alone decides.
+    The worker was already exiting if an exception ended its program and no work followed. If only a launcher reported
+    the exit, the exit's time is unknown, and the exception alone decides.
     """
     best, ended = reading.best, reading.worker.exit
     if best is None or best.doubtful or best.raised is None or best.weight not in _ENDED_BY_EXCEPTION:
@@ -227,7 +227,8 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
         )
     )
     culprit = together[0]
-    # Suspects of the same kind that died at the same time, if no kernel's order of exits decides which died first.
+    # Suspects of the same kind that died at the same time as the culprit. If the kernel reported an order of exits,
+    # that order decides which died first, and there are none.
     also = [
         suspect
         for suspect in together[1:]

@@ -30,8 +30,8 @@ from holdfast.model.worker_reading import Clue, EndNote, LinePlace, QuotedLine, 
 #: Signals that a bug in the program itself causes: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS.
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 
-#: Exit statuses of shells and timeout(1) → the phrase, the text, and whether a rerun helps if that differs from the
-#: row.
+#: Exit statuses of shells and timeout(1) → the report's phrase, the text, and whether a rerun helps (if the answer
+#: differs from the catalogue row's).
 _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
     124: (Phrase.TIME_LIMIT_REACHED, "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
     126: (Phrase.EXEC_FORMAT_ERROR, "a file that it runs cannot be executed", None),
@@ -49,7 +49,7 @@ def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException 
 
 
 def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> ReportDraft:
-    """Draft a report from the signal or the status alone. `several`: whether the job has other ranks."""
+    """Draft a report from the worker's exit signal or exit status alone. `several`: whether the job has other ranks."""
     if ended is None:
         return unexplained([reading], matcher)
     typed = ended.pid is None and ended.ended_at is None and not several
@@ -173,7 +173,7 @@ def unexplained(readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
 
 
 def told_by_launcher(draft: ReportDraft, note: EndNote) -> None:
-    """Add the exit that a launcher or scheduler reports to the draft, if no log line shows the cause."""
+    """Add the exit that a launcher or scheduler reports to the report draft, if no log line shows the cause."""
     draft.rank = note.rank
     draft.line = quoted_line(note.line)
     draft.confidence = 0.5 if note.rank is not None else 0.0

@@ -35,18 +35,19 @@ _RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]]) -> tuple[int, ...]:
-    """Return the ranks that raised the exception of `best` at the same place; none if only one rank raised it."""
+    """Return the ranks that raised the exception of the clue `best` at the same place; none if only one rank raised
+    it."""
     mine = _same(raised_by(best))
     if mine is None:
         return ()
-    # Of a rank whose log was not read whole, only the exception that left the program is known.
+    # If a rank's log was only read in part, only the outermost exception, which left the program, is known.
     left = normalized(best.raised.above[0]) if best.raised is not None and best.raised.above else ""
     ranks = {rank for rank, raised in others if _same(raised) == mine or (left and left == _said(raised))}
     return tuple(sorted(ranks)) if len(ranks) > 1 else ()
 
 
 def raised_by(clue: Clue) -> RaisedException | None:
-    """Return the exception that ended the program; None if the clue has none."""
+    """Return the exception by which this clue explains the program's end; None if the clue is no such exception."""
     return clue.raised if clue.weight in _RAISED else None
 
 
@@ -62,7 +63,7 @@ def _said(raised: RaisedException | None) -> str:
 
 
 def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> ReportDraft:
-    """Change the draft for one of these ranks into a draft for all of them."""
+    """Change the report draft for one of these ranks into a draft for all of them."""
     raised = draft.cause.raised if draft.cause is not None else None
     name = f"all {everybody} ranks" if len(ranks) == everybody else f"{len(ranks)} of {everybody} ranks"
     draft.fields = {**draft.fields, "who": name, "rank": words.ranks(ranks)}
@@ -83,7 +84,10 @@ def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> Repo
 
 
 def of_a_device(draft: ReportDraft) -> bool:
-    """Return whether the draft blames the hardware. Then one device may have caused the exception on all ranks."""
+    """Return whether the report draft blames the hardware.
+
+    Then one device may have caused the exception on all ranks.
+    """
     return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
 
 
@@ -106,8 +110,10 @@ def same_exception(
 
 
 def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple[int, ...]:
-    """Return the ranks with the same line and status, if the cause is not an exception (for example a usage
-    message)."""
+    """Return the ranks whose log has the same line as the suspect's, and that exited with the same status.
+
+    Return none if the cause is an exception. It may be a usage message, for example.
+    """
     code = suspect.exit.exit_code if suspect.exit is not None else None
     if code is None or not Weight.EVENT < cause.weight < Weight.PEERS:
         return ()
@@ -121,8 +127,11 @@ def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple
 
 
 def said_by_all(best: Clue, told: Sequence[tuple[int, Clue]]) -> tuple[int, ...]:
-    """Return the ranks with clues, if all have the same clue and it is no exception of their own: all of them waited
-    for peers."""
+    """Return all ranks that have a clue, if every rank's strongest clue is the same.
+
+    Return none if that clue is an exception that a rank raised by itself, because then the ranks did not wait for
+    peers.
+    """
     if best.weight < Weight.WARNED and raised_by(best) is not None:
         return ()
     strongest: dict[int, Clue] = {}
@@ -152,7 +161,10 @@ def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: Attempt
 
 
 def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> ReportDraft:
-    """Change the draft for one of these ranks into a draft for all of them, without a culprit and collateral ranks."""
+    """Change the report draft for one of these ranks into a draft for all of them.
+
+    The changed draft names no culprit and no collateral ranks.
+    """
     code = fellows[0].exit.exit_code if fellows[0].exit is not None else None
     died = [suspect.died[0] for suspect in fellows]
     span_ms = max(1, round(1000 * (max(died) - min(died))))

@@ -93,7 +93,7 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
 
 
 def rerun_of(fault: ActiveFault) -> Rerun | None:
-    """Return how the job can be run again after this fault; None: the phrase's row decides.
+    """Return how the job can be run again after this fault; None: the catalogue row decides.
 
     If a restart or a reset repairs the fault, the job can continue with the same device, unless the policy avoids the
     device.

@@ -30,8 +30,8 @@ _SHELL = Lazy(r"(?:\S+: line \d+: *\d* *)?(?:Killed|Terminated)\b")
 
 
 def with_notes(said: WorkerReading) -> list[Clue]:
-    """Return the reading's clues together with clues made from the signals that launchers and shells report,
-    strongest first."""
+    """Return the clues of a log reading, and clues made from the exits that launchers and shells report, strongest
+    first."""
     clues = list(said.clues)
     tells = [note for note in said.notes if note.signal is not None and note.signal not in (2, 15, 1)]
     if gave_up_on_a_peer(clues):
@@ -63,8 +63,7 @@ def _of_note(note: EndNote) -> Clue:
 
 
 def _cleaned_up(clue: Clue) -> Clue:
-    """Lower the weight of a shell's line about a kill, if the launcher killed the worker to clean up after a
-    failure."""
+    """Lower the weight of a shell's "Killed" line, if the launcher killed the worker to clean up after a failure."""
     if clue.phrase != Phrase.KILLED_BY_SIGNAL or not _SHELL.match(clue.line.text):
         return clue
     return replace(clue, weight=max(clue.weight, Weight.ABORT))
@@ -82,8 +81,9 @@ _SUMMARIES = ("torchrun", "mpirun", "torch.multiprocessing")
 
 
 def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
-    """Return the readings of log files that have one rank each, with the rank. Leave out logs of a launcher or the
-    kernel.
+    """Return the readings of log files that have one rank each, with that rank.
+
+    Leave out logs of a launcher or the kernel.
 
     A file's rank comes from its name or from the tags of its lines. If these do not identify the files, each file keeps
     its present rank: its position on the command line.
@@ -205,7 +205,7 @@ def _worker_exit(
 
 
 def _raised(readings: Sequence[Reading]) -> bool:
-    """Return whether any of the readings has an exception that ended its program."""
+    """Return whether any of the log readings has an exception that ended its program."""
     return any(raised_by(clue) is not None for each in readings for clue in each.said.clues)
 
 
@@ -219,7 +219,7 @@ def _ended(reading: Reading, end: WorkerExit | None) -> Reading:
 
 
 def _with_own_words(reading: Reading) -> Reading:
-    """Return the reading, with `first_hand` set from the last lines of the rank's log."""
+    """Return the log reading with `first_hand` set: whether the last lines show that the rank failed by itself."""
     worker = reading.worker
     if worker.exit is None or worker.log is None:
         return reading

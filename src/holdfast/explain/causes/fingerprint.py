@@ -49,7 +49,7 @@ def fingerprint(draft: ReportDraft, exception: str, matcher: Matcher, reading: R
     said = cause.line.text if cause is not None else ""
     collective = _collective(said)
     port = _port(said) if draft.phrase == OWN_PORT else ""
-    # The line of a collective is full of times and queue positions. The collective's name and number identify it.
+    # Times and queue positions fill the log line of a collective. The collective's name and number identify it.
     text = "" if collective else _text(draft, said, reading, matcher)
     parts = [
         draft.phrase,
@@ -69,7 +69,7 @@ def normalized(text: str) -> str:
 
 
 def _how(draft: ReportDraft) -> str:
-    """Return the culprit's signal or status; empty if holdfast's stop ended it."""
+    """Return the culprit's signal or exit status; empty if holdfast's stop ended it."""
     ended = draft.exit
     if ended is None and draft.original is not None:
         # Several ranks failed in the same way, so none of them is the culprit. Use their common exit.
@@ -105,7 +105,10 @@ def _port(said: str) -> str:
 
 
 def _text(draft: ReportDraft, said: str, reading: Reading | None, matcher: Matcher) -> str:
-    """Return the text of the failure. For a plain status it is the last line; for a signal it is empty."""
+    """Return the text of the failure.
+
+    After a plain exit status it is the worker's last line; after a signal it is empty.
+    """
     if draft.trigger is Trigger.HANG:
         return ",".join(normalized(item.text) for item in draft.evidence[:1])
     raised = draft.cause.raised if draft.cause is not None else None

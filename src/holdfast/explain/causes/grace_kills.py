@@ -27,7 +27,7 @@ def outstayed(evidence: AttemptEvidence) -> tuple[int, ...]:
 
 
 def fate(ranks: tuple[int, ...], evidence: AttemptEvidence) -> str:
-    """Return a clause such as `ranks 0 and 2 had not left 30 s after SIGTERM and were killed`."""
+    """Return a clause about these ranks, such as `ranks 0 and 2 had not left 30 s after SIGTERM and were killed`."""
     were = "was" if len(ranks) == 1 else "were"
     stop = evidence.stop
     asked = stop.signal if stop is not None and stop.source is StopSource.SIGNAL and stop.signal else _SIGTERM

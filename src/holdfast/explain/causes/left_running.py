@@ -31,7 +31,7 @@ def left_running(leftovers: Sequence[Leftover]) -> Iterator[str]:
 
 
 def waits_for(leftovers: Sequence[Leftover], wait_s: float) -> str:
-    """Return a sentence about processes that ended ranks left running and that still have time to end."""
+    """Return a sentence about processes that ended ranks left running and that holdfast still waits for."""
     first = leftovers[0]
     who = f"rank {first.rank}" if first.rank is not None else "a rank"
     more = f" and {len(leftovers) - 1} more" if len(leftovers) > 1 else ""

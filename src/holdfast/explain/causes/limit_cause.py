@@ -15,7 +15,7 @@ SIGKILL, SIGXCPU, SIGXFSZ = 9, 24, 25
 #: Share of its CPU limit at which a process may already be killed, because the kernel counts CPU time in two ways.
 ENOUGH = 0.9
 _SIGNALLED = (Phrase.KILLED_BY_SIGNAL, Phrase.UNEXPLAINED, Phrase.PROCESS_LIMIT_REACHED)
-#: Kind → the name of the limit, the shell's option, the constant's name in Python.
+#: Kind of limit → the limit's name, its option of the shell's `ulimit`, and its constant in Python's `resource`.
 _WORDS = {
     LimitKind.CPU: ("CPU time", "ulimit -t", "RLIMIT_CPU"),
     LimitKind.FILE: ("file size", "ulimit -f", "RLIMIT_FSIZE"),
@@ -25,7 +25,8 @@ _WORDS = {
 
 
 def limit_reached(draft: ReportDraft, matcher: Matcher) -> ReportDraft:
-    """Return a draft that names the limit, if a limit caused the culprit's exit; else the unchanged draft."""
+    """Return a report draft that names the resource limit, if one caused the culprit's exit; else the draft as it
+    is."""
     ended = draft.exit
     if ended is None:
         return draft

@@ -13,11 +13,12 @@ from holdfast.model.evidence import TURNED_AWAY, AttemptEvidence, GangShortfall,
 from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
 from holdfast.model.phrases import Phrase
 
-#: Maximum number of nodes that the reason names.
+#: Maximum number of lost or missing nodes that the report's reason names.
 NAMED = 8
-#: Maximum number of nodes that were not let in and that the reason names.
+#: Maximum number of nodes that the owner turned away and that the report's reason names.
 TURNED = 3
-#: Words of Slurm and Kubernetes about a node that is down, and about one that they do not reach either, in lower case.
+#: `_DOWN`: words with which Slurm or Kubernetes says that a node is down. `_ONLY_SILENT`: words with which they say
+#: that the node does not answer them either. Lower case.
 _DOWN = ("reboot", "power", "fail", "panic", "deleted", "no longer exists", "terminated")
 _ONLY_SILENT = ("not responding", "not_responding")
 
@@ -67,7 +68,10 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 
 
 def _is_known_to_be_down(node: str, evidence: AttemptEvidence) -> bool:
-    """Return whether something says more of a silent node than that it is silent: the platform, or a fault of it."""
+    """Return whether something other than its silence shows that a silent node is down.
+
+    It is a statement of the platform (Slurm, Kubernetes), or a device fault of the node.
+    """
     named = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w-])")
     said = [item.text.lower() for item in evidence.platform if item.node == node or named.search(item.text)]
     ended = any(word in text for text in said for word in _DOWN)
@@ -76,7 +80,7 @@ def _is_known_to_be_down(node: str, evidence: AttemptEvidence) -> bool:
 
 
 def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft, matcher: Matcher) -> ReportDraft:
-    """Draft the report for an agent that a memory kill ended, whose workers were killed with it."""
+    """Draft the report for an agent that the kernel's memory killer ended, whose workers were killed with it."""
     return ReportDraft(
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED),
@@ -125,7 +129,7 @@ def _fate(lost: LeftBehind) -> str:
 def not_assembled(muster: GangShortfall, said: Sequence[Evidence], matcher: Matcher) -> ReportDraft:
     """Draft the report for too few nodes: how many joined, which nodes and ranks are missing, and a command to try.
 
-    `said`: statements of the platform, and of the owner about nodes that it turned away.
+    `said`: messages of the platform, and messages of the owner about nodes that it turned away.
     """
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     good = [node for node in muster.came if node not in muster.unfit]

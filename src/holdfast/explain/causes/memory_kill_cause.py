@@ -1,5 +1,4 @@
-"""Explains memory kills: which rank was killed, by which memory limit, and whether another rank may be the killed
-one."""
+"""Explains OOM kills: which rank was killed, by which memory limit, and whether another rank may be the killed one."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ _OOM_KILLED = Lazy(
 
 
 def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report for a memory kill that ended the culprit or one of its child processes; None: there was no
-    such kill."""
+    """Draft the report for an OOM kill of the culprit or of one of its child processes; None: no such kill."""
     suspect = who.culprit
     kills = evidence.memory_kills or _told_by_engine(evidence)
     if not kills or suspect is None or suspect.exit is None:
@@ -30,7 +28,8 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
     kill = kill_of(ended, kills)
     by_kill = ended.signal == 9 or ended.exit_code == 137
     if kill is None:
-        # A kill without a rank may explain a worker that SIGKILL ended, or a worker whose log reports a killed child.
+        # An OOM kill without a rank may explain a worker that SIGKILL ended, or a worker whose log reports a killed
+        # child.
         loose = [k for k in kills if k.rank is None and of_node(ended, k.node)]
         said = suspect.reading.best
         child = said is not None and said.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL)
@@ -56,7 +55,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
 
 
 def _told_by_engine(evidence: AttemptEvidence) -> tuple[MemoryKill, ...]:
-    """Return the memory kill that the container's status reports, if the kernel and the control groups report none."""
+    """Return the OOM kill that the container's status reports, if the kernel and the control groups report none."""
     if not _OOM_KILLED.search(evidence.container):
         return ()
     return (MemoryKill(source="container status", text=evidence.container, scope="container"),)
@@ -71,8 +70,10 @@ def _names_another(best: Clue | None) -> bool:
 
 
 def _which(kill: MemoryKill, ended: WorkerExit, evidence: AttemptEvidence) -> str:
-    """If several ranks share one counter of kills, return a clause about the other ranks that may be the killed one;
-    else empty."""
+    """Return a clause that names the other ranks that the OOM kill may have hit.
+
+    Ranks in one control group share its kill counter, so the victim may be unknown. Empty: the victim is known.
+    """
     exits = [worker.exit for worker in evidence.workers if worker.exit is not None]
     killed = [
         each.rank for each in exits if each.signal == 9 and not after_stop(each, evidence) and of_node(each, kill.node)

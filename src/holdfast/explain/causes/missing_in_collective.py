@@ -32,12 +32,12 @@ class MissingRanks(Noun, frozen=True, kw_only=True):
     #: Ranks that never joined the collective, or called another collective in its place.
     ranks: tuple[int, ...]
     why: str
-    #: Whether the missing ranks called another collective in its place.
+    #: Whether the missing ranks called another collective instead.
     other: bool = False
 
 
 def missing(flights: Sequence[FlightDump]) -> MissingRanks | None:
-    """Return the ranks for which the other ranks wait; None if the dumps show none."""
+    """Return the ranks that the other ranks wait for; None if the flight-recorder dumps show none."""
     groups: dict[str, dict[int, GroupFlight]] = {}
     for flight in flights:
         for group in flight.groups:
@@ -102,7 +102,8 @@ def _call(one: CollectiveRecord) -> str:
 
 
 def recorded(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft:
-    """Add the flight recorders' data to the draft: the ranks that did not join, and each rank's last collective."""
+    """Add data from the flight recorders to the report draft: the ranks that did not join, and each rank's last
+    collective."""
     if not evidence.flights or draft.phrase not in _WAITED:
         return draft
     found = missing(evidence.flights)

@@ -10,12 +10,12 @@ from holdfast.model.exit_report import Because, Blame, ExitReport, Original, Rer
 from holdfast.model.human_format import everyone
 from holdfast.model.phrases import Phrase
 
-#: The rule by which the funnel would make the same report.
+#: The name of the rule in `explanation_rules` that would make the same report.
 SUCCESS_RULE = "all_finished"
 
 
 def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
-    """Return the report that the funnel would give for a plain success; None if the evidence needs the funnel."""
+    """Return the report of a plain success; None if the evidence needs the full explanation (the funnel)."""
     known = evidence
     told = known.stop or known.faults or known.memory_kills or known.kernel or known.lost or known.hang or known.check
     if told or known.beside or known.deadline or known.pai_errors or not known.workers:
@@ -37,5 +37,5 @@ def plain_success(evidence: AttemptEvidence) -> ExitReport | None:
 
 
 def success_sentence(workers: int) -> str:
-    """Return a sentence about the success of this many workers."""
+    """Return the report's sentence about the success of this many workers."""
     return f"{everyone(workers, 'worker')} finished with status 0"

@@ -36,7 +36,7 @@ MOST_TEXT = 2000
 MOST_UNANSWERED = 4
 #: Limit on the ranks that a report names as failed in the same way.
 MOST_ALIKE = 4096
-#: Exit code of a failure whose row has no valid code.
+#: Exit code of a failure whose catalogue row has no valid exit code.
 UNEXPLAINED = 255
 
 
@@ -55,7 +55,7 @@ class ReportDraft(msgspec.Struct):
     blame: Blame | None = None
     rerun: Rerun | None = None
     cause: Clue | None = None
-    #: The wording that matched the cause's line.
+    #: The catalogue wording (pattern with its sentences) that matched the cause's line.
     wording: Wording | None = None
     #: The culprit's evidence, if one worker is the culprit.
     worker: WorkerEvidence | None = None
@@ -74,14 +74,14 @@ class ReportDraft(msgspec.Struct):
     remark: str = ""
     #: The usual meaning of the status, as a clause: `as timeout(1) gives when its time is over`.
     meaning: str = ""
-    #: Ranks that failed in the same way at the same time. They are neither culprits nor collateral.
+    #: Ranks that failed in the same way at the same time, so that they are neither culprits nor collateral.
     alike: tuple[int, ...] = ()
     #: The name of the rule that made this draft; empty: the rule is the function of
     #: `holdfast.explain.explanation_rules` that returned it.
     rule: str = ""
     #: The line that decided, if there is no deciding clue (`cause` is None).
     line: DecidingLine | None = None
-    #: The id of the wording that matches `line`; empty: no wording.
+    #: The id of the catalogue wording that matches `line`; empty: none does.
     line_wording: str = ""
 
 
@@ -117,9 +117,8 @@ def quoted_line(line: QuotedLine) -> DecidingLine:
 
 
 def because_of(draft: ReportDraft) -> Because:
-    """Return what decided the report: the rule, the phrase of the catalogue row, the id of the matching wording, and
-    the log line (secrets masked).
-    """
+    """Return what decided the report: the rule, the catalogue row's phrase, the id of the matching wording, and the log
+    line with masked secrets."""
     line, wording = draft.line, draft.line_wording
     if draft.cause is not None:
         line = quoted_line(draft.cause.line)
@@ -131,8 +130,8 @@ def because_of(draft: ReportDraft) -> Because:
 
 
 def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
-    """Return the fields that templates may use: rank, time, line, the groups of the pattern, the row's further
-    fields."""
+    """Return the fields that the catalogue's templates may use: rank, time, line, the groups of the pattern, the row's
+    further fields."""
     worker, ended, cause = draft.worker, draft.exit, draft.cause
     rank: int | None = draft.rank
     node = ""
@@ -170,14 +169,18 @@ def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
 
 
 def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ExitReport:
-    """Make the report: fill in sentences and evidence, and mask secrets. The caller adds the fingerprint."""
+    """Make the report from the draft: fill in sentences and evidence, and mask secrets.
+
+    The caller adds the fingerprint.
+    """
     fields = fields_of(draft, evidence.zone)
     wording = draft.wording
     row = draft.row
     reason = draft.reason or _reason(draft, fields)
     raised = draft.cause.raised if draft.cause is not None else None
     if raised is not None and not raised.message:
-        reason = reason.replace(f"{raised.type}: {raised.type}", raised.type)  # the exception has no message
+        # An exception without a message would be named twice.
+        reason = reason.replace(f"{raised.type}: {raised.type}", raised.type)
     if draft.remark:
         reason = f"{reason.rstrip('.')}; {draft.remark}"
     solution = draft.solution
@@ -199,7 +202,8 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
     rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
     code = draft.code if draft.code is not None else row.code
     if draft.phrase != Phrase.SUCCEEDED and not 0 < code < 256:
-        code = UNEXPLAINED  # a failure must never look like success to a script, even if a user's row has a wrong code
+        # A failure must never look like success to a script, even if a user's catalogue row has a wrong code.
+        code = UNEXPLAINED
     if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.weight in _UNSURE:
         rerun = Rerun.UNKNOWN  # if the cause is uncertain, a rerun may still help
     exception = raised.type.split("(")[0] if raised is not None else ""
@@ -271,7 +275,8 @@ def _as_raised(raised: RaisedException) -> str:
 
 
 def _with_outer(text: str, raised: RaisedException, who: str) -> str:
-    """Put the outer exceptions first: `rank 0: RuntimeError: bad config, because a line is not valid JSON`."""
+    """Put the outer exceptions before the text, as in `rank 0: RuntimeError: bad config, because a line is not valid
+    JSON`."""
     if raised.message and raised.message in raised.above[0]:
         return text  # the outer exception only quotes the inner one
     begin = f"{who}: " if text.startswith(f"{who}: ") else ""
@@ -354,7 +359,7 @@ def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence
 
 
 def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
-    """Yield evidence that names the workers of which only the exits are known."""
+    """Yield evidence items that name the workers of which only the exits are known, because no log was read."""
     for lost in evidence.unanswered[:MOST_UNANSWERED]:
         only = "the exit is known" if len(lost.ranks) == 1 else "the exits are known"
         text = (
@@ -394,7 +399,7 @@ def _hint(draft: ReportDraft, evidence: AttemptEvidence) -> str | None:
         return None
     rank = f" --rank {draft.exit.rank}" if draft.exit is not None else ""
     if evidence.attempt == 0 or evidence.muster is not None:
-        return f"holdfast show {evidence.job}"  # no worker was started, so the job has no logs
+        return f"holdfast show {evidence.job}"  # no worker was started, so the job has no logs to show
     return f"holdfast logs {evidence.job} --attempt {evidence.attempt}{rank}"
 
 
@@ -432,10 +437,11 @@ _SOLUTIONS: dict[str, str] = {
 
 
 def machine_advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
-    """Return two texts: facts about the machine to add to the reason, and a solution that replaces the catalogue's.
+    """Return two texts: facts about the machine that are added to the report's reason, and a solution that replaces the
+    catalogue's.
 
-    Either may be empty. If holdfast ran the job, the facts are the Python, the process that holds the port, and the
-    disks.
+    Either may be empty. The facts are the Python, the process that holds the port, and the disks. They are known only
+    if holdfast ran the job.
     """
     if known is None:
         return "", ""

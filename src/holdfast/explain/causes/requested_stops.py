@@ -43,8 +43,7 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
         original=_original(evidence),
     )
     if request.source is StopSource.PLATFORM and not (request.final or request.requeue) and row.rerun in _ELSEWHERE:
-        # The platform replaces a node that it has taken away, and the gang waits for the new node without a user's
-        # help.
+        # The platform replaces the node that it took away, and the gang waits for the new node without a user's help.
         draft.rerun = Rerun.NOW
     return draft
 
@@ -64,7 +63,7 @@ def _original(evidence: AttemptEvidence) -> Original:
 
 
 def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
-    """Return source → key (ACTION, REASON …) → value for the `*.pai.error` files. The last line of each key counts."""
+    """Return for each `*.pai.error` file its keys (ACTION, REASON …) and values. The last line of each key counts."""
     found: dict[str, dict[str, str]] = {}
     for item in evidence.pai_errors:
         if word := line_of(item.text):
@@ -73,13 +72,14 @@ def pai_words(evidence: AttemptEvidence) -> dict[str, dict[str, str]]:
 
 
 def _pai_line(evidence: AttemptEvidence, source: str, key: str) -> DecidingLine | None:
-    """Return the last line of a component's file with this key; None: there is none."""
+    """Return the last line with this key in a component's `*.pai.error` file; None: there is none."""
     lines = [item for item in evidence.pai_errors if item.source == source and (line_of(item.text) or ("",))[0] == key]
     return DecidingLine(text=lines[-1].text, source=f"{source}.pai.error") if lines else None
 
 
 def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report for a component's kill order (`ACTION "KILL"` with a reason); None: there is none."""
+    """Draft the report for the kill order of an OpenPAI component (`ACTION "KILL"` with a reason); None: there is
+    none."""
     for source, said in pai_words(evidence).items():
         order = order_of(source, said, matcher.catalogue)
         if order is None:
@@ -104,7 +104,8 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | 
 
 
 def reasoned_by_pai(draft: ReportDraft, evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Use a component's REASON if the worker's exit shows no cause; else return the unchanged draft."""
+    """Use the REASON of an OpenPAI component if the worker's exit shows no cause; else return the report draft as it
+    is."""
     if draft.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
         return draft
     for source, said in pai_words(evidence).items():

@@ -1,6 +1,6 @@
 """Explains exits whose cause holdfast or the system observed directly.
 
-These are success, failed checks, device faults, hangs, failed starts, a lost store, and missed deadlines.
+These are success, failed checks, device faults, hangs, failed starts, a lost rendezvous store, and missed deadlines.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.runtime_plan import HookMoment
 from holdfast.model.sidecar_ends import SideFailure, SideKind
 
-#: Maximum number of late workers for which the reason quotes a line.
+#: Maximum number of late workers whose last line the report's reason quotes.
 LATE_TOLD = 2
-#: Maximum number of nodes that the reason names.
+#: Maximum number of nodes that the report's reason names.
 _NODES = 6
 
 
@@ -93,7 +93,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Report
 
 
 def _rerun_of(check: CheckFailure, blame: Blame) -> Rerun | None:
-    """Return whether another try helps; None: the catalogue's row decides."""
+    """Return whether a rerun helps after this failed check; None: the catalogue's row decides."""
     if check.ends_job:
         return Rerun.NEVER
     # Another machine only helps if the check blames the machine.
@@ -152,7 +152,7 @@ _WITHOUT_STACKS = (
 )
 
 
-#: Maximum number of further culprits that a report lists.
+#: Maximum number of further culprits that a report lists after the first.
 MOST_ALSO = 16
 
 
@@ -179,8 +179,10 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Rep
 
 
 def stacks(hang: HangEvidence) -> list[Evidence]:
-    """Return one item of evidence for each different stack, with the ranks that have it; the culprits' stacks come
-    first."""
+    """Return one evidence item for each different stack in the hang, with the ranks that have it.
+
+    The culprits' stacks come first.
+    """
     places: dict[tuple[str, str, str, str], list[tuple[RankSnapshot, ThreadState]]] = {}
     last = hang.looks[-1] if hang.looks else ()
     for shot in sorted(last, key=lambda shot: shot.rank not in hang.culprits):
@@ -206,7 +208,7 @@ _MISSING = "names an interpreter that does not exist"
 _FIRST_LINE = Lazy(r": its first line\b.*?; (?P<fix>.*)")
 _FORMAT = Lazy(r"(?i)exec format error|errno 8\b|enoexec|bad interpreter")
 _DENIED = Lazy(r"(?i)permission denied|errno 13\b|eacces|operation not permitted")
-#: The error message for a template in a command. Holdfast fills in the template when the worker starts.
+#: Matches the error about a wrong `{name}` in the command's template, which holdfast fills in when the worker starts.
 _NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
 _PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
@@ -261,8 +263,10 @@ def _start_solution(phrase: str, fix: str) -> str:
 
 
 def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report for a store of the workers that ended before them; None if a failed worker shows another
-    cause than a lost peer."""
+    """Draft the report for a rendezvous store that ended before the workers that used it.
+
+    None if a failed worker shows another cause than a lost peer.
+    """
     if not evidence.store or who.culprit is None or who.culprit.kind is not EvidenceStrength.PEERS:
         return None
     row = matcher.catalogue.row(Phrase.RENDEZVOUS_FAILED)
@@ -283,7 +287,8 @@ def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) ->
 
 
 def _with_nodes(workers: Sequence[WorkerEvidence], evidence: AttemptEvidence, did: str) -> str:
-    """Return a clause such as `ranks 2 and 3 on gpu-2 were not started in time`.
+    """Return a clause such as `ranks 2 and 3 on gpu-2 were not started in time`, for these workers and the predicate
+    `did`.
 
     It names the nodes if the gang has several.
     """
@@ -305,7 +310,7 @@ def _logs_of(worker: WorkerEvidence, evidence: AttemptEvidence) -> str:
 
 def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
-    # Use `late`, which was recorded before the stop: after the stop every worker has an exit.
+    # Use `late`, the list of late workers from before the stop: after the stop every worker has an exit.
     unstarted = (w.rank for w in evidence.workers if w.exit is None or w.exit.started_at is None)
     late = set(evidence.late or unstarted)
     missing = [w for w in evidence.workers if w.rank in late]
@@ -317,7 +322,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     else:
         reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
     if evidence.late_words:
-        # The reason quotes only the first late workers. The evidence has all of them.
+        # The report's reason quotes only the first late workers. The evidence lists all of them.
         reason += ": " + "; ".join(evidence.late_words[:LATE_TOLD])
     return ReportDraft(
         Phrase.GANG_START_TIMEOUT,
@@ -337,7 +342,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     )
 
 
-#: Number of last lines to keep of a sidecar's output.
+#: Maximum number of lines that are kept from the end of a sidecar's output.
 LAST_LINES = 10
 
 
@@ -382,7 +387,7 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
 
 
 def _counts(failure: SideFailure, evidence: AttemptEvidence, *, finished: bool) -> bool:
-    """Return whether the failure explains the attempt's end.
+    """Return whether the sidecar's failure explains the attempt's end.
 
     A hook after the workers only counts if all workers had succeeded. Any other sidecar counts unless something else
     requested a stop.

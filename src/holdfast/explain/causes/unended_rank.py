@@ -14,8 +14,10 @@ from holdfast.model.evidence import AttemptEvidence, HangEvidence, RankSnapshot
 
 
 def unended(readings: Sequence[Reading], evidence: AttemptEvidence) -> tuple[Attribution, str] | None:
-    """Return an attribution to the first such rank, and a clause on what keeps its process alive; None if there is
-    no such rank."""
+    """Find the first rank that printed its last exception and whose process did not exit.
+
+    Return its attribution, and a clause on what keeps its process alive; None if there is no such rank.
+    """
     hang = evidence.hang
     if hang is None:
         return None

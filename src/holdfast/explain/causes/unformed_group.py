@@ -49,8 +49,10 @@ class _Missing(NamedTuple):
 
 
 def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
-    """Return the draft with the ranks for which the others waited, if the group did not form; else the unchanged
-    draft."""
+    """Return a report draft that blames the ranks for which the others waited, if the process group did not form.
+
+    Otherwise return the draft as it is.
+    """
     if draft.phrase not in _MEETING:
         return draft
     ended = all(reading.worker.exit is not None for reading in readings)
@@ -178,7 +180,7 @@ def _silent(phrase: str, readings: Sequence[Reading], said: Words, met_at: str) 
     elif awaited - set(said):
         missing = tuple(sorted(awaited - set(said)))
     elif len(awaited) == 1 and not quiet:
-        missing = tuple(awaited)  # this rank came too late, so now it waits for the others itself
+        missing = tuple(awaited)  # The waiting rank came too late, so now it waits for the others itself.
     else:
         return None
     waiting = tuple(sorted(rank for rank in said if rank not in missing))
@@ -223,7 +225,8 @@ def _address(met_at: str) -> str:
 
 
 def _had_come(reading: Reading) -> bool:
-    """Return whether the rank lost an existing connection: it had joined, and then rank 0 and its store ended."""
+    """Return whether the rank had joined the group: it lost an existing connection, because rank 0 and its store
+    ended."""
     return reading.best is not None and reading.best.phrase in (Phrase.PEER_LOST, Phrase.NETWORK_LOST)
 
 
@@ -252,7 +255,7 @@ def _last(readings: Sequence[Reading], rank: int) -> str:
 
 
 def _apply(found: _Missing, draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> None:
-    """Change the draft so that it explains the failed start by the missing ranks."""
+    """Change the report draft so that it explains the failed start of the group by the missing ranks."""
     ranks = found.ranks
     every = len(ranks) == len(readings)
     worker = next((reading.worker for reading in readings if reading.worker.rank == ranks[0]), WorkerEvidence())
@@ -297,7 +300,7 @@ Place = tuple[str, str]
 
 
 def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft | None:
-    """Return the draft with all ranks that did not reach rank 0's port, if the gang has several nodes.
+    """Return a report draft that names all ranks that did not reach rank 0's port, if the gang has several nodes.
 
     None if no rank reports this, or if the gang has one node.
     """
@@ -310,7 +313,7 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
         return None
     (host, port), _ = counted.most_common(1)[0]
     if evidence.meeting and f"{host}:{port}" != evidence.meeting:
-        return None  # the address is not the one that holdfast set; `unmet` explains such a failure
+        return None  # The address is not the one that holdfast set for rank 0. `unmet` explains such a failure.
     by_node: dict[str, list[int]] = {}
     why = ""
     for rank, (reading, places) in tried.items():

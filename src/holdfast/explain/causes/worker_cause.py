@@ -91,14 +91,15 @@ def of_worker(
 
 
 def _passed_on(ended: WorkerExit) -> tuple[str, str]:
-    """Return reason and solution for a signal that holdfast forwarded to a worker which has no handler for it."""
+    """Return the report's reason and solution for a signal that holdfast forwarded to a worker without a handler for
+    it."""
     name, who = signal_name(ended.signal or 0), who_of(ended.role, ended.rank, ended.node)
     reason = f"{who}: ended by {name}, which holdfast had got and passed on to the workers; it has no handler for it"
     return reason, f"Handle it (signal.signal(signal.{name}, …)), or have the scheduler send none (Slurm: --signal)."
 
 
 def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidence) -> None:
-    """Change the draft to blame the only rank that still ran when all others had stopped waiting.
+    """Change the report draft to blame the only rank that still ran when all others had stopped waiting.
 
     The blame is likely, not certain: the rank's watchdog may have been about to report the same wait.
     """
@@ -148,7 +149,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     )
     told_by = telling([note for each in readings for note in each.said.notes])
     if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
-        # The launcher's note has more facts: the rank and its status.
+        # The launcher's line has more facts than the clue: the rank and its status.
         return (_of_root(root, matcher) if root is not None else None) or unexplained(readings, matcher)
     draft = _draft(best, matcher)
     draft.worker = reading.worker
@@ -192,10 +193,10 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
 
 
 def _followed(cause: Clue, root: EndNote) -> bool:
-    """Return whether a launcher names a first failure that the cause only followed from, since the cause has another
-    rank or none.
+    """Return whether the cause is only an effect of the first failure, which a launcher names.
 
-    A status other than 1 is no uncaught Python exception, so an exception about a lost peer belongs to another process.
+    The cause then has another rank than that failure, or none. A status other than 1 is no uncaught Python exception,
+    so an exception about a lost peer belongs to another process.
     """
     if cause.rank is not None and cause.rank == root.rank:
         return False
@@ -206,7 +207,8 @@ def _followed(cause: Clue, root: EndNote) -> bool:
 
 
 def _of_root(root: EndNote, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report from the signal or status of the first failure, if the status has a meaning; else None."""
+    """Draft the report from the signal or status of the launcher's first failure; None if the status has no known
+    meaning."""
     rank, code = root.rank, root.exit_code or 0
     meant = root.signal is not None or code in _TELLING_STATUSES or 128 < code <= 159 or 200 <= code <= 219
     if rank is None or not meant:
@@ -220,7 +222,7 @@ def _of_root(root: EndNote, matcher: Matcher) -> ReportDraft | None:
 
 
 def _name_signal(draft: ReportDraft, best: Clue, reading: Reading) -> None:
-    """Add the code, the signal and the rank to the draft, if a launcher's or shell's note has them."""
+    """Add the exit code, the signal and the rank to the report draft, if a launcher's or shell's line reports them."""
     if best.phrase not in (Phrase.NATIVE_CRASH, Phrase.KILLED_BY_SIGNAL):
         return
     crash = best.phrase == Phrase.NATIVE_CRASH
@@ -252,7 +254,7 @@ def _original_of(ended: WorkerExit) -> Original:
 
 
 def _status_says_more(ended: WorkerExit, strongest: Weight | None, *, gave_up: bool, stopped: bool) -> bool:
-    """Return whether the status that the user typed is better evidence than the strongest clue in the logs."""
+    """Return whether the exit status that the user typed is better evidence than the strongest clue in the logs."""
     code = ended.exit_code
     sig = ended.signal if ended.signal is not None else (code - 128 if code is not None and 128 < code <= 159 else None)
     if sig is None:
@@ -312,8 +314,10 @@ _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 def kernel_knows_better(
     draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
 ) -> ReportDraft:
-    """Replace the draft by a cause from the kernel log, if the worker's exit or line is vague; else return the draft
-    unchanged."""
+    """Replace the report draft by a cause from the kernel log, if the worker's exit or log line is vague.
+
+    Otherwise return the draft as it is.
+    """
     ended = draft.exit
     if ended is None or not evidence.kernel:
         return draft

@@ -178,7 +178,7 @@ def _enough(
 ) -> tuple[bool, str]:
     """Return whether there are enough samples to report a hang, if no rank makes progress.
 
-    Also return an addition to the reason, or why another sample is needed.
+    Also return a text: an addition to the hang's reason, or why another sample is needed.
     """
     if any(one.manner is Manner.BUSY for one in rest):
         if any(one.manner is Manner.STOPPED for one in stands):
@@ -227,11 +227,11 @@ def _kept(looks: Sequence[Look]) -> tuple[Look, ...]:
 
 
 def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[int, ...], str]:
-    """Return the ranks that differ from the rest, and a sentence about the difference. Several ranks: they cannot be
-    distinguished.
+    """Return the ranks that differ from the rest, and a sentence about the difference.
 
-    The criteria, in this order: stopped; not waiting for peers while the others are; exited while the others wait; at a
-    lower step; at another place than most; silent for clearly the longest time.
+    If it returns several ranks, they cannot be distinguished. The criteria, in this order: stopped; not waiting for
+    peers while the others are; exited while the others wait; at a lower step; at another place than most; silent for
+    clearly the longest time.
     """
     if len(views) == 1 and not ended:
         return (views[0].rank,), _sentence(views, [])

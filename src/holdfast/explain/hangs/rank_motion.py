@@ -69,7 +69,7 @@ def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
 
 
 def _children(shot: RankSnapshot) -> dict[int, ThreadState]:
-    """Return descendant's process id → its main thread."""
+    """Return the rank's child processes and their descendants: process id → its main thread."""
     return {
         thread.pid: thread for thread in shot.threads if thread.pid not in (0, shot.pid) and thread.tid == thread.pid
     }
@@ -128,7 +128,7 @@ class View(Noun, frozen=True, kw_only=True):
     spoke: bool
     #: Whether the rank has printed a line or reported a step in this attempt.
     heard: bool
-    #: Whether the rank has printed since then, but only repetitions of earlier lines.
+    #: Whether the rank has printed during `silent_s`, but only repetitions of earlier lines.
     repeats: bool = False
     step: int | None
     #: The thread that shows the rank's place in the last snapshot.
@@ -206,7 +206,10 @@ class View(Noun, frozen=True, kw_only=True):
 
 
 def last_word(shot: RankSnapshot, started_at: float) -> float:
-    """Return when the rank last printed a line or reported a step. If it never did, return the attempt's start."""
+    """Return when the rank of this snapshot last printed a line or reported a step.
+
+    If it never did, return the attempt's start.
+    """
     return max(at for at in (shot.last_output_at, shot.last_step_at, started_at) if at is not None)
 
 
@@ -289,7 +292,7 @@ def _without_stacks(shots: Sequence[RankSnapshot], known: Sequence[tuple[str, ..
     last = shots[-1]
     if not idle:
         return Manner.SPINS if _spins(shots) else Manner.BUSY
-    # There is only one stack. The rank used no CPU, so it was at that place all the time.
+    # Only one snapshot has a stack. The rank used no CPU, so it was at that place all the time.
     if known:
         return Manner.IN_PEERS if _for_peers(last, known, idle=True) else Manner.ASLEEP
     return Manner.IN_PEERS if _peers(_called(last)) else Manner.IDLE
@@ -325,8 +328,8 @@ def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bo
 
 
 def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
-    """Return whether the stacks differ only below one function that calls few others, and none of them is in a
-    collective."""
+    """Return whether the stacks show one loop: they differ only below one function that calls few others, and none of
+    them is in a collective."""
     if len({outline(frames) for frames in stacks}) > LOOP_OUTLINES or any(peer_wait(one) is not None for one in stacks):
         return False
     outwards = [tuple(reversed(python_only(frames))) for frames in stacks]

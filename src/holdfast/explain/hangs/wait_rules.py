@@ -297,7 +297,7 @@ _rows: tuple[WaitPattern, ...] = ()
 
 
 def rows() -> tuple[WaitPattern, ...]:
-    """Return the table. It is compiled at the first call."""
+    """Return the table of frames. It is compiled at the first call."""
     global _rows  # compiled at the first call only
     _rows = _rows or _made()
     return _rows
@@ -327,7 +327,7 @@ def wait_of(frames: Sequence[str]) -> Wait | None:
         if row is not None and (inside or row.through):
             wait = Wait(waits=row.waits, what=row.what, index=index, spins=row.spins, weak=row.weak)
             if row.weak:
-                # Of weak rows with the same target, the outermost is the most precise: `Future.result`, not its
+                # Of two weak rows with the same target, the outer frame is the more precise: `Future.result`, not its
                 # `Condition.wait`.
                 weak = wait if weak is None or weak.waits is row.waits else weak
             elif found is None or (found.waits is WaitTarget.PEERS and row.through):

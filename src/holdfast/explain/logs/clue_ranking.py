@@ -1,6 +1,6 @@
-"""Weighs the matches in a log, and ranks the resulting clues by strength.
+"""Weighs the catalogue matches in a log, and ranks the resulting clues by strength.
 
-The weight of a match depends on its wording, its line, and the exception to which it belongs.
+The weight of a match depends on its wording (pattern), its line, and the exception to which it belongs.
 """
 
 # ruff: noqa: E501 - one alternative of a pattern per line, even if long
@@ -65,7 +65,10 @@ def weakness(hit: Hit) -> float:
 
 
 def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
-    """Return the strongest hit. Ignore wordings of UserException, because such a line is judged as an exception."""
+    """Return the strongest of these catalogue matches.
+
+    `exception` ignores rows for UserException, because such a line is judged as an exception.
+    """
     usable = [
         hit
         for hit in hits
@@ -75,8 +78,10 @@ def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
 
 
 def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) -> tuple[Raised, int, Hit] | None:
-    """Return the exception that explains the chain, with its line and hit: the innermost exception with the
-    strongest hit; None if no row matches."""
+    """Return the exception that explains the chain, with its line and its catalogue match.
+
+    It is the innermost exception with the strongest match; None if no catalogue row matches.
+    """
     per: list[tuple[Raised, int, Hit]] = []
     for raised in chain.raised:
         options = []
@@ -85,8 +90,8 @@ def of_chain(chain: Chain, number: dict[int, int], hits: Sequence[list[Hit]]) ->
             if hit := strongest(hits[index], exception=True):
                 options.append((raised, index, hit))
         if options:
-            # The exception's first line takes precedence over the rest of the message, unless the first line's hit is
-            # weaker.
+            # The exception's first line takes precedence over the rest of its message, unless the first line's
+            # catalogue match is weaker.
             per.append(min(options, key=lambda option: weakness(option[2])))
     if not per:
         return None
@@ -194,7 +199,7 @@ Key = tuple[float, int, bool, LinePlace]
 
 
 def key(clue: Clue) -> Key:
-    """Return the sort key of a clue; the strongest clue comes first.
+    """Return the sort key of a clue; the strongest clue sorts first.
 
     Among clues about peers, a failed connection or a failed start of the group comes before a wait that timed out; both
     come before the most general rows. Within each of these groups, hints come last. A doubtful clue comes after every
@@ -226,7 +231,7 @@ def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
 
 
 def wording_of(clue: Clue, matcher: Matcher) -> Wording | None:
-    """Return the wording that matched the clue's line; None if no wording did, or if this catalogue lacks the
+    """Return the catalogue wording that matched the clue's line; None if none did, or if this catalogue lacks the
     wording."""
     if not clue.wording:
         return None

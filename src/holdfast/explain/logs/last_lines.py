@@ -73,8 +73,10 @@ def thrown(lines: Sequence[Line]) -> UncaughtException | None:
 
 
 def crashed_at(lines: Sequence[Line]) -> str:
-    """Return the Python frame of the crashed thread from faulthandler's output, such as `main (train.py:12)`; empty
-    if there is none."""
+    """Return the Python frame in which the thread crashed, from faulthandler's output: `main (train.py:12)`.
+
+    Empty if there is none.
+    """
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].text.startswith("Current thread "):
             frame = _FRAME.match(lines[index + 1].text) if index + 1 < len(lines) else None

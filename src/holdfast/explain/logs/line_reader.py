@@ -42,7 +42,7 @@ _TROUBLE = Lazy(
 )
 
 
-#: Number of lines before and after a hit in which the patterns of the row's `fields` are searched.
+#: Number of lines before and after a catalogue match in which the patterns of the row's `fields` are searched.
 _CONTEXT_LINES = 10
 #: Maximum number of lines to keep of an exception's message.
 _MESSAGE_LINES = 12
@@ -62,7 +62,7 @@ _NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
 
 
 class Text:
-    """One text of a worker: its lines, and cached results for the wordings' `beside` conditions."""
+    """One log text of a worker: its lines, and cached results for the catalogue's `beside` conditions."""
 
     def __init__(
         self, lines: Sequence[Line], matcher: Matcher, source: str, number: int, rank: int | None, *, past: bool
@@ -84,7 +84,7 @@ class Text:
 
 
 class NeighbourLines:
-    """The lines around a hit, in which the patterns of `beside`, `within` and `unless` are searched.
+    """The lines around a catalogue match, in which the row's conditions `beside`, `within` and `unless` are searched.
 
     Results are cached.
     """
@@ -151,7 +151,7 @@ class StreamReader:
         return list(self._allowed(found, index))
 
     def _allowed(self, found: Sequence[Hit], index: int) -> Iterator[Hit]:
-        """Yield the hits whose conditions hold.
+        """Yield the catalogue matches whose conditions hold.
 
         If a chain of exceptions contains the line, `within` and `unless` are searched in that chain.
         """
@@ -265,9 +265,9 @@ class StreamReader:
         return _cut(outer), link, inner[-_MOST_LINKS:]
 
     def _fields(self, row: ExitRow, index: int, hit: Hit | None, raised: Raised | None) -> dict[str, str]:
-        """Return the fields that the row's patterns find in the lines around a hit.
+        """Return the fields that the row's patterns find in the lines around a catalogue match.
 
-        The hit's own fields take precedence.
+        The match's own fields take precedence.
         """
         found: dict[str, str] = {}
         if row.fields:

@@ -16,7 +16,7 @@ from holdfast.explain.logs.time_stamps import Origin
 
 _HEADER = "Traceback (most recent call last):"
 _FRAME = '  File "'
-#: The last line of a traceback. It is needed because frames may be missing from a shortened log.
+#: The last line of a traceback. This pattern is needed because frames may be missing from a shortened log.
 _LAST = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 #: Number of lines after a traceback's header in which to search for a frame or an exception's line with the same
 #: prefix. Lines of other ranks may lie between.
@@ -130,7 +130,7 @@ _TAGS = re.compile(
 _RANKS = tuple(name for name in _TAGS.groupindex if name.endswith("_rank"))
 _OURS = "holdfast: "
 _OUR_ROLE = re.compile(r"\[[A-Za-z][\w.-]{0,62}-(?P<ranks>\d{1,6}(?:(?:, | to )\d{1,6}){0,64})\](?:\s|$)")
-#: How a line ends that stands for a traceback of each of its ranks: `observe.traceback_fold` writes it.
+#: The end of a line that `observe.traceback_fold` writes. Such a line stands for the equal tracebacks of several ranks.
 _OUR_FOLD = re.compile(r" \((?:after the [^()]{1,40}|the same traceback as rank \d{1,9}); whole text in the logs\)$")
 _OUR_VERDICT = re.compile(r"holdfast: job \S+ \(.{1,80}?\) (?:SUCCEEDED|FAILED|STOPPED)\b")
 _OUR_EXIT = re.compile(
@@ -169,7 +169,7 @@ _PLACE = re.compile(
 _LEAD_LEVEL = re.compile(rf"\s*\[?(?P<w>{_LEVEL_WORD})\b[\]:]?", re.IGNORECASE)
 _JSON_TEXT = re.compile(r'"(?:log|message|msg|text)"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
-#: The most ranks of one line.
+#: Maximum number of ranks that one folded line names.
 MOST_RANKS = 1024
 
 _NOWHERE = Origin()
@@ -205,7 +205,7 @@ def _tagged(raw: str, number: int, origin: Origin, form: re.Pattern[str]) -> Lin
 
 
 def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
-    """In the output of `holdfast run`, blank the lines of holdfast's own report, which must not be explained again.
+    """Blank the lines of holdfast's own report in the output of `holdfast run`: the report must not be explained again.
 
     The lines about a worker's exit stay.
     """
@@ -230,7 +230,7 @@ def _workers_words(lines: list[Line], origin: Origin) -> list[Line]:
 
 
 def _ranks_of(text: str) -> Iterator[int]:
-    """Yield the ranks of `0, 2 to 5`."""
+    """Yield the rank numbers of a text such as `0, 2 to 5`."""
     for run in text.split(", "):
         first, _, last = run.partition(" to ")
         yield from range(int(first), min(int(last or first), int(first) + MOST_RANKS) + 1)

@@ -63,8 +63,8 @@ def read_worker_logs(worker: WorkerEvidence, matcher: Matcher) -> WorkerReading:
 
 
 def glance_worker_logs(worker: WorkerEvidence, *, last: bool = False) -> WorkerReading:
-    """Return a short reading, made without the catalogue: facts about the exit, and the last line (if `last`) or the
-    last exception."""
+    """Return a short log reading, made without the catalogue: facts about the exit, and the last line (if `last`) or
+    the last exception."""
     ended = worker.exit
     words = ended.last_words if ended is not None else ""
     return WorkerReading(
@@ -141,7 +141,7 @@ class _WorkerLogReader:
         return [went.get(id(line), False) for line in parsed]
 
     def finish(self) -> WorkerReading:
-        """Return the reading, with its clues sorted, strongest first."""
+        """Return the reading of the worker's logs, with its clues sorted, strongest first."""
         clues, weaker = _picked(self._clues, self._weaker)
         spoken = [line for line in self._lines if line.text.strip()]
         last = "\n".join(line.text for line in self._lines[-_BLAMING_LINES:])
@@ -188,7 +188,7 @@ class _WorkerLogReader:
     def _without_end(self) -> bool:
         """Return whether only the log shows how the worker exited.
 
-        Otherwise memory kills come from the operating system.
+        If not, OOM kills come from the operating system, not from the log.
         """
         return self._worker.exit is None or not self._worker.exit.pid
 
@@ -233,7 +233,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
             replace(clue, weight=max(clue.weight, Weight.ABORT)) if clue.phrase == Phrase.KILLED_BY_SIGNAL else clue
             for clue in clues
         ]
-    # Drop a launcher's line that only states that a worker failed, which is the fact to be explained.
+    # Drop a launcher's line that only states that a worker failed. That is the fact to be explained.
     kept, out = _parted(
         clues, lambda clue: clue.weight is Weight.CONSEQUENCE and bool(_LAUNCHER_SAYS.search(clue.line.text))
     )
@@ -259,7 +259,7 @@ def _follows(clue: Clue, others: Sequence[Clue]) -> bool:
     return any(other.stream == clue.stream and other.place < clue.place for other in others)
 
 
-#: Number of lines before the end in which to search for amounts of memory.
+#: Number of lines before a line about a SIGKILL in which to search for amounts of memory.
 LINES = 40
 _KILLED = Lazy(r"Killed|SIGKILL|137|-9\b|signal:? 9\b")
 _AMOUNT = Lazy(r"(?<!\d)(?P<number>\d{1,15}(?:\.\d{1,9})?) ?(?P<unit>[KMGT])i?B\b")
@@ -275,7 +275,7 @@ def growth_before(line: QuotedLine, lines: Sequence[Line]) -> str:
 
 
 def kill_with_memory(clues: Sequence[Clue]) -> list[Clue]:
-    """Treat each plain SIGKILL as a memory kill, if the log lines before it show growing memory."""
+    """Treat each plain SIGKILL as an OOM kill, if the log lines before it show growing memory."""
     return [
         replace(clue, phrase=Phrase.HOST_OUT_OF_MEMORY_KILLED, wording="", fields={**clue.fields, "grown": clue.grown})
         if clue.phrase == Phrase.KILLED_BY_SIGNAL and clue.grown

@@ -1,6 +1,6 @@
-"""Scans a log of any size in blocks; keeps its tail, and excerpts around the catalogue's hits before the tail.
+"""Scans a log of any size in blocks; keeps its tail, and excerpts around catalogue matches before the tail.
 
-The input is blocks of whole lines. The size of the tail and the number of excerpts ("cuttings") are limited. A hit
+The input is blocks of whole lines. The size of the tail and the number of excerpts ("cuttings") are limited. A match
 after which the program showed progress is called settled, because the program survived it.
 """
 
@@ -19,7 +19,7 @@ BEFORE_BYTES = 8 << 10
 AFTER_BYTES = 4 << 10
 MOST_OPEN = 24
 MOST_SETTLED = 8
-#: Maximum number of excerpts of one block for the same wording.
+#: Maximum number of excerpts from one block for the same catalogue wording.
 MOST_OF_ONE = 4
 
 
@@ -75,7 +75,7 @@ class Scanner:
         return tail, offset, line, [*kept, *self._open], len(kept)
 
     def _leave(self, offset: int, line: int, block: bytes) -> None:
-        """Scan a block that is no longer part of the tail, and keep excerpts around its hits."""
+        """Scan a block that is no longer part of the tail, and keep excerpts around its catalogue matches."""
         self._held -= len(block)
         if self._growing is not None:
             self._grow(self._growing, block[:AFTER_BYTES])
@@ -101,7 +101,7 @@ class Scanner:
                 self._growing = cutting
 
     def _cut(self, block: bytes, offset: int, line: int, place: int) -> Cutting | None:
-        """Cut out whole lines around an offset of the block; None if the previous excerpt already contains them."""
+        """Cut out the whole lines around an offset of the block; None if the previous excerpt already contains them."""
         for last in (self._open[-1:], list(self._settled)[-1:], self._outside[-1:]):
             if last and last[0].start <= offset + place < last[0].start + len(last[0].data):
                 return None

@@ -30,10 +30,10 @@ SET_MEMORY = 64 << 20
 #: After this many stops of the gate in one block, the rest of the block is read line by line. At most this many new
 #: line shapes are then stored.
 MOST_STOPS = 32
-#: A block that contains more wordings than this counts as crowded.
+#: A block in which more catalogue wordings than this match counts as crowded.
 _FEW = 24
 _PIECE_BYTES = 8 << 10
-#: If more lines than this may contain a wording, search the whole text for it instead of each line.
+#: If more lines than this may contain a catalogue wording, search the whole text for it instead of each line.
 _SCANNED = 64
 MOST_COUNTED = 4096
 #: If the gate stops this often at a word in one block, the word counts as common in this log.
@@ -85,7 +85,7 @@ def is_blind(pattern: str) -> bool:
 
 
 class Prefilter:
-    """Finds the wordings that a line or a block may contain. A wording is identified by its index.
+    """Finds the catalogue wordings (patterns) that a line or a block may contain. A wording is identified by its index.
 
     wordings: the wordings to find.
     compiled: returns the compiled pattern for text.
@@ -97,12 +97,12 @@ class Prefilter:
         self._grams: dict[str, list[tuple[str, int]]] | None = None
         self._always: list[int] = []
         self._known: dict[str, tuple[int, ...]] = {}
-        #: Shape of a raw line → the wordings that the line may contain.
+        #: Shape of a raw line → the catalogue wordings that the line may contain.
         self._judged: dict[bytes, tuple[int, ...]] = {}
         self._exacts: dict[int, tuple[Any, bool]] = {}
         self._widened: dict[int, Any] = {}
         self._numbered: dict[int, tuple[bytes, ...]] = {}
-        #: Whether the last block that had many stops of the gate also contained many wordings.
+        #: Whether the last block that had many stops of the gate also had matches of many wordings.
         self._crowded = False
         self._gate: Any = None
         self._usual: set[str] = set()
@@ -111,8 +111,8 @@ class Prefilter:
         self._all: tuple[Any, list[int]] | None = None
 
     def likely(self, text: str) -> tuple[int, ...]:
-        """Return the wordings that the line may contain, in order: those with an atom in the line, and those that
-        have no atom."""
+        """Return the wordings that the line may contain, in the catalogue's order: those with an atom in the line, and
+        those that have no atom."""
         key = shape(text.lower())
         if (known := self._known.get(key)) is not None:
             return known
@@ -144,8 +144,8 @@ class Prefilter:
         return grams
 
     def places(self, block: bytes, most: int) -> list[tuple[int, int]]:
-        """Return sorted (offset, wording) pairs: for each wording the first `most` lines of the block that contain
-        it."""
+        """Return sorted (offset, wording) pairs: for each catalogue wording the first `most` lines of the block that
+        contain it."""
         block = _valid(block)
         found: list[tuple[int, int]] = []
         left = Counter[int]()
@@ -198,7 +198,8 @@ class Prefilter:
         return hits
 
     def _exact(self, index: int) -> tuple[Any, bool]:
-        """Return the wording's pattern for a raw line, and whether this pattern treats all digits alike."""
+        """Return the pattern of a catalogue wording for a raw line, and whether this pattern treats all digits
+        alike."""
         if (known := self._exacts.get(index)) is None:
             pattern = unanchored(self._wordings[index].pattern)
             known = self._exacts[index] = (self._compiled(pattern), is_blind(pattern))
@@ -230,7 +231,7 @@ class Prefilter:
         return found
 
     def _spans(self, text: bytes, index: int) -> Iterator[tuple[int, int]]:
-        """Yield the beginning and the end of each line that may contain the wording."""
+        """Yield the beginning and the end of each line in the text that may contain this wording."""
         wide = self._wide(index)
         begin = 0
         while begin < len(text) and (match := wide.search(text, begin)) is not None:
@@ -241,7 +242,8 @@ class Prefilter:
             begin = end + 1
 
     def _by_set(self, text: bytes) -> tuple[bool, set[int]]:
-        """Return whether the text is crowded, and the wordings that it may contain, from the set of all patterns.
+        """Return whether the text is crowded, and the catalogue wordings that it may contain, from the set of all
+        patterns.
 
         Each further wording that the set finds makes it slower, so a first piece of the text decides whether to use it
         for the rest.
@@ -258,7 +260,7 @@ class Prefilter:
         return False, found
 
     def _by_shape(self, text: bytes, left: Counter[int], most: int) -> dict[int, list[tuple[int, int]]]:
-        """Return the wordings that the text may contain, each with its lines.
+        """Return the catalogue wordings that the text may contain, each with its lines.
 
         Lines of the same shape share one result.
         """
@@ -295,7 +297,7 @@ class Prefilter:
         return likely
 
     def _numbered_words(self, index: int) -> tuple[bytes, ...]:
-        """Return the wording's atoms if each of them has a digit; else empty.
+        """Return the atoms of a catalogue wording if each of them has a digit; else empty.
 
         If the result is not empty, a text that contains the wording must contain one of these atoms exactly.
         """

@@ -35,14 +35,15 @@ _BARRIER = Lazy(
     r"store based barrier on rank:? ?(?P<rank>\d{1,6})[^\n]{0,200}?world_size=(?P<of>\d{1,6}), "
     r"(?:num_)?workers?_(?:num_)?joined=(?P<joined>\d{1,6})"
 )
-#: A count that the program printed. It may or may not include the rank itself, so it does not show the world size.
+#: Matches a count of missing peers that the program printed. The count may or may not include the rank itself, so it
+#: does not show the world size.
 _SHORT = Lazy(
     r"\b(?P<missing>\d{1,6}) of (?P<of>\d{1,6}) (?:peers|ranks|workers|processes|clients|nodes|participants) "
     r"(?:did not|have not|has not|are not|is not) (?:connect|join|come|arrive|register)"
 )
 _INTERFACE = Lazy(r"(?:Unable to find address for: |find interface |no interface )(?P<name>[\w.@-]{1,32})\b")
 _AT = Lazy(r"remote=\[(?:::ffff:)?(?P<host>[^\]\s]{1,64})\]:(?P<port>\d{1,5})\) (?:timed out|returned 0)")
-#: A Python traceback that ends in a wait for a connection that no peer made or accepted.
+#: The patterns of a Python traceback that ends in a wait for a connection that no peer made or accepted.
 _TRACE = "Traceback (most recent call last):"
 _GAVE_UP = Lazy(
     r"^(?:[\w.]*\.)?(?:TimeoutError|timeout|ConnectionRefusedError|OSError|ConnectTimeout\w*|Again)\b[^\n]*"
@@ -51,13 +52,13 @@ _GAVE_UP = Lazy(
 )
 _ACCEPTS = Lazy(r"\.accept\(\)|\bin (?:_?accept|get_connection|handle_request)\b|Listener\(")
 _CONNECTS = Lazy(r"create_connection\(|\.connect\(|\bin (?:create_connection|connect|SocketClient)\b|\bClient\(")
-#: Frames of clients of services. They do not wait for a rank of the job.
+#: Frames of clients of network services (HTTP, databases). They do not wait for a rank of the job.
 _SERVICES = Lazy(
     r"/(?:urllib3?|requests|httpx|httpcore|aiohttp|websockets?|botocore|boto3|s3transfer|huggingface_hub|fsspec|s3fs|gcsfs"
     r"|redis|pymongo|psycopg2?|pymysql|sqlalchemy|kafka|wandb|mlflow|paramiko|grpc)/|urllib/request\.py"
     r"|http/client\.py|/(?:ftplib|smtplib|ssl)\.py"
 )
-#: Words about training work. A connection after such words is not part of the start.
+#: Matches words about training work. A connection after such words is not part of the job's start.
 _WORKED = Lazy(r"(?i)\b(?:steps?|epoch|iter(?:ation)?|batch)\b\W{0,3}\d")
 
 

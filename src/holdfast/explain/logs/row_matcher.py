@@ -22,14 +22,14 @@ PROGRESS = (
 
 
 class Hit(NamedTuple):
-    """A match of a wording in a line."""
+    """A match of a catalogue wording in a line."""
 
     row: ExitRow
     wording: Wording
     fields: dict[str, str]
     #: Length of the match in characters. Of two matches in a line, the longer one is more specific.
     span: int = 0
-    #: Whether the wording is from a user's file. Such a wording takes precedence over built-in wordings.
+    #: Whether the catalogue wording is from a user's file. Such a wording takes precedence over built-in wordings.
     chosen: bool = False
 
 
@@ -50,13 +50,13 @@ class Matcher:
         self.broken: list[tuple[str, str]] = []
         self._wordings = catalogue.wordings
         self._compiled: dict[tuple[str, bool], Any] = {}
-        #: Shape of a line (the line with 0 for each digit) → the wordings that the line may contain.
+        #: Shape of a line (the line with 0 for each digit) → the catalogue wordings that the line may contain.
         self._known: dict[str, tuple[int, ...]] = {}
         self._blind: dict[str, bool] = {}
         self._sieve = Prefilter([wording for _, wording in self._wordings], self.compiled)
 
     def line(self, text: str) -> list[Hit]:
-        """Return all matches in a line without prefixes, in the catalogue's order."""
+        """Return all catalogue matches in a line without prefixes, in the catalogue's order."""
         if not self._wordings or not text:
             return []
         key = shape(text)
@@ -84,8 +84,8 @@ class Matcher:
         return told
 
     def places(self, block: bytes, most: int) -> list[tuple[int, Wording]]:
-        """Return sorted (offset, wording) pairs: for each wording the first `most` lines of the block that contain
-        it."""
+        """Return sorted (offset, wording) pairs: for each catalogue wording the first `most` lines of the block that
+        contain it."""
         return [(place, self._wordings[index][1]) for place, index in self._sieve.places(block, most)]
 
     def progress(self, data: bytes, start: int = 0) -> int:

@@ -62,9 +62,10 @@ def asks_to_kill(said: dict[str, str]) -> bool:
 
 
 def order_of(component: str, said: dict[str, str], catalogue: Catalogue) -> KillOrder | None:
-    """Make the order from a file's values; None if they have no kill action or no reason.
+    """Make the kill order from a file's values; None if they have no kill action or no reason.
 
-    An invalid phrase or code does not invalidate the order: the default replaces it, and `trouble` explains why.
+    An invalid phrase or code does not invalidate the kill order: the default replaces the phrase or code, and `trouble`
+    explains why.
     """
     reason = said.get("REASON", "").strip()[:MOST_TEXT]
     if not asks_to_kill(said) or not reason:
@@ -92,7 +93,7 @@ def _number(text: str) -> int | None:
 
 
 def row_of(request: StopRequest, catalogue: Catalogue) -> ExitRow:
-    """Return the catalogue's row for the stop's report.
+    """Return the catalogue's row for the report of a requested stop.
 
     If a component chose a phrase that is not in the catalogue, make a row for it.
     """

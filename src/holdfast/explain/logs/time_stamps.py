@@ -16,7 +16,7 @@ SLACK_S = 86_400.0
 
 MONTHS = {name: i for i, name in enumerate(re.findall("...", "JanFebMarAprMayJunJulAugSepOctNovDec"), 1)}
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-#: Prefixes of the groups in the pattern for time stamps. Each format of a date has one prefix.
+#: Prefixes of the group names in the pattern for time stamps. Each date format has its own prefix.
 _FORMS = ("", "g", "s", "c", "a", "v", "n")
 
 

@@ -35,7 +35,7 @@ _SOMEBODY_ELSE = Lazy(
     r"|^(?:mpirun|prterun|Primary job) |^\+ |^-{20,}$|^={20,}$|^\[entrypoint\]|^\S+: line \d+: |^\(raylet\)"
 )
 _TORCH_NPU = Lazy(r"^\(PID:\d+, Device:|^ERR\d{5} |^E[A-Z]\d{4}: \[PID: ")
-#: Beginnings of lines that continue the message in the line before, in messages of common libraries.
+#: Beginnings of lines that continue the exception message of the line before, in messages of common libraries.
 _CONTINUES = Lazy(
     r"CUDA kernel errors might|For debugging,? (?:consider|set|use)|Compile with|Device-side assert"
     r"|Exception raised from|frame #\d|C\+\+ CapturedTraceback|Search for `|nccl[A-Z]\w+Error|Last error:"
@@ -160,8 +160,8 @@ class Chain(msgspec.Struct):
         return self.raised[-1]
 
     def link(self, at: int) -> str:
-        """Return how the exception `at` led to the next one: `because`, or `while handling` if the next one arose by
-        accident, such as in a clean-up."""
+        """Return how the exception `at` of the chain led to the next one: `because`, or `while handling` if the next
+        one arose by accident, such as in a clean-up."""
         inner, outer = self.raised[at], self.raised[at + 1]
         accident = at < len(self.during) and self.during[at]
         if accident and outer.on_purpose and inner.frames and outer.frames:
@@ -260,8 +260,7 @@ def _ungroup(text: str) -> str:
 
 
 def _one(lines: Sequence[Line], start: int) -> Raised | None:
-    """Parse the exception that begins at `start`, with its traceback or its only line; None: no exception begins
-    there."""
+    """Parse the exception that begins at line `start`, with or without a traceback; None: no exception begins there."""
     frames: list[tuple[str, int, str]] = []
     index = start
     headed = HEADER.match(lines[start].text) is not None
@@ -384,7 +383,7 @@ def _message(
 
 
 def _asserted(lines: Sequence[Line], index: int, name: str) -> str:
-    """Return the traceback's source line of an AssertionError without a message; else empty."""
+    """Return the source line that the traceback shows for an AssertionError without a message; else empty."""
     if name != "AssertionError":
         return ""
     for line in reversed(lines[max(0, index - 2) : index]):

@@ -56,8 +56,10 @@ def _hidden(value: Any) -> Any:
 
 
 def collected_without_secrets(event: EvidenceCollected) -> EvidenceCollected:
-    """Mask the secrets in collected evidence. Readings are kept unchanged, because a node masks the texts before it
-    reads them."""
+    """Mask the secrets in collected evidence.
+
+    Log readings are left as they are, because a node masks log texts before it reads them.
+    """
     workers = event.evidence.workers
     bare = replace(event.evidence, workers=tuple(replace(worker, reading=None) for worker in workers))
     kept = without_secrets(replace(event, evidence=bare))
