@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)
     if elsewhere or words[:1] != ["run"]:
         sys.exit(_status(words))
-    # Imported objects are never garbage, so a collection during the imports would only cost several milliseconds.
+    # Imported objects are never garbage. A garbage collection during the imports would only cost several milliseconds.
     gc.disable()
     try:
         from holdfast.main.run_guard import under_guard
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _only_asks(words: list[str]) -> bool:
-    """Return whether the user only asks for help about the verb, which works on any system.
+    """Return whether the user only asks for a verb's help or the list of checks, which works on any system.
 
     `--help` after a script's name belongs to the script.
     """
@@ -160,7 +160,7 @@ def _main(words: list[str], guard_fd: int | None) -> object:
         from holdfast.cli._explain_options import read_explain_options as read_explain
 
         if (asked := read_explain(words[1:])) is not None:
-            explaining(**asked)  # an explanation needs no garbage collection, because the process ends after it
+            explaining(**asked)  # garbage collection stays off, because the process ends after the explanation
             return 0
     gc.enable()
     from holdfast.cli._verb_group import typed
@@ -169,7 +169,7 @@ def _main(words: list[str], guard_fd: int | None) -> object:
 
 
 def _look_for_old(options: RunOptions) -> None:
-    """Remove the jobs that the settings do not keep; at most once a day.
+    """Remove old jobs that exceed the limits in the settings; at most once a day.
 
     A run inside a job or a container does not remove any.
     """

@@ -16,7 +16,7 @@ FAILED = 252
 
 
 def state_of(progress: Any, finding: Any) -> str:
-    """Return one word for the state of a check."""
+    """Return one word for the state of a pre-check: its progress, or the kind of its finding."""
     from holdfast.model.check_results import CheckOutcome
     from holdfast.node.check_entry import Progress
 
@@ -26,7 +26,7 @@ def state_of(progress: Any, finding: Any) -> str:
 
 
 def as_object(current: CheckRound, answer: ChecksFinished, node: str, code: int, took_s: float) -> dict[str, Any]:
-    """Return the result as a `holdfast.checks/1` object."""
+    """Return the result of a round of checks as a `holdfast.checks/1` object."""
     checks = [
         {
             "name": step.name,
@@ -57,7 +57,7 @@ def as_object(current: CheckRound, answer: ChecksFinished, node: str, code: int,
 
 
 def print_round(current: CheckRound, answer: ChecksFinished, node: str, took_s: float) -> None:
-    """Print a table, with the solution below each failed check, and a summary line."""
+    """Print the round's checks as a table, with the solution below each failed check, and a summary line."""
     import os
     import sys
 

@@ -36,7 +36,9 @@ def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
 
 
 def in_cluster(platform: str | None, namespace: str | None, job: str | None = None) -> RemoteJobs | None:
-    """Return the cluster that the verb is about; None: this machine. Raise `BadUsage` for options that do not match.
+    """Return access to the cluster whose jobs the verb is about; None: the verb is about jobs of this machine.
+
+    Raise `BadUsage` for options that do not match.
 
     `job`: the job as the user typed it; empty: the user typed no job, which is an error for a cluster; None: the verb
     takes no job.

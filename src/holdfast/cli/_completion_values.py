@@ -35,7 +35,7 @@ def classes(context: click.Context, parameter: click.Parameter, begun: str) -> l
 
 
 def checks(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Complete a check. In a list with commas, complete the last one."""
+    """Complete the name of a check. In a list with commas, complete its last name."""
     from holdfast.node.check_entry import catalogue
 
     before, comma, last = begun.rpartition(",")
@@ -53,7 +53,7 @@ def states(context: click.Context, parameter: click.Parameter, begun: str) -> li
 
 
 def _known() -> Iterable[tuple[str, str, str]]:
-    """Yield the jobs of the journal: id, name, and the final class or `running`."""
+    """Yield the jobs in the journal: id, name, and the failure class (`running` if the job has not ended)."""
     import sqlite3
 
     from holdfast.record.database import Unusable, open_for_reading

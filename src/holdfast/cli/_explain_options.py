@@ -18,7 +18,7 @@ _VALUED = {"--exit-code": "exit_code", "--signal": "signal_name", "--exits": "ex
 
 
 def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
-    """Return the options as click would parse them.
+    """Return the options of `holdfast explain` as click would parse them.
 
     None: the options are not simple, so click must parse them and report mistakes.
     """

@@ -28,7 +28,7 @@ def policy_options(function: _F) -> _F:
 
 
 def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bool = False) -> Policy:
-    """Return the policy that the options select, or else the settings.
+    """Return the fault policy that the options select, or else the settings.
 
     Unusable entries of the files are reported on stderr.
     """
@@ -44,7 +44,7 @@ def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bo
 
 
 def named(fault_codes: str | None, fault_rules: str | None) -> bool:
-    """Return whether an option or a setting names a file of codes or rules."""
+    """Return whether an option or a setting names a file of fault codes or fault rules."""
     from holdfast.settings.resolved_settings import resolve
 
     settings = resolve({"fault-codes": fault_codes, "fault-rules": fault_rules}, os.environ, home())

@@ -15,7 +15,7 @@ from holdfast.report.merged_logs import LogCursor, LogLineFilter, block_bytes, m
 
 #: Maximum number of bytes of logs that are on their way to this process.
 ON_ITS_WAY_BYTES = 8 << 20
-#: Seconds within which lines that arrive from several nodes are sorted by time.
+#: Seconds for which lines are held back, to sort lines from several nodes by time.
 GATHERING_S = 0.1
 
 
@@ -29,7 +29,7 @@ class _Followed:
 
 
 class Follower:
-    """Prints present and later lines until the job ends.
+    """Prints the present log lines, and later ones until the job ends.
 
     Unless the user typed an attempt, later attempts are printed too.
     """
@@ -47,7 +47,10 @@ class Follower:
         self._most = 0
 
     def run(self, ranks: Mapping[int, Sequence[int]]) -> None:
-        """Print until the job ends. `ranks`: attempt → its ranks, for the attempts so far. Raise HoldfastError."""
+        """Print log lines until the job ends.
+
+        `ranks`: attempt → its ranks, for the attempts so far. Raise HoldfastError.
+        """
         self._begin(ranks)
         *_, self._number = ranks
         goes_on = self._attempt(ranks[self._number])
@@ -59,7 +62,7 @@ class Follower:
         sys.stdout.buffer.flush()
 
     def _begin(self, ranks: Mapping[int, Sequence[int]]) -> None:
-        """Print the present lines, sorted by time."""
+        """Print the lines that the logs have at the start, sorted by time."""
         try:
             logs = [log for number, wanted in ranks.items() for log in self._far.logs(number, wanted)]
         except RemoteRefusal:
@@ -100,7 +103,7 @@ class Follower:
             if heard:
                 self._ask(waiting & answers.keys())
             elif waiting:
-                # If the owner was killed, a new owner will answer in a moment.
+                # If the owner was killed, it is restarted and will answer in a moment.
                 try:
                     ended = self._reconnected(min(waiting)).ended
                 except HoldfastError:
@@ -156,7 +159,7 @@ class Follower:
         read = self._read.get((rank, stream))
         if read is None:
             log = self._far.log(said, rank, stream)
-            # Later lines are printed from the start of the log on, so only the pattern filters them.
+            # The reader begins at the start of each later log, so only the user's pattern filters its lines.
             lines = LogLineFilter(pattern=self._far.wish.lines.pattern)
             read = self._read[rank, stream] = _Followed(log, LogCursor(log.part, lines, self._most, log))
         return read

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def hooks_of(platform: str) -> NodeHooks:
-    """Return the hooks with which a platform checks its nodes. Raise `BadUsage` if it has none."""
+    """Return the hooks (prolog, health check) with which a platform checks its nodes.
+
+    Raise `BadUsage` if it has none.
+    """
     access = access_to(platform)
     if access is None:
         raise unknown(platform, "the platform")
@@ -42,7 +45,8 @@ def hooks_of(platform: str) -> NodeHooks:
 
 @contextmanager
 def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
-    """Set up the environment for the check, because a platform's hook starts with almost none.
+    """Set up the environment variables for a check that a hook starts, because a platform's hook starts with almost
+    none.
 
     In a hook, print an error of the check itself (a broken configuration, a bug of holdfast) and exit with status 0: a
     failing prolog would drain every node.
@@ -62,21 +66,21 @@ def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCheckOptions:
-    """The options of the check.
+    """The options of `holdfast check --slurm`.
 
-    `as_json`: print JSON. `drains`: drain the node if a check fails. `gives_back`: end a drain by holdfast if all
-    checks pass.
+    `as_json`: print JSON. `drains`: drain the node if a check fails. `gives_back`: if all checks pass, end a drain that
+    holdfast began.
     """
 
     as_json: bool
     drains: bool
     gives_back: bool
-    #: User ids of jobs whose reports about devices are trusted; None: those of every user.
+    #: User ids whose jobs' reports about devices are trusted; None: every user's jobs are trusted.
     believes: Collection[int] | None
 
 
 def believes(users: str | None) -> Collection[int] | None:
-    """Return the user ids of `--believe`. Raise BadUsage for a user that this machine does not know."""
+    """Return the user ids that `--believe` names. Raise BadUsage for a user that this machine does not know."""
     if users == "all":
         return None
     found = []

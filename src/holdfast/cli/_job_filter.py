@@ -17,12 +17,12 @@ STATES = tuple(dict.fromkeys(each.value for each in (*JobState, *Outcome)))
 
 
 class JobFilter(Noun, frozen=True, kw_only=True):
-    """A filter for jobs. An empty or None field matches any job."""
+    """A filter for the jobs that `holdfast jobs` lists. An empty or None field matches any job."""
 
     states: tuple[str, ...] = ()
-    #: Jobs that began at this time or later, in seconds since the epoch.
+    #: Keeps jobs that began at this time or later, in seconds since the epoch.
     since: float | None = None
-    #: A pattern for the job's name, as in the shell's patterns for files.
+    #: A pattern for the job's name, with `*` and `?` as in the shell.
     name: str = ""
     #: A failure class, or a pattern for classes. Upper and lower case are equal.
     phrase: str = ""
@@ -38,7 +38,10 @@ class JobFilter(Noun, frozen=True, kw_only=True):
 def job_filter(
     state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float, job: str = ""
 ) -> JobFilter:
-    """Return the filter for the options. `now`: seconds since the epoch. Raise `BadUsage` for an invalid option."""
+    """Return the filter for these options of `holdfast jobs`.
+
+    `now`: seconds since the epoch. Raise `BadUsage` for an invalid option.
+    """
     states = tuple(word.strip().lower() for each in state for word in each.split(","))
     for word in states:
         if word not in STATES:

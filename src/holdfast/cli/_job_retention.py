@@ -20,7 +20,7 @@ _AT_MOST = 100
 
 
 def keep_of(settings: Settings) -> RetentionLimits:
-    """Return the limits in the settings."""
+    """Return the limits on old jobs (number, age, size) in the settings."""
     from holdfast.record.job_pruning import RetentionLimits
 
     return RetentionLimits(
@@ -40,7 +40,7 @@ def prunable_jobs(found: Survey, keep: RetentionLimits) -> list[PrunableJob]:
 
 
 def kept_out() -> dict[str, str]:
-    """Return device → its standing, for the devices that are HELD or ISOLATED in this machine's fault log."""
+    """Return the devices that are HELD or ISOLATED in this machine's fault log: device → its standing."""
     import time
 
     from holdfast.cli._fault_options import open_fault_log, policy_from
@@ -56,7 +56,7 @@ def kept_out() -> dict[str, str]:
 
 
 def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
-    """Remove the jobs that the settings do not keep, and print how many.
+    """Remove old jobs that exceed the limits in the settings, and print how many.
 
     This never fails, because the job's exit status matters more.
     """

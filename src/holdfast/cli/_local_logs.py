@@ -43,7 +43,7 @@ class LogOptions(Noun, frozen=True, kw_only=True):
 
 
 def parts_wanted(home: Path, job_id: str, wish: LogOptions) -> tuple[int, list[LogPart]]:
-    """Return the attempt and its logs; for a time span, the logs of all attempts.
+    """Return the number of the attempt that the user asks for, and its logs; for a time span, the logs of all attempts.
 
     Raise BadUsage if the job has no such logs.
     """
@@ -66,7 +66,7 @@ class LocalLogFile(Noun, frozen=True, kw_only=True):
 
 
 def files_here(parts: Sequence[LogPart]) -> list[LocalLogFile]:
-    """Return the files of these logs, the oldest piece of each log first."""
+    """Return the files of these logs on this machine, each log's oldest file first."""
     return [LocalLogFile(part=part, path=path, size=size) for part in parts for path, size in files_of(part.path)]
 
 
@@ -94,7 +94,7 @@ def print_files(job_id: str, files: Sequence[LocalLogFile], *, as_json: bool) ->
 
 
 def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOptions) -> None:
-    """Print all present lines. Raise BadUsage if the user asks for a time span and no log has times."""
+    """Print all lines that the logs have now. Raise BadUsage if the user asks for a time span and no log has times."""
     out = sys.stdout.buffer
     if len(parts) == 1 and wish.as_they_stand:
         since = None if wish.lines.tail is None else tail_mark(parts[0].path, wish.lines.tail)
@@ -131,7 +131,7 @@ def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -
 
 
 def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> list[LogPart]:
-    """Return the logs that can be shown, and report the others."""
+    """Return the logs that can be shown, and report the others, which have no times to sort their lines by."""
     written = [part for part in parts if _size(part.path)]
     without = [part for part in written if not has_times(part.path)]
     left = left_out(view, len(without), len(written), wish, several=len(parts) > 1)
@@ -168,7 +168,7 @@ def _size(path: str) -> int:
 
 
 def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
-    """Print present and later lines until the job ends.
+    """Print the present log lines, and later ones until the job ends.
 
     Unless the user typed an attempt, later attempts are printed too.
     """
@@ -212,9 +212,10 @@ def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
                 while sum(watch.add(directory) for directory in directories()):
                     pass
                 look()
-                # Later lines are printed from the start of the log on, so only the pattern filters them.
+                # The reader begins at the start of each later log, so only the user's pattern filters its lines.
                 lines = LogLineFilter(pattern=wish.lines.pattern)
-                # Logs that the user did not select may also change. They need no new search of the directories.
+                # Logs that the user did not select may also change. Their changes are no reason to search the
+                # directories again.
                 others = {path for path in changed if ".log" in path.suffixes} - sources.keys()
                 changed = set(sources)
             merge([sources[path] for path in sources if path in changed], printer.put, whole_lines=whole)

@@ -19,7 +19,7 @@ MOST_NODES = 4
 
 
 def nodes_of(home: Path, job_id: str, attempt: int) -> dict[int, str]:
-    """Return rank → node for an attempt; empty if the journal on this machine does not have the job."""
+    """Return the node of each rank of an attempt; empty if the journal on this machine does not have the job."""
     found: dict[int, str] = {}
     for _, event in events(home, job_id):
         if isinstance(event, AgentReported) and event.report.attempt == attempt:

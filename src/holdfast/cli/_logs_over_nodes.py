@@ -28,7 +28,8 @@ def logs_over_nodes(
     Return False if all logs are on this machine, or if no owner answers, so that only the local logs can be printed.
     Raise HoldfastError if a request fails.
     """
-    told_there = following and is_elsewhere(view)  # only the owner's machine notices when the job ends
+    # Only the owner's machine notices when the job ends, so only the owner can follow the logs.
+    told_there = following and is_elsewhere(view)
     if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):
         return False
     try:
@@ -64,7 +65,7 @@ def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> b
         except HoldfastError as error:
             return _only_here(error, wish, told_there)
     if not ranks:
-        return False  # the job has ended in the meantime
+        return False  # the owner says that the job has ended in the meantime
     here = {attempt: parts_of(home, view.id, attempt) for attempt in ranks}
     if not told_there and all(set(ranks[each]) <= {part.rank for part in here[each]} for each in ranks):
         return False
@@ -82,7 +83,7 @@ def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> b
 
 
 def _wanted(far: FarLogs, *, wait: bool) -> dict[int, list[int]]:
-    """Return the ranks of each attempt that the user asks for; empty: the job has ended. Raise HoldfastError."""
+    """Return attempt → the ranks whose logs the user asks for; empty: the job has ended. Raise HoldfastError."""
     wish = far.wish
     last = far.ranks(wish.attempt or 0, wait=wait)
     if last.ended:

@@ -9,16 +9,16 @@ import click
 
 from holdfast.cli._printing import print_line
 
-#: Where a context notes that `--help-all` was typed.
+#: The key in click's context under which the parser notes that `--help-all` was typed.
 _ALL = "holdfast.help_all"
 
 
-#: A longer name of an option has a line of its own.
+#: Width of the help's first column, in characters. An option with a longer name has a line of its own.
 _WIDEST = 30
 
 
 class OptionGroup(NamedTuple):
-    """Options under one title, by their long names without hyphens in front."""
+    """Options below one title of the help, by their long names without the hyphens in front."""
 
     title: str
     #: The options that `--help` shows.
@@ -27,7 +27,7 @@ class OptionGroup(NamedTuple):
     rest: Sequence[str] = ()
 
 
-#: The options of `holdfast run`; a test compares them with its options.
+#: The options of `holdfast run`, in groups. A test ensures that the groups contain all of its options.
 # fmt: off
 RUN: tuple[OptionGroup, ...] = (
     OptionGroup(
@@ -73,7 +73,7 @@ RUN: tuple[OptionGroup, ...] = (
 
 
 class GroupedCommand(click.Command):
-    """A command whose `--help` shows the options that are used often."""
+    """A command whose `--help` shows only the options that are used often."""
 
     def __init__(self, *args: Any, groups: Sequence[OptionGroup], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -111,7 +111,7 @@ def shows_all(ctx: click.Context) -> bool:
 def sections(command: click.Command, ctx: click.Context, *, whole: bool) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the options of a command as pairs of name and text, below the titles of their groups.
 
-    `whole`: also the options that are used seldom. An option of no group is below the last title.
+    `whole`: return also the options that are used seldom. An option of no group is below the last title.
     """
     options = [param for param in command.get_params(ctx) if isinstance(param, click.Option) and not param.hidden]
     named = {form.lstrip("-"): option for option in options for form in option.opts}

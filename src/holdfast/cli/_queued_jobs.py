@@ -43,12 +43,12 @@ class Queues(Noun, frozen=True, kw_only=True):
     survey: Survey
     #: Jobs that have not begun, the newest first.
     waiting: tuple[QueuedJob, ...] = ()
-    #: Id of a job that waits for its restart → what the platform reports about it.
+    #: Id of a job that waits in the queue for its restart → the queue's reason why it waits.
     again: dict[str, str] = {}
 
 
 def queues() -> Queues:
-    """Query the queues, but only if a job waits in them, and for at most two seconds.
+    """Query the queues of the platforms, but only if a job waits in them, and for at most two seconds.
 
     If a submission never began and its queue no longer has it, report that in one line. If a job waits for its restart
     and its queue no longer has it, close the job.
@@ -89,7 +89,7 @@ def queues() -> Queues:
 
 
 class _QueueLook(NamedTuple):
-    """The answer of one platform's queue."""
+    """The jobs in one platform's queue."""
 
     rows: list[QueuedJob]
     #: Id of a job that waits for its restart → why it waits.
@@ -107,8 +107,8 @@ def _at_platform(
 ) -> _QueueLook:
     """Query one platform's queue.
 
-    `name`: the platform. `notes`: the submissions to this platform. `again`: the jobs that wait for their restart, by
-    id. `begun`: ids of the platform's jobs that have begun. `found`: all jobs.
+    `name`: the platform. `notes`: the records of submissions to this platform. `again`: the jobs that wait for their
+    restart, by id. `begun`: ids of the platform's jobs that have begun. `found`: all jobs.
     """
     from holdfast.platforms.job_queue import QueueUnknown
     from holdfast.platforms.platform_registry import queue_of
@@ -188,7 +188,7 @@ def _gone(note: SubmissionRecord, queue: JobQueue) -> str:
 
 
 def of_word(rows: Iterable[QueuedJob], job: str) -> list[QueuedJob]:
-    """Return the jobs that have this id, this id of an array, or this name."""
+    """Return the queued jobs that `job` means: it is their id, the id of their array, or their name."""
     known = list(rows)
     for meant in (
         [row for row in known if row.platform.id == job],
@@ -201,7 +201,7 @@ def of_word(rows: Iterable[QueuedJob], job: str) -> list[QueuedJob]:
 
 
 def in_queue(job: str) -> list[QueuedJob]:
-    """Return the queued jobs that `job` may mean. The queue is queried again for this."""
+    """Query the queue again, and return the queued jobs that `job` may mean."""
     return of_word(queues().waiting, job)
 
 
@@ -214,8 +214,8 @@ def queued_job_text(row: QueuedJob) -> str:
     title, queue = title_of(row.platform.platform), queue_of(row.platform.platform)
     look = f"\n  to look    {queue.look_command(row.platform.id)}" if queue is not None else ""
     why = f" ({harmless(row.reason)})" if row.reason else ""
-    # Slurm assumes that a job without a time limit ends after a year. If Slurm therefore expects this job to begin in a
-    # year, leave the time out.
+    # Slurm assumes that a job without a time limit ends after a year. A start time a year ahead only results from that,
+    # so leave it out.
     soon = row.begins is not None and row.begins - row.submitted < _LONG_S
     begins = f"\n  begins     {clock(row.begins)}, as {title} expects it now" if row.begins is not None and soon else ""
     return (

@@ -32,7 +32,7 @@ from holdfast.report.merged_logs import LogCursor, block_bytes, merge
 if TYPE_CHECKING:
     from holdfast.record.job_views import JobView
 
-#: Maximum number of messages about unreadable logs.
+#: Maximum number of messages that are printed about unreadable logs.
 MOST_SAID = 8
 
 
@@ -50,12 +50,12 @@ class RemoteLog:
         self._far = far
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """Return the same as `LogSource.begin`. Raise HoldfastError if the request fails."""
+        """Implement `LogSource.begin` with a request to the rank's node. Raise HoldfastError if the request fails."""
         piece = self._read(LogFrom(stream=self.stream, timed=True, since=since, lines=tail, most=0))
         return (piece.file, piece.at) if piece is not None and (piece.file or piece.at) else None
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """Return the same as `LogSource.read_on`. Raise HoldfastError if the request fails."""
+        """Implement `LogSource.read_on` with a request to the rank's node. Raise HoldfastError if the request fails."""
         if self.followed:
             piece = self.arrived.popleft() if self.arrived else None
         else:
@@ -73,13 +73,13 @@ class RemoteLog:
 
 
 def on_from(stream: LogStream, mark: Mark | None, most: int, *, whole: bool) -> LogFrom:
-    """Return the request for the bytes of the log from position `mark` on."""
+    """Return the request to a node for the bytes of a log from position `mark` on."""
     file, at = mark or (0, 0)
     return LogFrom(stream=stream, timed=True, file=file, at=at, most=most, whole=whole)
 
 
 def _behind(piece: LogPiece | None, since: Mark | None) -> Mark | None:
-    """Return the position at which a piece ends."""
+    """Return the position in the log at which this piece ends; without a piece, `since`."""
     if piece is None or not (piece.file or piece.data):
         return since  # the log does not exist yet
     return piece.file, piece.at + len(piece.data)
@@ -109,7 +109,7 @@ class FarLogs:
         self._reached = False
 
     def ask(self, line: LogLine) -> LogRead:
-        """Return the present files of a rank's logs. Raise HoldfastError if the request fails."""
+        """Request a rank's logs from its node, and return the answer. Raise HoldfastError if the request fails."""
         # If the owner has answered before, try again: an owner that was killed is restarted in a moment.
         answer = self.owner.ask(line, again=self._reached)
         self._reached = True
@@ -159,7 +159,7 @@ class FarLogs:
         return found
 
     def log(self, said: LogRead, rank: int, stream: LogStream) -> RemoteLog:
-        """Return a log about which a node has sent data."""
+        """Return the log of this rank and stream, about which a node has sent data."""
         return RemoteLog(self, LogPart(attempt=said.attempt, role=said.role, rank=rank, stream=stream.value, path=""))
 
     def _log(self, said: LogRead, rank: int, piece: LogPiece) -> RemoteLog:
@@ -181,7 +181,7 @@ class FarLogs:
             say(text)
 
     def show(self, here: Sequence[LogPart], far: Sequence[RemoteLog], *, paths: bool) -> None:
-        """Print all present lines. Raise HoldfastError if a request fails."""
+        """Print all lines that the logs have now. Raise HoldfastError if a request fails."""
         wish = self.wish
         if paths:
             files = [*files_here(here), *(file for log in far for file in log.files)]

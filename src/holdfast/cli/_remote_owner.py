@@ -47,7 +47,7 @@ def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
     if view.state is JobState.QUEUED:
         from holdfast.cli._queued_jobs import queues
 
-        found = queues().survey  # `queues` closes the job if its platform no longer has it
+        found = queues().survey  # `queues` records the job's end if its platform no longer has it
         view = find(found, view.id)
     if of_platform := [other for other in of_id(found.jobs, job) if other.id != view.id and view.name == job]:
         other = of_platform[0]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunOption(msgspec.Struct, frozen=True):
-    """One option as the user types it. `off`: the form that turns a flag off."""
+    """One option as the user types it. `off`: the form that turns a flag off, such as `--no-…`."""
 
     #: The name of the option's value in `RunOptions`, such as `nproc_per_node`.
     param: str
@@ -29,11 +29,12 @@ class RunOption(msgspec.Struct, frozen=True):
     repeated: bool = False
     metavar: str = ""
     help: str = ""
-    #: The default; () for options that may be repeated. `RunOptions` has the same default.
+    #: The value if the user does not type the option; () for options that may be repeated. `RunOptions` has the same
+    #: default.
     unset: bool | None = None
 
 
-#: torchrun's own options that have a meaning in holdfast, and two options that replace the script.
+#: torchrun's own options that have a meaning in holdfast, and two options that are typed instead of a script.
 # fmt: off
 TORCHRUN: tuple[RunOption, ...] = (
     RunOption("nproc_per_node", ("--nproc-per-node",), metavar="N", help="Workers per node: N, auto, cpu, gpu …  [1]"),
@@ -59,12 +60,12 @@ TORCHRUN: tuple[RunOption, ...] = (
 )
 # fmt: on
 
-#: torchrun's names for some of the settings.
+#: Setting → another name of its option, which torchrun uses.
 ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
 
 
 def settings() -> Iterator[RunOption]:
-    """Yield the settings, as options."""
+    """Yield an option for each setting."""
     for setting in SETTINGS:
         forms = (f"--{setting.name}", *([ALSO[setting.name]] if setting.name in ALSO else []))
         flag = setting.kind is ValueKind.FLAG
@@ -79,7 +80,7 @@ def ignored() -> Iterator[RunOption]:
         yield RunOption(name, (f"--{name.replace('_', '-')}",))
 
 
-#: Settings, and other names of settings, that torchrun has too.
+#: Names of options that torchrun has, for settings of holdfast.
 OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout")
 
 
@@ -113,7 +114,7 @@ def read_run_options(args: Sequence[str]) -> RunOptions | None:
     """Parse the options as click would, but without click, whose import takes longer than the rest of a start.
 
     Return None for anything unusual (help, an unknown option, a missing value or one without a blank before it, `--`).
-    Then click parses the words and reports mistakes.
+    Then the caller lets click parse the words and report mistakes.
     """
     values: dict[str, Any] = {}
     meant: dict[str, tuple[RunOption, bool]] = {}

@@ -53,8 +53,8 @@ P = ParamSpec("P")
 
 
 def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
-    """Let the verb end without an error if the reader ends early (`holdfast logs JOB | head`). click would exit with
-    status 1."""
+    """Let the verb end without an error if the reader of its output ends early (`holdfast logs JOB | head`). click
+    would exit with status 1."""
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -110,7 +110,7 @@ def _utc(context: click.Context, _: click.Parameter, given: bool) -> None:
 def _utc_is_set() -> bool:
     """Return whether HOLDFAST_UTC or the key `utc` selects UTC.
 
-    A wrong value of the variable is reported on stderr, and the verb continues. Mistakes in a file are not reported,
+    A wrong value of HOLDFAST_UTC is reported on stderr, and the verb continues. Mistakes in a file are not reported,
     because `holdfast config` does that.
     """
     from holdfast.settings.resolved_settings import resolve

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-#: Minimum number of letters left of a word that is shortened.
+#: A word that is shortened keeps at least this many letters.
 _LEAST = 8
 
 
 def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | None = None) -> str:
-    """Format rows. Each column is as wide as its widest word, and two blanks separate the columns.
+    """Format rows as a table. Each column is as wide as its widest word, and two blanks separate the columns.
 
     `paint(column, word, padded)` returns the padded word in colour.
     """
@@ -23,8 +23,8 @@ def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | N
 def fitted(
     rows: list[tuple[str, ...]], width: int, *, drop: Sequence[str], cut: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Make the rows fit into `width` characters: first drop the columns in `drop`, in order, then shorten words in the
-    columns of `cut`.
+    """Make the table's rows fit into `width` characters: first drop the columns in `drop`, in order, then shorten words
+    in the columns of `cut`.
 
     `drop` and `cut` name columns by their titles in the first row. A row that still does not fit stays wider.
     """

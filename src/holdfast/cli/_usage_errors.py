@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli._option_groups import GroupedCommand
 
-#: Values for the line to type; the metavar stands for any other option.
+#: Values for options in the example command of a message. For any other option the metavar is used.
 _EXAMPLES = {"--html": "report.html"}
 _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((?P<words>.*)\)", re.DOTALL)
 
@@ -18,7 +18,7 @@ _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((?P<words>.*)\)", re.
 def usage_message(error: click.ClickException, argv: Sequence[str], group: click.Group) -> str:
     """Return the message about bad usage. `argv`: the words as typed; `group`: the group of all verbs."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    # Click's parser of options raises without a context.
+    # An error that click's option parser raises has no context.
     command, path = (context.command, context.command_path) if context else _command(argv, group)
     typed = f"holdfast {shlex.join(argv)}"
     help_line = f"{path} --help{'-all' if isinstance(command, GroupedCommand) else ''}"
@@ -53,7 +53,7 @@ def _too_many(extra: str, command: click.Command, path: str, argv: Sequence[str]
 
 
 def _command(argv: Sequence[str], group: click.Group) -> tuple[click.Command, str]:
-    """Return the command that the words begin with, and its words."""
+    """Find the verb with which the typed words begin. Return its command, and the words of the command's path."""
     command: click.Command = group
     path, context = "holdfast", click.Context(group)
     for word in argv:

@@ -45,7 +45,7 @@ TITLES: dict[str, tuple[str, ...]] = {
     "Tool": ("doctor", "config", "prune", "schema", "completion", "man"),
 }
 
-#: Other tools' names for some of the verbs.
+#: Names of verbs in other tools → the verb of holdfast.
 ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
 
 #: Verb → its module, for modules that must not be in holdfast.cli because they import the command line.
@@ -56,7 +56,10 @@ STARTED = ("agent",)
 
 
 class _Verbs(click.Group):
-    """Imports a verb's module when the user types the verb, so that `holdfast run` never imports other verbs."""
+    """The group of all verbs.
+
+    It imports a verb's module when the user types the verb, so that `holdfast run` never imports other verbs.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -84,7 +87,7 @@ class _Verbs(click.Group):
         if name not in (*VERBS, *STARTED, *ALIASES) and not name.startswith("-"):
             import difflib
 
-            # torchrun has no verbs, so a user who types a script instead of a verb probably wants to run it.
+            # torchrun has no verbs. A user who types a script instead of a verb probably wants to run it.
             script = name.endswith(".py")
             line = "" if script else _run_line(args)
             near = [] if script or line else difflib.get_close_matches(name, VERBS, n=1)
@@ -109,8 +112,8 @@ def _run_line(words: Sequence[str]) -> str:
 
 
 def _foreign(argv: Sequence[str]) -> str:
-    """If an argument is an option of another launcher, return a sentence about it and the command to type; else
-    empty."""
+    """If an argument is an option of another launcher, return a sentence about it and the command of holdfast to type;
+    else empty."""
     from holdfast.cli._run_options import takes_values
     from holdfast.settings.other_launchers import line, option_name, option_named, translated
 

@@ -163,7 +163,7 @@ def _list(names: tuple[str, ...], plugins: tuple[str, ...], as_json: bool) -> No
 
 
 def _entry(info: CheckInfo) -> str:
-    """Return the text for one check in the list, with its parameters."""
+    """Return the text about one check for the list of checks, with its parameters."""
     notes = ["by default" if info.by_default else "when named", f"cost {info.cost}"]
     if info.needs_gang:
         notes.append("loads the machine")

@@ -44,12 +44,12 @@ def command(changed: bool, as_json: bool) -> None:
                 return str(value)
 
     def hidden(setting: Setting) -> Value:
-        """Return the value of a setting; for a secret, only whether it is set."""
+        """Return the value of a setting to print. For a secret, return only whether it is set."""
         value = settings.value(setting.name)
         return "***" if setting.secret and value is not None else value
 
     def of_sections() -> list[tuple[str, Any, str]]:
-        """Return (key, value, file) for each key within a section.
+        """Return (key, value, file) for each key within a section of the configuration files.
 
         If several files have a key, the file with the highest precedence counts.
         """

@@ -26,7 +26,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def _agree_with_outside() -> None:
-    """Set the variables for the container's termination message and for the parent process, unless they are already
+    """Set the variables with the path of the container's termination message and the pid of the parent, unless they are
     set."""
     log, above = "/dev/termination-log", os.getppid()
     if os.access(log, os.W_OK):
@@ -36,7 +36,10 @@ def _agree_with_outside() -> None:
 
 
 def _exchange() -> str:
-    """Return the directory that contains `run`. The bundled tree is below this directory, or is this directory."""
+    """Return the directory that contains the start command `run`.
+
+    The bundled tree is below this directory, or is this directory.
+    """
     tree = sys.executable.rpartition("/")[0].rpartition("/")[0]
     above, _, name = tree.rpartition("/")[0].rpartition("/")
     return above if name == "holdfast" else tree

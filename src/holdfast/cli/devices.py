@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _OfNode(Noun, frozen=True, kw_only=True):
-    """The output of a node. An older version of holdfast sends no `schema`."""
+    """The output of `holdfast devices` on another node. An older version of holdfast sends no `schema`."""
 
     devices: tuple[object, ...]
 

@@ -19,7 +19,7 @@ from holdfast.model.human_format import counted
 from holdfast.model.noun_base import Noun
 from holdfast.version import __version__
 
-#: Extra → the modules that it installs.
+#: An extra of the Python package → the modules that it installs.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "stacks": ("py_spy",),
     "nvidia": ("pynvml",),
@@ -42,7 +42,7 @@ class DoctorFinding(Noun, frozen=True, kw_only=True):
     found: str
     #: The features that do not work if the tool or property is missing.
     purpose: str
-    #: The command that adds the tool or property; empty: there is no such command.
+    #: The command with which the user can install the tool or get the property; empty: there is none.
     command: str = ""
 
 

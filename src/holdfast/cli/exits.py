@@ -66,8 +66,8 @@ def _rows(files: tuple[str, ...]) -> list[ExitRow]:
 
 
 def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
-    """Find rows by code, or else by phrase, or else by words in the phrase, the meaning, the advice and the
-    wordings."""
+    """Find catalogue rows by exit code, or else by phrase, or else by words in the phrase, the meaning, the advice and
+    the wordings."""
     if wanted.lstrip("-").isdigit():
         from holdfast.catalogue.exit_codes import special
 
@@ -81,7 +81,7 @@ def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
     asked = wanted.lower().split()
 
     def places(row: ExitRow) -> list[str]:
-        """Return the texts of a row in which a word may occur, the most important text first."""
+        """Return the texts of a catalogue row in which a word is searched, the most important text first."""
         phrase = re.sub(r"([a-z])([A-Z])", r"\1 \2", row.phrase)
         means = f"{row.what} {row.blame} {row.rerun} {' '.join(wording.id for wording in row.wordings)}"
         advice = f"{row.reason} {row.solution}"
@@ -89,9 +89,10 @@ def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
         return [f"{row.phrase} {phrase}".lower(), means.lower(), advice.lower(), patterns.lower()]
 
     def rank(row: ExitRow) -> tuple[bool, int] | None:
-        """Return the sort key of a row for the words of a search; None if a word occurs nowhere.
+        """Return the sort key of a catalogue row for the words of a search; None if the row does not contain all words.
 
-        Whole words sort before parts of words. Then the least important text that a word needs decides.
+        Whole words sort before parts of words. Then the row sorts by the least important text in which a word was
+        found.
         """
         texts = places(row)
         found = [next((at for at, text in enumerate(texts) if word in text), None) for word in asked]

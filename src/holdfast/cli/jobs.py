@@ -73,7 +73,7 @@ def command(
     JOB: only those of this name, or whose id begins so.
     """
     if limit is not None and (platform is not None or not limit.isdecimal()):
-        # With a cluster, `-n` means the namespace, as in kubectl.
+        # With `--platform kubernetes`, `-n` means the namespace, as in kubectl; otherwise it is the number of jobs.
         if platform is None:
             raise BadUsage(
                 f"-n {limit}: expected how many jobs; a namespace is of a cluster", hint="holdfast jobs -n 20"
@@ -129,7 +129,7 @@ def command(
     shown = fitting[:_ON_A_TERMINAL] if limit is None and sys.stdout.isatty() else fitting
     if not shown and not queued:
         if job:
-            find(found, job)  # raises with the most similar names if there is no such job
+            find(found, job)  # `find` raises an error with the most similar names if there is no such job
         say(f"none of {counted(len(found.jobs), 'job')} fits\n  try: holdfast jobs")
         return
     _print(shown, queued, seen)
@@ -141,7 +141,7 @@ _ON_A_TERMINAL = 50
 
 
 def _print(shown: Sequence[JobView], queued: Sequence[QueuedJob], seen: Queues) -> None:
-    """Print the table. On a terminal, or if COLUMNS is set, it is at most as wide as the screen."""
+    """Print the table of jobs. On a terminal, or if COLUMNS is set, it is at most as wide as the screen."""
     from holdfast.node.attempt_progress import progress_of
 
     on_screen = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
@@ -181,7 +181,7 @@ _STYLES = {
 }
 
 
-#: The class of any exception that the catalogue has no row for: the exception says more.
+#: The class of an exception that has no row in the catalogue. The exception says more than this class.
 _ANY = Phrase.USER_EXCEPTION
 #: Classes that say less than the exit status or signal.
 _BARE = (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH)
@@ -211,15 +211,15 @@ def _ago(view: JobView) -> str:
 
 
 def _queued_row(job: QueuedJob) -> tuple[str, ...]:
-    """Return the row of a job that has not begun, and that has no id of holdfast yet."""
+    """Return the table's row of a job that has not begun, and that has no id of holdfast yet."""
     return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 
 
 def row(view: JobView, queued: str, report: ExitReport | None, progress: AttemptProgress | None) -> tuple[str, ...]:
-    """Return the row of one job.
+    """Return the table's row of one job.
 
-    queued: the reason why the job waits in a queue; empty: it does not wait. report: of the job's end. progress: of the
-    attempt that runs.
+    queued: the reason why the job waits in a queue; empty: it does not wait. report: the report about the job's end.
+    progress: the progress of the running attempt.
     """
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock

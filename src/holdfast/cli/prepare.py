@@ -14,7 +14,7 @@ from holdfast.main.prepare_container import EXCHANGE, prepare
 from holdfast.model.phrases import Phrase
 from holdfast.report.terminal_text import columns
 
-#: Maximum length of one text in characters, because the result file may have at most 4096 bytes.
+#: Limit on each text in the result file, in characters, because the file may have at most 4096 bytes.
 MOST_WORDS = 1000
 PATH = click.Path(path_type=Path)
 
@@ -72,7 +72,8 @@ def _draw(line: str) -> None:
 
 
 def _leave(error: HoldfastError, result: Path | None) -> None:
-    """Write the failure as JSON to a file and as the last line of stdout, for the program that starts the container."""
+    """Write the error as JSON to the result file and as the last line of stdout, for the program that starts the
+    container."""
     from holdfast.model.codec import encode
     from holdfast.model.fetch_messages import NotPrepared
     from holdfast.safe_files import write_given  # imported here, because only a failure needs it

@@ -75,7 +75,7 @@ def command(
 
 
 def _by_reason(kept: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the ids of the jobs that stay, in order, by the reason."""
+    """Return reason → the ids of the jobs that stay for this reason, in order."""
     found: dict[str, list[str]] = {}
     for job, why in sorted(kept):
         found.setdefault(why, []).append(job)

@@ -108,7 +108,7 @@ def _options() -> list[click.Parameter]:
 
 
 def _print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """Print the script that `holdfast completion` prints, for torchrun's option."""
+    """Print the script that `holdfast completion` prints, for torchrun's option `--print-completion`."""
     if shell is not None:
         print_completion(shell)
         context.exit()

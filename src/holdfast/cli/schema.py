@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent / "report" / "schemas"
 JOB_FILE = "jobfile"
 
 
-#: Command → the names of the schemas of its `--json` output.
+#: Command → the names of the JSON schemas of its `--json` output.
 PRINTED: dict[str, tuple[str, ...]] = {
     "run": ("report", "event"),
     "submit": ("submitted", "would-submit"),

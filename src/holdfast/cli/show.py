@@ -75,7 +75,7 @@ def command(
         except HoldfastError as error:
             if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
                 raise
-            # use the last recorded state, which is in the state directory that the owner shares with this machine
+            # use the owner's last recorded state; the state directory is shared with this machine
             say(str(error))
     known = detail(found, view)
     if as_json or page is not None:
@@ -106,7 +106,10 @@ def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: boo
 
 
 def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
-    """Return an object with the same keys as a report. Keys that are only known at the job's end are null."""
+    """Return an object for a job that has not ended, with the same keys as a report.
+
+    Keys that are only known at the job's end are null.
+    """
     from holdfast.model.decisions import JobReport
     from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
     from holdfast.node.attempt_progress import progress_of
@@ -162,7 +165,10 @@ def _entry(home: Path, job: str) -> list[str]:
 
 
 def _round(home: Path, known: JobDetail) -> ChecksTaken:
-    """Return the checks of an unfinished job. Until its first round is recorded, the state is CHECKING."""
+    """Return the pre-checks of an unfinished job.
+
+    Until its first round of checks is recorded, the state is CHECKING.
+    """
     from holdfast.model.check_results import ChecksTaken, CheckState
     from holdfast.record.recorded_checks import last_round
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from holdfast.record.owner_address import OwnerAddress
 
 ANSWER_S = 5.0
-#: So many jobs are named where a JOB is missing.
+#: Maximum number of running jobs that a message names if the user typed no JOB.
 _NAMED = 4
 MOST_ANSWER_BYTES = 1 << 20
 
 
 class NoAnswer(HoldfastError):
-    """The owner is alive but does not answer. The user has made no mistake."""
+    """The error that the owner is alive but does not answer. The user has made no mistake."""
 
 
 @click.command()
@@ -114,7 +114,7 @@ def _only_job() -> str:
 
 
 def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
-    """Stop the job, or all queued and running tasks of a job array."""
+    """Stop the job, or, if the user typed the id of a job array, all queued and running tasks of the array."""
     from holdfast.cli._queued_jobs import queues, take_out
     from holdfast.record.job_views import JobState
 
@@ -180,7 +180,7 @@ class StopOutput:
 
 
 class StopOptions(Noun, frozen=True, kw_only=True):
-    """The options of the stop request."""
+    """The options of `holdfast stop`, for the stop request."""
 
     reason: str
     solution: str

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 
 def _options_by_key() -> dict[str, SubmitOption]:
-    """Return key → option, for the options of all platforms. An option of several platforms occurs once."""
+    """Return the options of all platforms, by key. An option that several platforms share occurs once."""
     return {option.key: option for platform in submit_platforms() for option in platform.submit_options()}
 
 
 def _groups() -> list[OptionGroup]:
-    """Return what the help shows together: the verb's options, those of all platforms, and those of one."""
+    """Return the groups of options in the help: the verb's own options, those of all platforms, and those of one
+    platform."""
     shared = [option.key for option in SHARED]
     verb = ("platform", "dry-run", "wait", "json", "name", "max-restarts")
     groups = [OptionGroup("Job", verb), OptionGroup("Nodes", shared)]
