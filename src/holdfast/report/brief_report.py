@@ -36,7 +36,7 @@ from holdfast.safe_text import one_line
 #: The role of a job that names none. The report omits this role, because readers know that a rank is a worker.
 _USUAL_ROLE = "worker"
 _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
-#: Maximum number of characters shown of an exception. The log has the rest.
+#: Maximum number of characters shown of an exception's text. The log has the rest.
 _MOST_SAID = 400
 _MOST_SOURCE = 100
 #: Maximum number of lines with statements of the platform and the kernel.
@@ -162,7 +162,7 @@ def _causes(report: ExitReport, width: int, colour: bool) -> list[str]:
     """Return a line for each exception below the one that left the program."""
     lines: list[str] = []
     for text in map(one_line, report.chain[1:]):
-        label, _, rest = text.partition(" ")  # `because …` or `while handling …`
+        label, _, rest = text.partition(" ")  # label: `because` or `while handling`
         lines += entry(label, rest if len(rest) <= _MOST_SAID else rest[:_MOST_SAID] + " …", width, colour)
     return lines
 
@@ -304,8 +304,11 @@ def _logs(scene: FailurePlace, width: int, colour: bool) -> list[str]:
 
 
 def _evidence(report: ExitReport) -> tuple[Evidence, ...]:
-    """Return the evidence that no line above has: ranks that ended alike after the culprit are one item, or none if
-    the line "others" has their end."""
+    """Return the evidence items that no other line of the report shows.
+
+    Ranks that ended in the same way after the culprit are one item. If all of them did, the line "others" shows it, and
+    there is no item for them.
+    """
     ends: dict[str, list[Evidence]] = {}
     for item in report.evidence:
         if item.kind is EvidenceKind.COLLATERAL:
@@ -354,8 +357,8 @@ def _commands(report: JobReport, scene: FailurePlace, *, verbose: bool) -> list[
 
 
 def _page(report: ExitReport) -> str:
-    """Return the argument with which `holdfast exits` shows the class: its name, or its code if a component made up
-    the name."""
+    """Return the argument with which `holdfast exits` shows the report's class: its name, or its code if a component
+    made up the name."""
     from holdfast.catalogue.exit_rows import load
 
     return report.phrase if report.phrase in load().by_phrase else str(report.code)
@@ -376,7 +379,7 @@ def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
 
 
 def _ends(record: AttemptRecord, report: ExitReport) -> bool:
-    """Return whether the job's report is the report of this attempt, and not of a later request.
+    """Return whether the job's report is about this attempt, and not about a later stop request.
 
     Hints are not compared, because a missing hint is later added from files.
     """
@@ -390,8 +393,8 @@ def _ends(record: AttemptRecord, report: ExitReport) -> bool:
 
 
 def _attempts(attempts: Sequence[AttemptRecord], width: int, colour: bool, *, whole: bool = True) -> list[str]:
-    """Return a line for each run of equal attempts; empty if all attempts were equal, because another line has their
-    number.
+    """Return a line for each series of equal attempts; empty if all attempts were equal, because then another line
+    shows their number.
 
     `whole`: whether the job ended in the same way as its last attempt.
     """
@@ -427,7 +430,7 @@ def _alike(record: AttemptRecord) -> tuple[object, ...]:
 
 
 def _without_who(reason: str) -> str:
-    """Return the reason without the rank, because the next line names the rank."""
+    """Return the reason without the rank that it names, because the next line of the report names the rank."""
     text = one_line(reason)
     found = _WHO.match(text)
     return text[found.end() :] if found else text

@@ -122,7 +122,7 @@ def _page(row: ExitRow) -> str:
 
 
 def _again(row: ExitRow) -> str:
-    """Return whether another attempt helps, in words."""
+    """Return a text on whether another attempt helps, for the row of a failure class."""
     if row.code == 0:
         return "not needed"
     if row.blame is Blame.OPERATOR:

@@ -19,7 +19,7 @@ _DUMPED = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}) in (?
 _CRASHED, _INNERMOST = "Current thread ", "(most recent call first):"
 _BEGIN = "Traceback (most recent call last):"
 _LINK = Lazy(r"^(?:because|while handling) ")
-#: Parts of the paths of installed code, which is not the user's code.
+#: Parts of paths that occur only in the paths of installed code, which is not the user's code.
 _OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
 #: Beginnings of the paths of installed code, in stacks with shortened paths.
 _LIBRARIES = ("torch/", "multiprocessing/", "concurrent/", "asyncio/", "threading.py", "selectors.py", "<")
@@ -44,7 +44,7 @@ class UserFrame(Noun, frozen=True, kw_only=True):
 class FailurePlace(Noun, frozen=True, kw_only=True):
     """The place of a failure in the worker's log and in the code. Each part may be missing."""
 
-    #: The first line of the exception as the program printed it.
+    #: The first line of the exception, as the program printed it.
     said: str = ""
     #: The frames of the user's code, the innermost first; at most `MOST_FRAMES`.
     frames: tuple[UserFrame, ...] = ()
@@ -67,7 +67,7 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
         file, count = _written(report, logs)
         return FailurePlace(frames=_waiting(report), log=file, last_line=count)
     head, *rest = _bare_lines(item.text) or [""]
-    # The deciding exception may stand below the one that left the program.
+    # The deciding exception may be a cause of the one that left the program. Then it is in a later line.
     texts = [head, *rest]
     at = next((at for at, text in enumerate(texts) if report.exception and text.startswith(report.exception)), -1)
     cause = texts[at] if at >= 0 else ""
@@ -121,9 +121,9 @@ def _end_of(path: Path) -> list[str]:
 
 
 def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
-    """Return the log of a culprit for which no line decided, stderr before stdout.
+    """Return the culprit's log and its number of lines, if no log line decided the report.
 
-    The number is that of the log's last line; None if the log is too long to count its lines.
+    Prefer stderr to stdout. The number is None if the log is too long to count its lines.
     """
     first = report.first
     if first is None or logs is None or "/" in first.role:
@@ -175,7 +175,7 @@ def _deciding(report: ExitReport) -> Evidence | None:
 
 
 def _bare_lines(text: str) -> list[str]:
-    """Return the lines of evidence without the links between exceptions."""
+    """Return the text lines of an evidence item, without the lines that link exceptions."""
     return [_LINK.sub("", line) for line in text.splitlines()]
 
 

@@ -41,7 +41,7 @@ def sentences_of(text: str) -> list[str]:
 
 
 def _known(report: ExitReport, scene: FailurePlace, job: str) -> Iterator[str]:
-    """Yield advice from the facts of this report."""
+    """Yield advice that follows from the facts of this report."""
     rank = report.first.rank if report.first is not None else None
     logs = f": `holdfast logs {job} --attempt {report.attempt} --rank {rank}`" if job else ""
     match report.phrase:
@@ -69,7 +69,8 @@ def _known(report: ExitReport, scene: FailurePlace, job: str) -> Iterator[str]:
 
 
 def _general(report: ExitReport, scene: FailurePlace) -> Iterator[str]:
-    """Yield the sentences of the solution, without those that the report's facts or the lines above make useless."""
+    """Yield the sentences of the report's solution, without those that the report's facts or the lines above make
+    useless."""
     known = any(_known(report, scene, ""))
     for sentence in sentences_of(one_line(report.solution)):
         if scene.frames and sentence.startswith(_OF_THE_PLACE):
@@ -79,7 +80,7 @@ def _general(report: ExitReport, scene: FailurePlace) -> Iterator[str]:
         yield sentence
 
 
-#: Sentences that only say to look at the place. They are left out if the report shows the place.
+#: Sentences that only advise to look at the place of the failure. They are left out if the report shows the place.
 _OF_THE_PLACE = (
     "Start at the last frame of the traceback", "Look at the Python line that called into native code",
     "Look at the stacks in the evidence", "Look at the stack of the rank that differs",

@@ -77,11 +77,12 @@ def chosen(
 def copy(
     part: LogPart, write: Write, *, since: Mark | None = None, prefixed: bool, whole_lines: bool = False
 ) -> Mark | None:
-    """Write a log from position `since` on (None: from its first byte). If `prefixed`, write the part's prefix before
-    each line.
+    """Write a log from position `since` on (None: from its first byte).
 
-    Return the position at which the next call continues. A rotated log is read over all its pieces. If the last line
-    has no line end and `prefixed` is set, add a line end, so that the next log's prefix begins a line. With
+    If `prefixed`, write the part's prefix before each line.
+
+    Return the position in the log at which the next call continues. A rotated log is read over all its pieces. If the
+    last line has no line end and `prefixed` is set, add a line end, so that the next log's prefix begins a line. With
     `whole_lines`, leave such a line for the next call instead.
     """
     lines = _Lines(part.prefix if prefixed else b"", write)

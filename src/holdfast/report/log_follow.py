@@ -53,8 +53,10 @@ class LogWatch:
         return True
 
     def wait(self) -> set[Path] | None:
-        """Wait for a change and return the changed paths; empty: too many paths changed to list them. None: the job has
-        ended (its lock is free).
+        """Wait for a change in the watched directories and return the changed paths; empty: too many paths changed to
+        list them.
+
+        None: the job has ended (its lock is free).
 
         The file with a log's times changes before the log does, so changes of that file are ignored.
         """

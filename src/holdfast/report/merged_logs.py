@@ -88,12 +88,12 @@ class FileReader:
         self._path = path
 
     def begin(self, since: float | None, tail: int | None) -> Mark | None:
-        """Return the same as `LogSource.begin`. Raise OSError if the log does not exist."""
+        """Implement `LogSource.begin` for a file. Raise OSError if the log does not exist."""
         mark = since_mark(self._path, since) if since is not None else None
         return mark if tail is None else later(self._path, mark, tail_mark(self._path, tail))
 
     def read_on(self, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark | None]:
-        """Return the same as `LogSource.read_on`."""
+        """Implement `LogSource.read_on` for a file."""
         try:
             return read_on(self._path, since, size, whole_lines=whole_lines)
         except FileNotFoundError:

@@ -19,7 +19,7 @@ _EVIDENCE_LINES = 12
 
 
 def with_home(text: str, home: str) -> str:
-    """Name the state directory in each command of `text` that looks the job up; an empty one changes nothing."""
+    """Set HOLDFAST_HOME in each command in `text` that looks up the job. An empty `home` leaves the text as it is."""
     for verb in ("show", "logs") if home else ():
         text = text.replace(f"holdfast {verb} ", f"HOLDFAST_HOME={quote(home)} holdfast {verb} ")
     return text
@@ -54,7 +54,7 @@ def headline(report: JobReport, *, colour: bool = False) -> str:
     return f"holdfast: job {report.job_id} ({harmless(report.name)}) {word}{what}{took}"
 
 
-#: The words of the short report for these decisions.
+#: The words that the short report uses for these decisions.
 _DECIDED = {DecisionKind.FAIL: "not restarted"}
 
 
@@ -84,7 +84,8 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
                 lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (LABEL + 5))
         before = record
         decision = record.decision
-        told = decision.reason.startswith("restart ")  # the reason of a restart already names these facts
+        # The reason of a restart already contains these facts about the decision.
+        told = decision.reason.startswith("restart ")
         notes = [] if told else [_DECIDED.get(decision.kind, decision.kind.value)]
         if decision.delay_s and not told:
             notes.append(f"after {duration(decision.delay_s)}")
@@ -102,7 +103,7 @@ MOST_RANKS = 16
 
 
 def bound_in_words(bound: tuple[Bound, ...]) -> str:
-    """Return a text such as `rank 0 to CPUs 0-3 and gpu0; rank 1 to …`."""
+    """Describe which CPUs and devices the ranks are bound to: `rank 0 to CPUs 0-3 and gpu0; rank 1 to …`."""
     told = []
     for one in bound[:MOST_RANKS]:
         parts = [f"CPU{'s' if set(one.cpus) & set(',-') else ''} {one.cpus}"] if one.cpus else []
@@ -124,14 +125,14 @@ def entry(label: str, text: str, width: int, colour: bool, style: Style | None =
 
 
 def ended_as(report: ExitReport) -> str:
-    """Return the class of an attempt's end and the rank that caused it, for a line about the attempt."""
+    """Return the class of an attempt's end and the rank that caused it, for the attempt's line in the report."""
     first = report.first
     what = f"{report.phrase}, rank {first.rank}" if first else report.phrase
     return f"{what} on {first.node}" if first and first.node else what
 
 
 def evidence_lines(evidence: tuple[Evidence, ...], width: int, colour: bool) -> list[str]:
-    """Return the first items of evidence, each with its source and time."""
+    """Return lines with the first items of evidence, each with its source and time."""
     lines: list[str] = []
     indent = " " * (LABEL + 4)
     for item in evidence[:_EVIDENCE_ITEMS]:

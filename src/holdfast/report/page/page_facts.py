@@ -18,7 +18,8 @@ from holdfast.record.job_views import JobDetail
 
 
 class JournalFacts(Noun, frozen=True, kw_only=True):
-    """The job's last spec, its nodes, and the evidence of the attempt that the report is about."""
+    """Facts from a job's journal: its last spec, its nodes, and the evidence of the attempt that the report is
+    about."""
 
     spec: JobSpec | None = None
     nodes: tuple[NodeInfo, ...] = ()

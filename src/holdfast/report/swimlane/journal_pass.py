@@ -67,7 +67,7 @@ class AttemptHistory:
 
 
 class SwimlaneFacts:
-    """Everything that a picture needs. `node_marks` also has nodes on which no rank ran."""
+    """Everything that a swimlane shows. `node_marks` also has nodes on which no rank ran."""
 
     def __init__(self) -> None:
         self.attempts: dict[int, AttemptHistory] = {}
@@ -87,7 +87,7 @@ class SwimlaneFacts:
 
 
 def swimlane_facts(events: Iterable[tuple[float, Event]]) -> SwimlaneFacts:
-    """Collect the facts. `events`: (seconds since the epoch, event), oldest first."""
+    """Collect the facts of a swimlane. `events`: (seconds since the epoch, event), oldest first."""
     whole = SwimlaneFacts()
     for now, event in events:
         whole.last = max(whole.last, now)

@@ -136,7 +136,8 @@ def _by_node(
 
 
 def _limited(rows: Sequence[RankRow], marks: Mapping[str, Sequence[Mark]], span_s: float) -> tuple[NodeLanes, ...]:
-    """Return the nodes with culprits and serious marks first, as many as fit, and all other nodes as one entry."""
+    """Return the nodes with culprits and serious marks first, as many as fit in the picture, and all other nodes as one
+    entry."""
     of_node: dict[str, list[RankRow]] = defaultdict(list)
     for row in rows:
         of_node[row.node].append(row)

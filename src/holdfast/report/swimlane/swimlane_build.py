@@ -121,7 +121,7 @@ def _rows(told: SwimlaneFacts, bands: Mapping[int, Band], records: Mapping[int, 
 
 
 class _Ends:
-    """Interprets how the ranks of one attempt ended."""
+    """Interprets how the ranks of one attempt ended, for their rows."""
 
     def __init__(self, attempt: AttemptHistory, report: ExitReport | None) -> None:
         self._attempt = attempt

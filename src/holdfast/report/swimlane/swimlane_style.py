@@ -28,7 +28,7 @@ SHAPES: dict[MarkKind, tuple[str, str]] = {
     MarkKind.BACK: ("back", '<path class="sw-line" d="M4.6 1.5 A4.8 4.8 0 1 1 3 -3.6 M3.4 -7 V-3 H-0.6"/>'),
 }
 
-#: Part of an attempt → its look and its name.
+#: Part of an attempt → its look (a name in the style sheet) and its name in the legend.
 PHASES: dict[str, tuple[str, str]] = {
     "backoff": ("wait", "back-off"),
     "assembling": ("wait", "waiting for nodes"),
@@ -42,7 +42,7 @@ PHASES: dict[str, tuple[str, str]] = {
     "queued": ("wait", "queued"),
 }
 
-#: Look → the pattern drawn over its colour, in a tile of 6 by 6. Running time has no pattern.
+#: Look of a part → the pattern drawn over its colour, in a tile of 6 by 6. Running time has no pattern.
 PATTERNS: dict[str, str] = {
     "wait": '<circle cx="3" cy="3" r="1"/>',
     "check": '<path d="M0 6 L6 0"/>',

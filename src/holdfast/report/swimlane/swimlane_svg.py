@@ -13,9 +13,9 @@ from holdfast.report.swimlane.swimlane_model import Band, Mark, MarkKind, NodeLa
 from holdfast.report.swimlane.swimlane_style import PATTERNS, SHAPES, phase
 from holdfast.report.swimlane.swimlane_table import table
 
-#: Minimum width of a part, in the unit of `width`.
+#: Minimum width of a drawn part of an attempt, in the unit of `Scale.width`.
 _LEAST = 9.0
-#: Short parts are drawn wider than to scale. Together they get at most this fraction of the width.
+#: Short parts of attempts are drawn wider than to scale. Together they get at most this fraction of the width.
 _MOST_AT_LEAST = 0.4
 
 
@@ -65,7 +65,7 @@ def _between(source: Sequence[float], target: Sequence[float], value: float) -> 
 WIDTH = 1120
 #: The x positions between which time is drawn. The names of the rows are to the left.
 LEFT, RIGHT = 212, 1100
-#: Heights of the rows: axis, job, node and lane.
+#: Heights of the picture's rows: the time axis, the job's row, a node's row and a rank's row.
 _AXIS, _JOB, _NODE, _LANE = 30, 40, 24, 22
 #: Minimum distance between two marks, in the units of the picture. Marks that are closer in time are moved apart.
 _APART = 12.0
