@@ -34,7 +34,7 @@ class Cell(Noun, frozen=True, kw_only=True):
 
 
 class Checks(Noun, frozen=True, kw_only=True):
-    """The content of the page."""
+    """The content of the page of pre-checks."""
 
     title: str = "Checks"
     nodes: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Checks(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> Checks:
-    """Collect the last runs of all checks, by node."""
+    """Read the last runs of all pre-checks from the journals, by node."""
     found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
     trouble: list[str] = []
     for home in ask.homes:

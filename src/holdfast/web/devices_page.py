@@ -51,7 +51,7 @@ class DeviceHistoryEntry(Noun, frozen=True, kw_only=True):
 
 
 class Devices(Noun, frozen=True, kw_only=True):
-    """The content of the page."""
+    """The content of the page of devices."""
 
     title: str = "Devices"
     devices: tuple[DeviceEntry, ...] = ()

@@ -84,7 +84,7 @@ class NodeRow(Noun, frozen=True, kw_only=True):
 
 
 class FailuresPage(Noun, frozen=True, kw_only=True):
-    """The content of the page. Times are seconds."""
+    """The content of the page Failures. Times are seconds."""
 
     title: str = "Failures"
     count: int
@@ -106,7 +106,10 @@ class FailuresPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> FailuresPage:
-    """Build the page. Raise `BadRequest` for an address with an invalid choice."""
+    """Read the failures from the journals, and build the page.
+
+    Raise `BadRequest` for an address with an invalid choice.
+    """
     wanted = chosen(ask, days=_DAYS)
     jobs = wanted.of()
     every = list(failures(jobs))

@@ -62,7 +62,7 @@ class Running(Noun, frozen=True, kw_only=True):
 
 
 class FrontPage(Noun, frozen=True, kw_only=True):
-    """The content of the page."""
+    """The content of the first page."""
 
     title: str = "FrontPage"
     wants: tuple[AttentionItem, ...] = ()

@@ -52,7 +52,7 @@ class GoodputRow(Noun, frozen=True, kw_only=True):
 
 
 class GoodputPage(Noun, frozen=True, kw_only=True):
-    """The content of the page."""
+    """The content of the page Goodput."""
 
     title: str = "Goodput"
     all: GoodputRow
@@ -67,7 +67,10 @@ class GoodputPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> GoodputPage:
-    """Build the page. Raise `BadRequest` for an address with an invalid choice."""
+    """Read the attempts from the journals, and build the page.
+
+    Raise `BadRequest` for an address with an invalid choice.
+    """
     wanted = chosen(ask, days=_DAYS)
     try:
         by = GroupedBy(ask.query.get("by", GroupedBy.WEEK))

@@ -57,7 +57,7 @@ class JobRow(Noun, frozen=True, kw_only=True):
 
 
 class Jobs(Noun, frozen=True, kw_only=True):
-    """The content of the page: the matching jobs in the requested order."""
+    """The content of the page of all jobs: the matching jobs in the requested order."""
 
     title: str = "Jobs"
     jobs: tuple[JobRow, ...]

@@ -26,7 +26,7 @@ STEPS_S = (-10.0, -1.0, 1.0, 10.0)
 
 
 class LoggedLine(Noun, frozen=True, kw_only=True):
-    """One line. `at`: when it was written, in seconds since the epoch; None: not known."""
+    """One line of a log. `at`: when it was written, in seconds since the epoch; None: not known."""
 
     at: float | None
     text: str
@@ -53,7 +53,7 @@ class NearMoment(Noun, frozen=True, kw_only=True):
 
 
 class MomentPage(Noun, frozen=True, kw_only=True):
-    """The content of the page."""
+    """The content of the page of one moment."""
 
     title: str
     job: str
@@ -76,7 +76,10 @@ class MomentPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> MomentPage:
-    """Build the page. Raise `NoSuchPage` if the job has no logs, `BadRequest` if the moment is not a number."""
+    """Read the logs around the moment, and build the page.
+
+    Raise `NoSuchPage` if the job has no logs, `BadRequest` if the moment is not a number.
+    """
     home, view = ask.job()
     known = detail(Survey(home=home.path, jobs=(view,)), view)
     at = _asked(ask, view)
@@ -153,7 +156,7 @@ def _stream(part: LogPart, at: float, href: str, culprit: int | None) -> StreamT
     last: deque[LoggedLine] = deque(maxlen=MOST_LINES)
     cut = False
     try:
-        # Times in logs have milliseconds, so include lines of the moment's own millisecond.
+        # Times in logs are in milliseconds, so include lines of the moment's own millisecond.
         source = LogCursor(part, LogLineFilter(since=at - WINDOW_S, until=at + 0.001), BLOCK_BYTES)
         taken = 0
         while (span := source.take(whole_lines=False)) is not None:

@@ -71,7 +71,10 @@ def report_of(given: Mapping[str, str]) -> list[str]:
 
 
 async def typed(home: Home, words: list[str]) -> tuple[bool, str]:
-    """Run one command for a state directory. Return whether it succeeded, and its output. Raise `Forbidden`."""
+    """Run one command of holdfast for a state directory.
+
+    Return whether it succeeded, and its output. Raise `Forbidden`.
+    """
     if not home.mine:
         raise Forbidden(f"{home.path} belongs to another user, who alone can change what it holds", hint="/devices")
     process = await asyncio.create_subprocess_exec(

@@ -30,7 +30,7 @@ MOST_EVENTS = 50_000
 
 
 def waits(view: GangView) -> str:
-    """Return what must happen before the phase ends. The page shows the end of a pause elsewhere."""
+    """Return what must happen before the job's present phase ends. The page shows elsewhere when a pause ends."""
     return "the end of the pause before the next attempt" if view.phase is Phase.BACKOFF else view.waits_for
 
 

@@ -87,9 +87,9 @@ def is_loopback(host: str) -> bool:
 
 
 class Page(NamedTuple):
-    """One page. Pages with a name are in the navigation."""
+    """One page of the web server. Pages with a name are in the navigation."""
 
-    #: The path, such as `/jobs` or `/job/{job}`. The path of the JSON form ends with `.json`.
+    #: The path of the page's address, such as `/jobs` or `/job/{job}`. The path of the JSON form ends with `.json`.
     path: str
     template: str
     read: Callable[[PageRequest], Noun]

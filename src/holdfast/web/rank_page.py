@@ -35,7 +35,7 @@ class EnvironmentComparison(Noun, frozen=True, kw_only=True):
     #: The number of the earlier attempt.
     before: int
     differences: tuple[Difference, ...]
-    #: Variables that differ between any two attempts. They are not compared.
+    #: Environment variables that differ between any two attempts. They are not compared.
     own: tuple[str, ...] = tuple(sorted(OWN))
 
 
@@ -51,7 +51,7 @@ class Stack(Noun, frozen=True, kw_only=True):
 
 
 class RankPage(Noun, frozen=True, kw_only=True):
-    """The content of the page."""
+    """The content of the page of one rank."""
 
     title: str
     job: str
@@ -62,7 +62,7 @@ class RankPage(Noun, frozen=True, kw_only=True):
     role: str
     query: str = ""
     logs: tuple[Excerpt, ...]
-    #: The path of the page, without its query.
+    #: The path of the rank's page, without its query.
     address: str
     home_key: str = ""
     #: All attempts in which this rank has logs.
@@ -79,7 +79,10 @@ class RankPage(Noun, frozen=True, kw_only=True):
 
 
 def read(ask: PageRequest) -> RankPage:
-    """Build the page. Raise `NoSuchPage` for an unknown rank, `BadRequest` for an invalid line number."""
+    """Read the rank's logs, and build the page.
+
+    Raise `NoSuchPage` for an unknown rank, `BadRequest` for an invalid line number.
+    """
     home, view = ask.job()
     attempt, rank, parts = parts_asked(ask, home)
     known = detail(Survey(home=home.path, jobs=(view,)), view)
@@ -230,7 +233,7 @@ def _compare_environments(directories: Sequence[tuple[int, Path]], attempt: int)
 
 
 def _kept(directory: Path) -> dict[str, str]:
-    """Read the saved environment; empty if it is missing or unreadable."""
+    """Read the environment that was saved in this directory; empty if it is missing or unreadable."""
     try:
         return json_as(read_file(directory / FILE, MOST_BYTES), dict[str, str], most_bytes=MOST_BYTES)
     except (OSError, Malformed):

@@ -55,7 +55,7 @@ class AttemptEntry(Noun, frozen=True, kw_only=True):
 
 
 class JobPage(Noun, frozen=True, kw_only=True):
-    """The content of the page. Times are seconds since the epoch."""
+    """The content of the page of one job. Times are seconds since the epoch."""
 
     title: str
     id: str
@@ -215,7 +215,7 @@ def _commands(job: str, runs: bool, failed: bool, report: ExitReport | None) -> 
 
 
 def _small(view: GangView) -> GangView:
-    """Return the view without its members.
+    """Return the gang's view without its members.
 
     The swimlane shows the members, and ten thousand would make the page too large.
     """
