@@ -259,7 +259,7 @@ def _read_stored(place: Path, key: str) -> tuple[ExitRow, ...]:
 
 
 def stored(row: ExitRow) -> ExitRow:
-    """Return the row for storage: without samples, and with the atoms of its patterns."""
+    """Return the row in the form in which it is stored: without samples, and with the atoms of its patterns."""
     wordings = tuple(msgspec.structs.replace(w, samples=(), atoms=atoms(w.pattern)) for w in row.wordings)
     return msgspec.structs.replace(row, wordings=wordings)
 
@@ -277,7 +277,7 @@ def _store(place: Path, key: str, rows: Sequence[ExitRow]) -> None:
             file.write(data)
         Path(name).replace(place)
     except OSError:
-        return  # in a read-only home only the next load is slower
+        return  # If the user's home is read-only, only the next load is slower.
 
 
 def snapshot() -> bytes:

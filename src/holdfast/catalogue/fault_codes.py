@@ -17,7 +17,7 @@ from holdfast.model.noun_base import Noun
 
 HERE = Path(__file__).parent
 
-#: Ascend codes of the network plane, in canonical form.
+#: Ascend codes of faults in the network plane, in canonical form.
 NETWORK_CODES = frozenset({"81078603", "81078607", "110000002", "110001024"})
 
 #: Ascend's code of the link fault, which has its own defaults and limits.

@@ -26,7 +26,7 @@ def is_cleaner(who: str) -> bool:
 
 
 def misshapen(phrase: str, code: int | None, who: str) -> str:
-    """Return a message if the phrase or the code is invalid. Return "" if both are valid."""
+    """Return an error message if the stop request's phrase or code is invalid. Return "" if both are valid."""
     if phrase:
         plain = phrase.isascii() and phrase.isalnum() and phrase[0].isupper() and any(c.islower() for c in phrase)
         if not plain or len(phrase) > MOST_PHRASE:
@@ -47,7 +47,7 @@ def misshapen(phrase: str, code: int | None, who: str) -> str:
 
 
 def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tuple[str, int | None]:
-    """Return the failure class of a stop, and its code if no row has the class.
+    """Return the failure class of a stop request, and its code if no catalogue row has the class.
 
     Raises ValueError with a message for the user.
 
@@ -81,7 +81,7 @@ def known(catalogue: Catalogue) -> dict[str, ExitRow]:
 
 
 def own_row(phrase: str, code: int, solution: str = "") -> ExitRow:
-    """Make a row for a failure class that a component has invented.
+    """Make a catalogue row for a failure class that a component has invented.
 
     The blame is unknown, because the code does not tell it.
     """
