@@ -131,7 +131,10 @@ def _look(home: Path) -> Survey:
 
 
 def _after(home: Path, job: str, seen: list[int]) -> Iterator[JobEvent]:
-    """Yield the events after number `seen[0]`. `seen[0]` is set to the number of each yielded event."""
+    """Yield the job's events after the event with number `seen[0]`.
+
+    `seen[0]` is set to the number of each yielded event.
+    """
     import sqlite3
 
     while True:

@@ -134,7 +134,7 @@ def _program(
 
 
 def _carried(words: list[str], cwd: str | Path | None, environment: Mapping[str, str], show: bool) -> tuple[int, str]:
-    """Run the command. Return its exit status and its last lines of stderr."""
+    """Run the command `holdfast run`. Return its exit status and its last lines of stderr."""
     # -P prevents the import of a file `holdfast.py` in the caller's directory. In a new session Ctrl-C in the terminal
     # reaches only the caller, which forwards it. Otherwise each Ctrl-C would count twice.
     command = [sys.executable, "-P", "-m", "holdfast.api.run_child", str(os.getpid()), *words]
