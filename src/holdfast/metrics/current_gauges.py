@@ -37,7 +37,7 @@ MOST_DEVICES = 2000
 
 _STATES = tuple(state.value.replace(" ", "_") for state in JobState if state is not JobState.ENDED)
 _STANDINGS = tuple(standing.value for standing in Standing)
-# Select the last report of each node. SQLite takes the other columns from the row that has max().
+# A query for the last report of each node. SQLite takes the other columns from the row that has max().
 _REPORTS = (
     'SELECT event, max(seq) FROM events WHERE job = ? AND CAST(event AS TEXT) LIKE \'{"type":"agent_reported%\''
     " GROUP BY json_extract(CAST(event AS TEXT), '$.report.node')"

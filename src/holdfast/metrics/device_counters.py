@@ -22,7 +22,7 @@ def count_devices(home: Path, kept_seq: int, into: Samples, nodes: LabelNames) -
         for node, device, result, count in _resets(home):
             into.add(m.RESETS, float(count), nodes.label(node), device, result)
     except StandingsUnusable:
-        return  # `holdfast devices` reports the reason
+        return  # `holdfast devices` reports why the fault log cannot be read
 
 
 def count_faults(home: Path, after: int, before: float | None, into: Samples, nodes: LabelNames) -> int:

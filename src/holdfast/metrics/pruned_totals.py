@@ -66,7 +66,7 @@ def keep(home: Path, kept: Kept, jobs: Sequence[PastJob], now: float) -> Kept:
     fresh = [job for job in old if job.view.id not in done]
     samples, names, nodes = Samples(), LabelNames(kept.names), LabelNames(kept.nodes)
     faults_seq = kept.faults_seq
-    with contextlib.suppress(StandingsUnusable):  # `holdfast devices` reports the reason
+    with contextlib.suppress(StandingsUnusable):  # `holdfast devices` reports why the fault log cannot be read
         faults_seq = count_faults(home, faults_seq, now - AFTER_S, samples, nodes)
     if not fresh and faults_seq == kept.faults_seq:
         return kept

@@ -10,7 +10,7 @@ Labels = tuple[str, ...]
 #: Length limit of a label value, in characters. Longer values are cut.
 MOST_LABEL = 128
 INFINITE = float("inf")
-#: Maps the name of a series to the number of its labels.
+#: Name of a series → the number of its labels.
 _WIDTHS = {
     f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
     for metric in METRICS
