@@ -18,7 +18,7 @@ _MOST_LINE = 300
 
 
 def main() -> int:
-    """Append the summary. Return the exit status, which is 0 if FILE was written."""
+    """Append the summary of the report to FILE. Return the exit status, which is 0 if FILE was written."""
     whole = json_value(sys.stdin.buffer.read())
     data = markdown(whole["report"]).encode("utf-8", "replace")
     try:

@@ -130,7 +130,8 @@ class SendQueue:
 
     def _kill(self) -> None:
         assert self._child is not None
-        below = descendants(self._child.pid)  # find them before the kill, because afterwards they have another parent
+        # Find the command's child processes before the kill, because afterwards they have another parent.
+        below = descendants(self._child.pid)
         child = self._release()
         child.kill()
         kill(below)
