@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 class Truth:
     """The true events of one attempt. Times are simulated seconds."""
 
-    #: (time, trouble, ranks, node) of every trouble that nothing else caused, in order.
+    #: Every trouble that no other trouble caused, in time order, as (time, trouble, ranks, node).
     ills: list[tuple[float, str, tuple[int, ...], str]] = field(default_factory=list)
     #: Rank → the cause of its process's end.
     deaths: dict[int, str] = field(default_factory=dict)
     #: Rank → the boot of the agent that started it last.
     started_by: dict[int, int] = field(default_factory=dict)
     died_at: dict[int, float] = field(default_factory=dict)
-    #: Rank → when it began to die, if dying takes time.
+    #: Rank → when its process began to die, if dying takes time.
     dying_at: dict[int, float] = field(default_factory=dict)
-    #: Node → when its processes were first signalled.
+    #: Node → when the processes on it first got a signal to stop.
     signalled: dict[str, float] = field(default_factory=dict)
     nodes: dict[str, list[int]] = field(default_factory=dict)
     prepared: set[int] = field(default_factory=set)

@@ -14,17 +14,17 @@ from holdfast.model.phrases import Phrase
 from holdfast_testing.attempt_truth import Truth
 from holdfast_testing.witness import Witness
 
-#: Seconds. Troubles that are closer together have no order that an owner could know: both are right.
+#: Troubles less than this many seconds apart have no order that an owner could know, so a report may blame any of them.
 SAME_S = 0.2
 
 
 class Score:
-    """The counts over many simulations."""
+    """Counts correct reports over many simulations."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.right: Counter[str] = Counter()
-        #: How often the first failure that the owner learnt of would have been right.
+        #: Counts the attempts for which blaming the first failure that the owner learnt of would have been right.
         self.naive: Counter[str] = Counter()
 
     def add(self, witness: Witness) -> None:
@@ -54,7 +54,7 @@ class Score:
         self.naive[kind] += truth.first_heard in ranks
 
     def text(self) -> str:
-        """Return two lines for a person."""
+        """Return the score as two lines of text for a person."""
         total = self.asked.total()
         if not total:
             return "attribution: no attempt ended in trouble of its own"

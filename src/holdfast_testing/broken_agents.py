@@ -1,4 +1,4 @@
-"""Agents with one fault each, for `mutants`."""
+"""Agents with one planted fault each. `mutants` has the list of all of them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class SaysStoppedEarly(Agent):
 
 
 class KilledKept(AgentStop):
-    """Sends only one SIGKILL: after it, no expired lease ends anything."""
+    """An agent that forgets to clear `killed` for the next stop, so that an expired lease no longer kills its
+    workers."""
 
     def reset(self) -> None:
         killed = getattr(self, "killed", False)
@@ -114,7 +115,7 @@ class StopUnmarked(NodeWorkers):
 
 
 class StopRewrites(Agent):
-    """On a stop, marks ranks as stopped that had failed before it."""
+    """An agent that on a stop marks ranks as stopped although they had failed before the stop."""
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
         if isinstance(command, Stop):

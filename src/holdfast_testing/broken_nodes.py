@@ -1,4 +1,4 @@
-"""Gangs that handle joining and leaving nodes wrongly, for `mutants`."""
+"""Gangs that handle joining and leaving nodes wrongly, with one fault each. `mutants` has the list of all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.model.process_messages import Instruction
 
 
 class AnotherSeat(Gang):
-    """Sorts the nodes anew for each attempt, so that a spare changes the ranks of the nodes that stay."""
+    """A gang that sorts its nodes anew for each attempt, so that a spare changes the ranks of the nodes that stay."""
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
         line, self.line = self.line, ()
@@ -31,7 +31,7 @@ class AnotherSeat(Gang):
 
 
 class RankZeroMoves(Gang):
-    """Moves the last node to the front, so that rank 0 moves."""
+    """A gang that moves its last node to the front on a restart, so that rank 0 moves to another node."""
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
         nodes = super().line_up(avoid, among)
@@ -39,7 +39,7 @@ class RankZeroMoves(Gang):
 
 
 class SparesStayIdle(Gang):
-    """Goes on with fewer nodes although a spare is available."""
+    """A gang that continues with fewer nodes although a spare node is available."""
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
         nodes = super().line_up(avoid, among)
@@ -48,7 +48,7 @@ class SparesStayIdle(Gang):
 
 
 class OtherPlan(Gang):
-    """Replaces the submitted plan of nodes by another one."""
+    """A gang that replaces the submitted node counts by others, which subclasses choose."""
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         if isinstance(event, ev.JobSubmitted):
@@ -61,28 +61,28 @@ class OtherPlan(Gang):
 
 
 class BelowLeast(OtherPlan):
-    """Goes on as long as one node is left."""
+    """A gang that continues below the job's minimum number of nodes, as long as one node is left."""
 
     def planned(self, plan: NodePlan) -> NodePlan:
         return structs.replace(plan, least=1)
 
 
 class NoLastCall(OtherPlan):
-    """Begins as soon as the fewest nodes are there, without waiting for more."""
+    """A gang that starts as soon as the minimum number of nodes has joined, without waiting for more nodes."""
 
     def planned(self, plan: NodePlan) -> NodePlan:
         return structs.replace(plan, last_call_s=0.0)
 
 
 class WaitsForNoNewcomer(OtherPlan):
-    """Gives up at once if too few nodes are left."""
+    """A gang that ends the job at once if too few nodes are left, without waiting for a new node."""
 
     def planned(self, plan: NodePlan) -> NodePlan:
         return structs.replace(plan, replace_s=0.0)
 
 
 class LossIsCharged(AttemptJudge):
-    """Charges the user for a lost node."""
+    """A judge that charges the user's restart budget for a lost node."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)
@@ -92,7 +92,7 @@ class LossIsCharged(AttemptJudge):
 
 
 class GrowthIsCharged(AttemptJudge):
-    """Charges the user for a restart that adds a node."""
+    """A judge that charges the user's restart budget for a restart that adds a node."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)
@@ -102,7 +102,7 @@ class GrowthIsCharged(AttemptJudge):
 
 
 class NoSecondChance(AttemptJudge):
-    """Avoids a node after its first loss."""
+    """A judge that avoids a node after its first loss already."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)
@@ -113,7 +113,7 @@ class NoSecondChance(AttemptJudge):
 
 
 class MeetingKept(Gang):
-    """Gives the workers of each attempt the meeting point of the first attempt."""
+    """A gang that gives the workers of each attempt the rendezvous address of the first attempt."""
 
     first: Meeting | None = None
 
@@ -125,7 +125,7 @@ class MeetingKept(Gang):
 
 
 class PortsKept(Gang):
-    """Gives the workers of each attempt the ports of the first attempt."""
+    """A gang that gives the workers of each attempt the ports that were reserved for the first attempt."""
 
     first: dict[str, tuple[int, ...]] | None = None
 
@@ -137,7 +137,7 @@ class PortsKept(Gang):
 
 
 class NoNewTerm(Gang):
-    """Keeps the term of the owner before it after a restart."""
+    """An owner that, after its restart, keeps the term number of the owner before it."""
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         term = self.term
@@ -152,7 +152,7 @@ class NoNewTerm(Gang):
 
 
 class ObeysOldOwners(Agent):
-    """Obeys commands of an earlier owner as if the present one had sent them."""
+    """An agent that obeys commands of an earlier owner as if the present owner had sent them."""
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
         return super().obey(structs.replace(command, term=max(command.term, self.term)), now)

@@ -1,4 +1,4 @@
-"""Gangs and owners with one fault each, for `mutants`."""
+"""Gangs and owners with one planted fault each. `mutants` has the list of all of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NoAttemptCheck(Gang):
 
 
 class HearsAll(Owner):
-    """Accepts every report, even one older than an earlier arrival."""
+    """An owner that accepts every report, even a stale one that arrives after a newer report."""
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
         if self.liveness is not None:
@@ -48,7 +48,7 @@ class HearsAll(Owner):
 
 
 class AnyPhase(AttemptTimers):
-    """Timers that remember neither attempt nor phase."""
+    """Timers that do not remember for which attempt and phase they were set, so that they fire in any."""
 
     def arm(self, timer: TimerKind, due: float, attempt: int, phase: Phase) -> None:
         self.due = {**getattr(self, "due", {}), timer: due}
@@ -83,7 +83,7 @@ class StoppedIsDone(AttemptMembers):
 
 
 class Deaf(AttemptMembers):
-    """Records a failure but does not stop the other nodes."""
+    """A gang that records a failed worker but does not stop the other nodes."""
 
     def take(self, report: Report, now: float) -> list[KnownRank]:
         super().take(report, now)
@@ -118,7 +118,10 @@ class NoPause(Gang):
 
 
 class OtherHistory(AttemptJudge):
-    """Decides with a changed history, policy or finding. By default the history is empty."""
+    """A judge that decides about a restart with a changed history, policy or finding.
+
+    By default the history is empty.
+    """
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         trial, found, history, policy = given
@@ -184,7 +187,7 @@ class RealDice(Gang):
 
 
 class AnyEvidence(Gang):
-    """Accepts the evidence of any attempt while it waits for evidence."""
+    """A gang that waits for evidence and accepts the evidence of any attempt."""
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         return self.phase is Phase.DRAINING and self.trial.collecting
@@ -218,14 +221,14 @@ class FencesAll(Draining):
 
 
 class DeafToHigher(AttemptNumbers):
-    """Takes a report of an unknown later attempt for one of an old attempt."""
+    """A gang that treats a report about a later attempt, which it does not know, as one about an old attempt."""
 
     def is_ahead(self, report: Report) -> bool:
         return False
 
 
 class UsesUnsecured(AttemptNumbers):
-    """Begins attempts before their number is safe from a power cut."""
+    """A gang that begins an attempt before the journal with its number is safe from a power cut."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
         super().__init__(course, speakers)
@@ -237,7 +240,7 @@ class UsesUnsecured(AttemptNumbers):
 
 
 class BootsForgotten(Liveness):
-    """After the owner's restart, judges a node's silence without knowing the boot of its agent."""
+    """An owner that after its restart judges whether a node is silent without knowing the boot number of its agent."""
 
     def expect(self, nodes: Any, now: float, boots: Any = None) -> None:
         super().expect(nodes, now)
@@ -254,14 +257,15 @@ def no_floor(gang: Gang, report: Report) -> Ack:
 
 
 class NodelessKills(OwnerHost):
-    """Takes equal pids on different nodes for the same process."""
+    """An owner that loses the node of a memory kill, and so takes equal pids on different nodes for the same
+    process."""
 
     def memory_kills(self, machine: Machine, attempt: int) -> tuple[MemoryKill, ...]:
         return tuple(structs.replace(kill, node="") for kill in super().memory_kills(machine, attempt))
 
 
 class Amnesia(OwnerHost):
-    """Comes back from a crash without its journal, and begins the job again."""
+    """An owner that restarts after a crash without its journal, and begins the job again."""
 
     def recover(self, life: int) -> None:
         if life == self.life:

@@ -1,4 +1,7 @@
-"""Gangs with one fault each in how they take over a job from the run before, for `mutants`."""
+"""Gangs that take over a job from its previous run wrongly, with one fault each.
+
+`mutants` has the list of all of them.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ class RequeueIsCharged(AttemptJudge):
 
 
 class AsksAgain(Gang):
-    """Requests another run again, for the cause that led to this run."""
+    """A gang that keeps the stop of the previous run, and so requests yet another run for the same cause."""
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         stop = self.stop
@@ -71,14 +74,14 @@ class AsksAgain(Gang):
 
 
 class HearsTheDead(AgentRegistry):
-    """Lets agents of the run before speak for their nodes."""
+    """A registry that lets agents of the previous run speak for their nodes."""
 
     def is_dead(self, node: str, boot: int) -> bool:
         return False
 
 
 class UnlimitedRuns(AttemptJudge):
-    """Lets no budget for platform failures limit the requeues."""
+    """A judge that requeues the job even if the budget for platform failures is spent."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         left = asked["left"]

@@ -62,7 +62,7 @@ class Found:
 
 
 class Search:
-    """A breadth-first search over everything that may happen within the bounds."""
+    """A breadth-first search over everything that may happen within the bounds on troubles."""
 
     def __init__(self, parts: Parts | None = None, bounds: Bounds | None = None) -> None:
         self._parts = parts or Parts()
@@ -107,7 +107,7 @@ class Search:
         return state
 
     def _at_once(self, state: State) -> None:
-        """Deliver messages that must not wait, and advance the processes of the prompt node."""
+        """Deliver the messages of the prompt node, which must not wait, and advance its processes."""
         while state.at_once:
             kind, index, body = state.at_once.pop(0)
             if kind == "report":
@@ -121,8 +121,8 @@ class Search:
     # ------------------------------------------------------------------------------------------ what may happen
 
     def _moves(self, state: State) -> Iterator[tuple[str, bool, int | None, Callable[[State], None]]]:
-        """Yield what may happen next: a description, whether it changes the owner, the side it changes, and the
-        function."""
+        """Yield each possible next step: a description, whether it changes the owner, the node that it changes, and the
+        function that performs it."""
         gang, left = state.gang, state.left
         for number in sorted(state.told):
             kind, index, body = self._messages[number]
@@ -143,7 +143,7 @@ class Search:
                 if left.crashes:
                     yield f"rank {rank} crashes", False, index, partial(self._crash, index=index, rank=rank)
             if self._bounds.prompt and index == PROMPT:
-                continue  # both nodes are alike: the troubles of one suffice
+                continue  # Both nodes are alike, so troubles of one node suffice.
             if left.expiries and side.agent.lease.until > side.now:
                 yield f"the lease of {node} runs out", False, index, partial(self._expire, index=index)
             if left.agent_restarts:
@@ -180,7 +180,8 @@ class Search:
         state.told |= {self._numbers[key]}
 
     def _owner(self, state: State, event: ev.Event) -> None:
-        """Handle one event and all actions that need no other part: checks pass, and evidence is collected."""
+        """Let the owner handle one event, and perform all its actions that need no other part: checks pass, and
+        evidence is collected."""
         gang = state.gang
         queue: deque[Action] = deque(gang.handle(event, 0.0))
         while True:
@@ -198,7 +199,7 @@ class Search:
                         collected = ev.EvidenceCollected(attempt=action.attempt, evidence=action.evidence)
                         queue.extend(gang.handle(collected, 0.0))
                     case _:
-                        pass  # messages to people and records change no state
+                        pass  # Messages to people and records of attempts change no state.
             wake = gang.next_wake()
             if gang.phase is not Phase.DRAINING or wake is None or wake > SPEC.timers.settle_s:
                 return
@@ -208,7 +209,7 @@ class Search:
         side = state.sides[index]
         side.heard = max(side.heard, int(report.sent / GENERATION_S))
         boot = state.gang.speakers.boots.get(report.node, 0)
-        # The delay of a message does not matter: clocks only give the order of an agent's reports.
+        # The delay of a message does not matter: an agent's clock only gives the order of its reports.
         event = state.owner.hear(report, report.sent)
         state.told -= self._overtaken(state, index, report)
         if event is not None:
@@ -218,7 +219,7 @@ class Search:
             self._tell(state, "command", index, ("ack", report.boot, int(report.sent / GENERATION_S), ack.floor), ack)
 
     def _overtaken(self, state: State, index: int, report: Report) -> set[int]:
-        """Return the reports that need no delivery any more.
+        """Return the older reports of this node that need no delivery any more.
 
         The newer report, which may be delivered again, leads to every state that they could lead to.
         """
@@ -280,7 +281,7 @@ class Search:
         return out + side.agent.learn(AllReaped(attempt=order.attempt), side.now)
 
     def _say(self, state: State, index: int, report: Report) -> None:
-        """Send a report, unless it has the content of the last one in the same generation."""
+        """Send the agent's report, unless the agent has sent the same content in the same generation."""
         side = state.sides[index]
         states = tuple((member.rank, member.state) for member in report.members)
         content = (report.boot, side.generation, report.attempt, report.stopped, states)
@@ -311,7 +312,7 @@ class Search:
         side = state.sides[index]
         side.generation += 1
         self._agent(state, index, side.agent.tick(side.now))
-        # The next heartbeat is due in any case; the network decides whether it arrives.
+        # The agent's next heartbeat is due in any case. The network decides whether it arrives.
         side.agent.next_beat = side.now
         self._agent(state, index, [])
 

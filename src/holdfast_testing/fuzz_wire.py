@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.wire.message_frames import Sent
 
 MOST_GROWTH_BYTES = 64 << 20
-#: CPU seconds of one case: far more than any case needs on a busy machine.
+#: CPU seconds after which a case counts as stuck: far more than any case needs on a busy machine.
 SLOWEST_S = 5.0
 _KEY, _OTHER = Key(bytes(range(32))), Key(bytes(32))
 _NOW = 1_767_225_600.0
@@ -108,7 +108,7 @@ class Wrong(Exception):
 
 
 class _End(Channel):
-    """The owner's end of the connection of one case."""
+    """The owner's end of the connection that a case uses."""
 
     __slots__ = ("ends", "heard")
 
@@ -132,7 +132,7 @@ class _End(Channel):
 
 
 class Fuzz:
-    """Runs the cases of one seed."""
+    """Makes cases from one seed, and runs them."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -187,7 +187,10 @@ class Fuzz:
         return data
 
     def _several(self, kind: Any) -> bytes:
-        """Return some frames of one direction, a few of them damaged; some have a length that fits the damaged body."""
+        """Return some frames of one direction, a few of them damaged.
+
+        The length of some damaged frames fits their damaged body.
+        """
         rng, data = self.rng, b""
         for _ in range(rng.randint(1, 3)):
             framed = rng.choice(self._framed[kind])
@@ -203,7 +206,7 @@ class Fuzz:
         return data
 
     def frames(self) -> None:
-        """Read bytes of one direction in pieces."""
+        """Give the frames of one direction to a `FrameReader`, cut into pieces at random positions."""
         kind = self.rng.choice(list(_SAID))
         data = self._several(kind)
         inbox = FrameReader(kind)
@@ -220,28 +223,29 @@ class Fuzz:
                 raise Wrong("a frame was refused without a reason") from None
 
     def noise(self) -> None:
-        """Send random bytes, some after the beginning of another protocol."""
+        """Connect and send random bytes, some of them after the beginning of another protocol."""
         first = self.rng.choice(
             (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\x80\x2e\x01", b"SSH-2.0-x\r\n")
         )
         self._over_a_socket(lambda sock: sock.sendall(first + self.rng.randbytes(self.rng.randint(0, 600))))
 
     def damaged_hello(self) -> None:
-        """Send a damaged first message of a real handshake."""
+        """Connect and send a damaged first message of a real handshake."""
         hello = self._flights(_KEY, Identity.AGENT, 1)[0]
         self._over_a_socket(lambda sock: sock.sendall(self.mutated(hello)))
 
     def without_the_key(self) -> None:
-        """Complete a handshake with another key, by a client that does not check the owner's certificate."""
+        """Connect with another key, as a client that does not check the owner's certificate, and complete the
+        handshake."""
         who = self.rng.choice((Identity.AGENT, Identity.OPERATOR))
         self._with_tls(_OTHER, who, lambda tls: [self._several(FromAgent)], wild=False)
 
     def damaged_records(self) -> None:
-        """Use the right key, and damage bytes below TLS from some step on."""
+        """Connect with the right key, and damage the bytes of one step below TLS."""
         self._with_tls(_KEY, Identity.AGENT, lambda tls: [self._framed[FromAgent][0]], wild=True)
 
     def damaged_frames(self) -> None:
-        """Use the right key, and send damaged messages."""
+        """Connect with the right key, and send damaged messages."""
         who = self.rng.choice((Identity.AGENT, Identity.OPERATOR))
         self._with_tls(_KEY, who, lambda tls: [self._several(FromAgent), self._several(FromOperator)], wild=False)
 
@@ -265,7 +269,7 @@ class Fuzz:
         self._finish(end)
 
     def _with_tls(self, key: Key, who: Identity, words: Callable[[ssl.SSLObject], list[bytes]], *, wild: bool) -> None:
-        """Shake hands as a client and send `words`; `wild`: one step's bytes are damaged on the way."""
+        """Do the TLS handshake as a client and send `words`; `wild`: one step's bytes are damaged on the way."""
         mine, theirs = socket.socketpair()
         end = self._end(theirs)
         mine.setblocking(False)
@@ -307,14 +311,14 @@ class Fuzz:
         return _End(self._reactor, sock, self._owner)
 
     def _turn(self) -> None:
-        # A descriptor without further data is not ready: an endless loop is a bug.
+        # A descriptor without further data is not ready, so a connection that stays ready is a bug.
         for _ in range(50):
             if not self._reactor.wait(longest_s=0.0):
                 return
         raise Wrong("the connection is ready for ever")
 
     def _finish(self, end: _End) -> None:
-        """The peer has closed: the connection must end exactly once, with a reason."""
+        """Check a connection whose peer has closed: it must end exactly once, with a reason."""
         self._turn()
         if not end.closed or len(end.ends) != 1:
             raise Wrong(f"a connection whose peer has closed has ended {len(end.ends)} times")
@@ -324,7 +328,7 @@ class Fuzz:
 
 
 def _use(message: Any) -> None:
-    """Handle a message as the owner does first: encode it again, and decide on its admission."""
+    """Handle a message as the owner does: encode it again, and decide whether to admit its sender."""
     frame(message, _NOW + 1)
     if isinstance(message, Hello | Foreign):
         admit(message, "10.0.0.7", _HOUSE, KnownAgents(), lambda name: True)
@@ -335,7 +339,7 @@ def _descriptors() -> int:
 
 
 def run(cases: int, seed: int) -> int:
-    """Run the cases and print a summary. Returns 0, or 1 if a case failed."""
+    """Run this many cases and print a summary. Return 0, or 1 if a case failed."""
     fuzz, kinds = Fuzz(seed), Counter[str]()
     warmup, before, descriptors, slowest = min(1000, cases // 10), 0, _descriptors(), 0.0
     began = time.process_time()

@@ -1,4 +1,5 @@
-"""A state directory with a long history, for benchmarks of what reads it: many jobs, and one of very many ranks.
+"""Makes a state directory with a long history, for benchmarks of the programs that read it: many jobs, and one of very
+many ranks.
 
 `python -m holdfast_testing.history_generator DIR [--jobs 5000] [--ranks 10000]`
 """
@@ -30,7 +31,8 @@ A_NODE = 8
 _NAMES = 40
 _NODES = 200
 _ATTEMPTS_OF_LARGEST = 3
-# Class, blame, exception, relative frequency among failures, fraction of the failures on one bad node.
+# Columns: failure class, blame, exception, relative frequency among failures, fraction of these failures that is on one
+# bad node.
 _CAUSES = (
     (Phrase.USER_EXCEPTION.value, Blame.WORKLOAD, "ValueError", 40, 0.0),
     (Phrase.ILLEGAL_MEMORY_ACCESS.value, Blame.WORKLOAD, "RuntimeError", 15, 0.0),
@@ -52,7 +54,7 @@ def make_history(home: Path, *, jobs: int = 5000, ranks: int = 10_000, now: floa
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     dice = random.Random(seed)
     journal = Journal.open(home)
-    for number in range(jobs - 1):  # the job with many ranks is one more
+    for number in range(jobs - 1):  # the newest job, with many ranks, is added below
         began = now - WITHIN_S * (jobs - number) / (jobs + 1)
         _one(journal, dice, f"h{number:06}", began)
     largest = "h-largest"

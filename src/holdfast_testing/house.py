@@ -1,7 +1,7 @@
 """`python -m holdfast_testing.house [--write]`: figures of the source tree, which tell how costly it is to read.
 
-They are measured, never asserted: a limit that a test holds becomes a target that files are written up to.
-`--write` puts them into the table of docs/internals/architecture.md.
+They are measured, but no test limits them, because a limit becomes a target that files are written up to. `--write`
+puts them into the table of docs/internals/architecture.md.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class SourceFile:
         return len(lines)
 
     def imports(self, *, lazy: bool) -> Iterator[str]:
-        """Yield the modules of holdfast that the file imports at its top, or with `lazy` inside functions; not those
-        for types."""
+        """Yield the modules of holdfast that the file imports at its top, or with `lazy` inside functions; not the
+        imports that only type checkers need."""
         package = self.module.split(".") if self.place.name == "__init__.py" else self.module.split(".")[:-1]
         for node in _inside_functions(self.tree) if lazy else _at_the_top(self.tree.body):
             match node:
@@ -146,13 +146,13 @@ def wide_constructors(files: list[SourceFile]) -> int:
 
 
 def walked_files(files: list[SourceFile], page: str) -> list[SourceFile]:
-    """Return the files that the page about the walk names."""
+    """Return the files that the documentation page with the code walk names."""
     named = set(re.findall(r"^\d+\. `([\w/]+\.py)`", page, re.MULTILINE))
     return [file for file in files if str(file.place) in named]
 
 
 def figures(files: list[SourceFile], walk: str) -> list[tuple[str, str]]:
-    """Return the rows of the table: a name, and its figure as text."""
+    """Return the rows of the table of figures: a name, and its figure as text."""
     rooms: Counter[str] = Counter()
     folders: Counter[str] = Counter()
     for file in files:

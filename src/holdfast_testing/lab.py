@@ -44,7 +44,7 @@ READY = "ready for the lab"
 
 
 class Case(Noun, frozen=True, kw_only=True):
-    """One failure and the right answer to it."""
+    """A failure that the lab provokes, and the right report about it."""
 
     name: str
     #: The right phrase first, and then other phrases that count as right.
@@ -54,32 +54,32 @@ class Case(Noun, frozen=True, kw_only=True):
     rank: int | None = 0
     workers: int = 1
     script: str = ""
-    #: A command that replaces the script.
+    #: A command that the case runs in place of a script.
     command: tuple[str, ...] = ()
     files: dict[str, str] = {}
-    #: Permission bits of some of the files.
+    #: Permission bits of some of the case's files, by file name.
     modes: dict[str, int] = {}
-    #: Further options of `holdfast run`.
+    #: Further options of `holdfast run` for this case.
     options: tuple[str, ...] = ()
     #: The memory limit of each worker, in the notation of a job file.
     memory: str = ""
     #: The signal sent to holdfast after a worker has printed the `READY` line.
     interrupt: str = ""
-    #: Requirements, any of: torch, root, cgroup, openssl, netns, py-spy.
+    #: Requirements on the machine, any of: torch, root, cgroup, openssl, netns, py-spy.
     needs: tuple[str, ...] = ()
     environment: dict[str, str] = {}
-    #: Further culprits of a kind of hang or start.
+    #: Further right culprits, for a kind of hang or start.
     also: tuple[int, ...] = ()
-    #: Text that the reason must contain, such as an address or a name.
+    #: Text that the report's reason must contain, such as an address or a name.
     says: str = ""
-    #: Whether a report is wrong if it names another culprit too, or any culprit while `rank` is None.
+    #: Whether a report is wrong if it names a culprit besides `rank`, or any culprit if `rank` is None.
     alone: bool = False
     #: Seconds after which an unfinished case counts as wrong.
     limit_s: float = LIMIT_S
 
 
 class _Hang(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One kind of hang."""
+    """One kind of hang, as its file describes it."""
 
     name: str
     #: The rank for which the others wait; None if no rank is the cause.
@@ -92,7 +92,7 @@ class _Hang(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Start(Noun, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One kind of start that never finishes."""
+    """One kind of start that never finishes, as its file describes it."""
 
     name: str
     #: The ranks that never joined, or could not reach rank 0.
@@ -111,13 +111,13 @@ class _Starts(Noun, frozen=True, kw_only=True):
 
 
 class _Hangs(Noun, frozen=True, kw_only=True):
-    #: The beginning of every script of the file.
+    #: The beginning of every script that the file contains.
     prelude: str
     cases: tuple[_Hang, ...]
 
 
 class Outcome(Noun, frozen=True, kw_only=True):
-    """A case and the answer of `holdfast run`."""
+    """A case, and the report that `holdfast run` made about it."""
 
     name: str
     right: bool
@@ -243,7 +243,7 @@ def run_case(case: Case, around: Surroundings) -> Outcome:
         return Outcome(name=case.name, right=True, skipped=lacking)
     with tempfile.TemporaryDirectory(prefix="holdfast-lab-") as name:
         place = Path(name)
-        # A worker that changes its user to nobody must still be able to read its files.
+        # a worker that changes its user to nobody must still be able to read its files
         place.chmod(0o755)
         for file, text in case.files.items():
             (place / file).parent.mkdir(parents=True, exist_ok=True)

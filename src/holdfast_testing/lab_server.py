@@ -1,4 +1,5 @@
-"""The surroundings of the lab's programs: a server that answers like one in trouble, and ports in several states."""
+"""Servers and ports on localhost for the lab's programs: a server that answers like one in trouble, and ports in
+several states."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def surroundings() -> Iterator[Surroundings]:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))  # bound but not listening: reserved, and it refuses
+            # Bound but not listening, so that the port stays reserved and refuses connections.
+            closed.bind(("127.0.0.1", 0))
             try:
                 yield Surroundings(
                     url=f"http://127.0.0.1:{web.server_address[1]}",

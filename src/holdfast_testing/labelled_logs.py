@@ -22,7 +22,8 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.node.explain_files import read_log
 
 CHECKOUT = Path(__file__).parents[2]
-#: The time of the last write to each case's logs, in seconds since the epoch: fixed, so that results never change.
+#: The time of the last write to each case's logs, in seconds since the epoch. It is fixed, so that results never
+#: change.
 WRITTEN_AT = 1_780_000_000.0
 
 
@@ -101,7 +102,7 @@ def _exit(each: dict[str, Any]) -> WorkerExit:
 def _excerpt(source: str, text: str) -> LogExcerpt:
     """Return the excerpt that `holdfast explain` keeps of a log.
 
-    `WRITTEN_AT` gives a missing year; a missing zone is UTC.
+    `WRITTEN_AT` supplies the year of a time stamp without a year; a time stamp without a zone is in UTC.
     """
     read = read_log("-", built_in(), io.BytesIO(text.encode()))
     return replace(read, source=source, written_at=WRITTEN_AT, utc_offset_s=0)

@@ -22,13 +22,13 @@ from holdfast_testing.simulation import Parts
 
 @dataclass(frozen=True)
 class Mutant:
-    """One broken variant, and the invariants, one of which must break."""
+    """One broken variant of a part, and the invariants of which the simulation must find at least one broken."""
 
     name: str
     wrong: str
     parts: Parts
     breaks: frozenset[str]
-    #: For a fault that random runs seldom meet: the bounds in which the exhaustive search finds it.
+    #: The bounds in which the exhaustive search finds the fault; only for faults that random runs seldom meet.
     bounds: Bounds | None = None
 
 

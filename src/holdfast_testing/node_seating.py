@@ -1,4 +1,4 @@
-"""The witness's knowledge of nodes: when each joined, and which ranks it had in the attempt before."""
+"""A part of the witness. It knows when each node joined, and which ranks the node had in the previous attempt."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ def of_attempt(port: int) -> int:
 
 
 class Seating:
-    """Checks the seats in a gang whose nodes come and go; it checks no other gang. Times are simulated seconds."""
+    """Checks the nodes and ranks of a gang whose nodes come and go; it checks no other gang.
+
+    Times are simulated seconds.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.joining = bool(world.plan.joins)
         self.slots = {node.name: node.slots for node in world.plan.nodes}
         self.devices = {node.name: frozenset(node.devices) for node in world.plan.nodes}
-        #: The nodes of the attempt before, in the order of their ranks.
+        #: The nodes of the previous attempt, in the order of their ranks.
         self.line: tuple[str, ...] = ()
         #: The time at which the last node joined.
         self.came_at = 0.0
@@ -46,7 +49,7 @@ class Seating:
         self.lost_before: set[str] = set()
         #: Nodes that do not belong to the present run of the job.
         self.not_ours: set[str] = set()
-        #: The last checked object: the same one goes to every node, and is checked once.
+        #: The list of peers that was checked last. A PREPARE to each node has the same list, so it is checked once.
         self._looked_at: Peers | None = None
 
     def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int) -> None:
@@ -77,7 +80,7 @@ class Seating:
             raise Violation("assembly", f"the gang begins {quiet_s:.3f} s after a node came; others might come")
 
     def placed(self, gang: Gang) -> None:
-        """Check the seats of a new attempt."""
+        """Check which ranks each node got in a new attempt."""
         line, before, plan = gang.trial.roster.nodes, self.line, self.world.plan.spec.nodes
         self.line = line
         if not self.joining:
@@ -113,7 +116,7 @@ class Seating:
         return not self.devices[node] & gang.avoid
 
     def preparing(self, gang: Gang, command: Prepare) -> None:
-        """Check a PREPARE that is being sent."""
+        """Check a PREPARE command that the owner is sending."""
         self._peers(gang, command)
         if not self.joining:
             return

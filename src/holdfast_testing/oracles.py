@@ -48,7 +48,7 @@ from holdfast_testing.simulation import Simulation, warm
 STORED = CHECKOUT / "tests" / "data" / "oracles"
 SEEDS, NODES = range(1, 2001), 3
 STARTS = 15
-#: The number of differing lines printed for each file.
+#: Maximum number of differing lines that are printed for each file.
 SHOWN_LINES = 40
 SHOWN_CHARACTERS = 400
 
@@ -57,7 +57,8 @@ Files = Iterator[tuple[str, Iterable[str]]]
 
 
 def reports() -> Files:
-    """Yield the whole report of each case, and a line with a hash of the report for each record and each sample."""
+    """Yield the whole report of each benchmark case, and a line with a hash of the report for each record and each
+    sample."""
     yield "reports/cases.txt", (line for case in cases() for line in _whole(case))
     yield "reports/records.txt", map(_in_a_line, records())
     yield "reports/samples.txt", map(_in_a_line, samples())
@@ -191,8 +192,10 @@ def _start() -> dict[str, float]:
 
 
 def _run(*arguments: str, home: str) -> str:
-    """Run this Python with `arguments`, without the user's settings for holdfast or Python; return its standard
-    output."""
+    """Run this Python with `arguments`, without the user's settings for holdfast or Python.
+
+    Return its standard output.
+    """
     theirs = ("HOLDFAST_", "XDG_", "PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME")
     mine = {name: text for name, text in os.environ.items() if not name.startswith(theirs)}
     env = mine | {"HOLDFAST_HOME": home, "COLUMNS": "100", "HOME": home, "LC_ALL": "C.UTF-8"}

@@ -16,7 +16,7 @@ from holdfast_testing.trouble_plan import BadCheck, Crash, Cut, Ending, Ill, Out
 #: The fraction of jobs whose workers have reserved ports.
 PORTS = 0.25
 
-#: Deaths whose evidence names their own cause; the last process vanished without a status.
+#: Ways to die whose evidence names the cause. In the last one the process vanished without a status.
 OWN_ENDINGS = (
     Ending(
         exit_code=1,
@@ -38,7 +38,7 @@ OWN_ENDINGS = (
     Ending(),
 )
 
-#: Deaths whose evidence only says that a peer is gone.
+#: Ways to die whose evidence only says that a peer is gone.
 PEER_ENDINGS = (
     Ending(exit_code=1, words="RuntimeError: recv failed: Connection closed by rank {rank}\n"),
     Ending(
@@ -52,7 +52,7 @@ PEER_ENDINGS = (
     Ending(signal=6, words="[Rank 0] Watchdog caught collective operation timeout: no answer from rank {rank}\n"),
 )
 
-#: How a process exits after SIGTERM; the last two look like failures but are none.
+#: How a process exits after SIGTERM. The last two look like failures but are none.
 TERM_ENDINGS = (
     Ending(signal=15),
     Ending(exit_code=0),
@@ -74,7 +74,8 @@ def draw(seed: int, nodes: int) -> Plan:
 
 
 def _with_ends(plan: Plan, dice: random.Random) -> Plan:
-    """Add the time that dying and reading the logs take, and sometimes a kill followed by a silence."""
+    """Add to the plan the time that dying and reading the logs take, and sometimes a kill after which the node is
+    silent."""
     never = float("inf")
     if dice.random() < 0.3:
         plan = replace(plan, dying_s=dice.choice((0.2, 1.0, 3.0)))
@@ -83,7 +84,8 @@ def _with_ends(plan: Plan, dice: random.Random) -> Plan:
         plan = replace(plan, collect_s={attempt: dice.choice(slow) for attempt in range(1, 8)})
     ranks, slots = plan.spec.world_size, plan.nodes[0].slots
     if ranks > slots and dice.random() < 0.1:
-        # Two ranks are killed at about the same time, on two nodes with equal pids: one of them for its memory.
+        # Two ranks with equal pids are killed at about the same time, on two nodes. One of them is killed for its
+        # memory.
         after_s = dice.uniform(1.0, 5.0)
         killed = [Ending(signal=9), Ending(signal=9, by_memory=True)]
         dice.shuffle(killed)
@@ -106,7 +108,7 @@ def _with_lost_tail(plan: Plan, dice: random.Random) -> Plan:
     if dice.random() < 0.6:
         early = Crash(dice.uniform(0.3, 8.0), 0.2)
         plan = replace(plan, owner_crashes=(early, *plan.owner_crashes), lose_tail=100) if dice.random() < 0.7 else plan
-        # Then only the agents know the lost attempts: an agent that is lost too would make the truth unknowable.
+        # Now only the agents know the lost attempts. If an agent were lost too, nobody could know the truth.
         return replace(plan, lying_disk=True, cuts=(), outages=(), agent_crashes=(), loss=0.0, unreachable=frozenset())
     return plan
 
@@ -177,7 +179,8 @@ def _spec(seed: int, dice: random.Random, ranks: int, *, large: bool) -> JobSpec
         backoff_cap_s=dice.choice((4.0, 30.0)),
         healthy_s=dice.choice((15.0, 60.0)),
     )
-    # Separate dice: the rest of a seed's plan stays as it was before ports were added.
+    # Use a separate random generator for the ports, so that the rest of a seed's plan stays as it was before ports were
+    # added.
     ports = {"http": 2} if random.Random(f"ports {seed}").random() < PORTS else {}
     return JobSpec(
         name=f"sim-{seed}",
@@ -257,16 +260,16 @@ def _cluster(seed: int, dice: random.Random, count: int) -> Plan:
 
 
 def _left_alone(plan: Plan, dice: random.Random) -> Plan:
-    """One rank finishes and leaves without being missed for long, and the lease of another one runs out.
+    """Return a plan in which rank 0 leaves, unnoticed by its peers, and the other node's lease later expires.
 
-    The attempt has two half ends and no whole one.
+    Each of the two events ends only a part of the attempt.
     """
     lease_s = plan.spec.timers.lease_s
     begin = 12.0
     cuts = []
     for _ in range(
         6
-    ):  # each just too short for a loss; one more lost acknowledgement, and the agent gives up by itself
+    ):  # each cut alone is too short to lose the node; if an acknowledgement is lost too, the agent gives up by itself
         begin += lease_s
         cuts.append(Cut(plan.nodes[1].name, begin, begin + dice.uniform(0.7, 0.9) * lease_s))
     return replace(
@@ -350,7 +353,7 @@ def _with_ills(plan: Plan, dice: random.Random) -> Plan:
         spec = structs.replace(spec, hang_timeout_s=8.0)
     hanging = any(ill.what is What.HANG for ill in troubles)
     if hanging and (ranks == 1 or len(troubles) > 1 or bad_nodes):
-        # If no peer is left to miss the hanging ranks, only the hang detector finds them.
+        # If no peer is left that waits for the hanging ranks, only the hang detector finds them.
         spec = structs.replace(spec, hang_timeout_s=8.0)
     apart = frozenset(dice.sample(names, 2)) if len(names) > 1 and dice.random() < 0.04 else frozenset()
     return replace(

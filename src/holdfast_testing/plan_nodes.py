@@ -15,7 +15,8 @@ SHARE = 0.45
 
 
 def joining(plan: Plan, seed: int) -> Plan:
-    """Return a plan with the same troubles for a gang that assembles; or, by chance, the plan unchanged."""
+    """Return a plan with the same troubles for a gang that waits for its nodes to join; or, by chance, the plan as it
+    is."""
     dice = random.Random(f"nodes {seed}")
     large = len(plan.nodes) > 8
     if plan.local or len(plan.nodes) < 2 or (dice.random() >= SHARE and not large):
@@ -25,7 +26,7 @@ def joining(plan: Plan, seed: int) -> Plan:
     spares = dice.randint(0, count - most)
     if most + spares < 2:
         most = 2
-    # Plans that kill two ranks on two nodes need equal slots: otherwise both might be on one node.
+    # Plans that kill two ranks on two nodes need nodes with equal slots. Otherwise both ranks might be on one node.
     even = large or any(ill.ending.by_memory for ill in plan.ills.values())
     nodes = tuple(_node(node, dice, even=even) for node in plan.nodes)
     least = most if dice.random() < 0.4 else max(1, most - dice.choice((1, 1, 2)))

@@ -16,8 +16,7 @@ SHARE = 0.2
 
 
 def on_platform(plan: Plan, seed: int) -> Plan:
-    """Return a plan with the same troubles on a platform that may restart the job; or, by chance, the plan
-    unchanged."""
+    """Return a plan with the same troubles on a platform that may restart the job; or, by chance, the plan as it is."""
     dice = random.Random(f"platform {seed}")
     if plan.quiet or plan.lying_disk or plan.unkillable or len(plan.nodes) > 8 or dice.random() >= SHARE:
         return plan
@@ -38,7 +37,7 @@ def on_platform(plan: Plan, seed: int) -> Plan:
         asked = structs.replace(asked, within_s=within_s, save_s=0.75 * (within_s or times.choice((0.0, 10.0))))
         stops = (*stops, (when, asked))
         if times.random() < 0.5:
-            # The time to leave is shorter than announced, or the same signal comes again.
+            # The platform grants less time to leave than it announced, or it sends the same signal again.
             again = structs.replace(asked, reason=f"{asked.reason}, now", within_s=1.0, save_s=0.5)
             stops = (*stops, (when + times.uniform(0.0, 10.0), again))
     platform = Platform(

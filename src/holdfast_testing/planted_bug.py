@@ -1,6 +1,6 @@
 """A bug to be planted in the source: the fault, the text that it replaces, and the tests that notice it.
 
-An equivalent bug changes no behaviour while the code around it is right. It has a proof instead of a test.
+An equivalent bug changes no behaviour as long as the code around it is correct. It has a proof instead of tests.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class NotPlanted(ValueError):
 class SourceChange:
     """A text in one function, and its replacement."""
 
-    #: The path below `src/holdfast`, such as `decide/agent.py`.
+    #: The path of the changed file below `src/holdfast`, such as `decide/agent.py`.
     file: str
-    #: The function or class, such as `Agent.obey`; empty: the whole file.
+    #: The changed function or class, such as `Agent.obey`; empty: the whole file.
     place: str
     #: The original text, which occurs once in `place`.
     right: str
@@ -44,7 +44,7 @@ class SourceChange:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedBug(SourceChange):
-    """A bug, and the nearest tests: each of them fails with it and passes without it."""
+    """A bug, and the tests that should catch it: each of them fails with the bug and passes without it."""
 
     name: str
     wrong: str

@@ -24,7 +24,7 @@ from holdfast_testing.planted_bugs import EQUIVALENT_BUGS, PLANTED_BUGS
 
 SOURCE = Path(__file__).parents[1]
 ROOT = SOURCE.parent
-#: Seconds for the tests of one bug.
+#: Time limit for the tests of one bug, in seconds.
 LIMIT_S = 300.0
 #: Options of pytest. The nearest tests need no fixture of `tests/conftest.py`, whose imports take a second.
 _OPTIONS = ("-q", "-p", "no:cacheprovider", "--noconftest", "--tb=no", "-rfE", "--color=no")
@@ -35,7 +35,8 @@ class SourceCopy:
 
     def __init__(self, directory: Path) -> None:
         self._source = directory / "src"
-        shutil.copytree(SOURCE, self._source)  # with compiled files: they stay valid, because the times are copied
+        # The copy includes compiled files; they stay valid, because the files' times are copied too.
+        shutil.copytree(SOURCE, self._source)
 
     @contextmanager
     def planted(self, change: SourceChange) -> Iterator[None]:
@@ -52,7 +53,8 @@ class SourceCopy:
         env = {
             **os.environ,
             "PYTHONPATH": str(self._source),
-            # Python matches a compiled file by its source's time in seconds and its size: two bugs may have both equal.
+            # Python accepts a compiled file if the source has the same size and time (in seconds). Two planted bugs may
+            # share both.
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "",
@@ -74,7 +76,7 @@ def failed_tests(output: str) -> set[str]:
 
 
 def missed(bug: PlantedBug, copy: SourceCopy) -> str:
-    """Return why a bug is not caught; empty if each of its tests fails."""
+    """Return the reason if a bug is not caught; empty if each of its tests fails."""
     try:
         with copy.planted(bug):
             status, output = copy.run(bug.tests)

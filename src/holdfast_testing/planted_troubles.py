@@ -22,7 +22,7 @@ from holdfast.observe.checks.pairs import Pairs
 
 
 class CannotPlant(Exception):
-    """This machine or user does not allow the trouble."""
+    """Raised if this machine or user does not allow to plant the trouble."""
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def dead_mount(point: Path, *, lost: bool = False) -> Iterator[Path]:
         raise CannotPlant(f"/dev/fuse: {error.strerror}") from error
     with ExitStack() as stack:
         if not lost:
-            # Closing the descriptor ends every waiting request.
+            # Closing the descriptor of the FUSE server ends every waiting request.
             stack.callback(os.close, fd)
         libc = ctypes.CDLL(None, use_errno=True)
         options = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
@@ -94,7 +94,7 @@ def busy_port() -> Iterator[int]:
 
 
 class SlowGroup(Matmul):
-    """Makes group 1 seem 100 times slower than it is."""
+    """A fault for a check: group 1 seems 100 times slower than it is."""
 
     factor = 100.0
 
@@ -103,7 +103,7 @@ class SlowGroup(Matmul):
 
 
 class WrongGroup(Matmul):
-    """Changes one number of group 0's product by the smallest step."""
+    """A fault for a check: one number of group 0's product changes by the smallest step."""
 
     victim = False
 
@@ -118,7 +118,8 @@ class WrongGroup(Matmul):
 
 
 class BadPair(Pairs):
-    """Makes group `victim` faulty, as `how` says: it is `slow`, `garbles` what it sends, or is `silent`."""
+    """A fault for a check: group `victim` is `slow`, `garbles` the data that it sends, or is `silent`, as `how`
+    says."""
 
     victim = 0
     how = "garbles"

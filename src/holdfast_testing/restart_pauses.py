@@ -16,7 +16,7 @@ HAIR = 1e-6
 def kept_pause(gang: Gang, number: int, now: float) -> None:
     """Check the pause before attempt `number`, which begins at `now` (seconds).
 
-    From the second failure in a row on, the pause is at least half of a back-off that doubles each time.
+    From the second failure in a row on, the pause must be at least half of a back-off that doubles each time.
     """
     policy, row = gang.spec.restarts, 0
     if not failed(gang.records[-1]):

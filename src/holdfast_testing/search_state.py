@@ -27,7 +27,8 @@ EVER = 1e9
 PROMPT = 1
 NEXT = {"booting": "prepared", "going": "up"}
 LEASE_S = 100.0
-#: The time between two generations of an agent, in seconds: after a lease has run out, no older acknowledgement counts.
+#: The time between two generations of an agent, in seconds. It is so long that the lease has run out, and no older
+#: acknowledgement counts.
 GENERATION_S = 1000.0
 TICK_S = 0.001
 SPEC = JobSpec(
@@ -53,8 +54,8 @@ class Bounds:
     suspicions: int = 0
     agent_restarts: int = 0
     owner_crashes: int = 0
-    #: The second node's messages arrive at once, each once, and its processes are quick. So the search can follow the
-    #: troubles of the first node much further.
+    #: Whether the second node's messages arrive at once, each once, and its processes are quick. So the search can
+    #: follow the troubles of the first node much further.
     prompt: bool = False
 
 
@@ -67,7 +68,7 @@ class Side:
     generation: int = 0
     said: int = 0
     last: Any = None
-    #: The latest generation whose report the owner has got: it granted no lease for a later one.
+    #: The latest generation whose report has reached the owner. The owner granted no lease for a later generation.
     heard: int = -1
 
     @property
@@ -77,7 +78,10 @@ class Side:
 
 @dataclass
 class State:
-    """The whole state at one moment. `told`: every message ever sent, by its number in the search's table."""
+    """The whole state at one moment.
+
+    `told`: every message ever sent, as numbers into the search's table of messages.
+    """
 
     owner: Owner
     sides: tuple[Side, ...]
@@ -90,7 +94,7 @@ class State:
         return self.owner.gang
 
     def touch(self, *, owner: bool, side: int | None) -> State:
-        """Return a copy in which the owner, or one side, or both may be changed; the rest is shared."""
+        """Return a copy of the state in which the owner, or one side, or both may be changed. The rest is shared."""
         whose = clone(self.owner, {}) if owner else self.owner
         sides = tuple(clone(each, {}) if index == side else each for index, each in enumerate(self.sides))
         return State(whose, sides, self.told, self.left)
@@ -129,7 +133,7 @@ def side_key(side: Side) -> Any:
         tuple(side.processes.items()),
         agent.boot,
         agent.attempt,
-        max(agent.term, 1),  # no owner has a lower term than 1
+        max(agent.term, 1),  # No owner has a term below 1, so terms 0 and 1 are equal.
         agent.stopped,
         agent.floor,
         agent.lease.until > side.now,
@@ -157,7 +161,10 @@ def clone(value: Any, memo: Memo) -> Any:
 
 
 def _copier(kind: type) -> Copier | None:
-    """Return the function that copies values of this type; None: they are shared. The result is cached by type."""
+    """Return the function that copies values of this type; None: such values are shared, not copied.
+
+    The result is cached by type.
+    """
     if issubclass(kind, FROZEN):
         found = None
     else:
@@ -184,7 +191,7 @@ _BY_BASE: dict[type, Copier] = {
     list: lambda value, memo: [clone(item, memo) for item in value],
     tuple: lambda value, memo: tuple([clone(item, memo) for item in value]),
     set: lambda value, memo: set(value),
-    deque: lambda value, memo: deque(maxlen=value.maxlen),  # only for the trace: no behaviour depends on it
+    deque: lambda value, memo: deque(maxlen=value.maxlen),  # only the trace is a deque; no behaviour depends on it
     msgspec.Struct: lambda value, memo: copy.copy(value),
     MethodType: lambda value, memo: MethodType(value.__func__, clone(value.__self__, memo)),
 }

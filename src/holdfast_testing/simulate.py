@@ -28,9 +28,9 @@ from holdfast_testing.search_state import Bounds
 from holdfast_testing.simulated_world import Violation
 from holdfast_testing.simulation import Parts, Simulation, warm
 
-#: The number of failures that are printed in full.
+#: Maximum number of failures that are printed in full.
 SHOWN = 10
-#: The bounds of `--search`, each of which is searched completely.
+#: The bounds of the searches that `--search` runs. Each is searched completely.
 BOUNDS = (
     SILENT,
     RESTARTED,
@@ -96,7 +96,7 @@ def run_one(seed: int, nodes: int, parts: Parts, *, trace: bool) -> int:
 
 
 def catch(mutant: Mutant, seeds: range, nodes: int) -> str:
-    """Return a text on how a mutant is caught; empty if it is not."""
+    """Run a mutant. Return a text on how the simulation caught it; empty if it did not."""
     if mutant.bounds is not None:
         found = Search(mutant.parts, mutant.bounds).run()
         if found.violation is None or found.violation.name not in mutant.breaks:

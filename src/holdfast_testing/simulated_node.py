@@ -65,7 +65,7 @@ class Machine:
         self.make_agent = make_agent
         self.dial = dial
         self.say_goodbye = leave
-        #: The boot of the agent that the owner has admitted.
+        #: The boot number of the agent that the owner has admitted.
         self.welcome = 0
         self.rate = 1.0 + world.plan.drift.get(name, 0.0)
         self.offset = 1000.0 + 7919.0 * (hash_of(name) % 97)
@@ -77,7 +77,7 @@ class Machine:
         self.signalled = -1
         #: Counts the deaths on this node; the counters of nodes begin at different numbers.
         self.order = hash_of(name) % 50
-        #: (attempt, kill) pairs, with times of this machine's clock.
+        #: Memory kills in the kernel log as (attempt, kill), with times of this machine's clock.
         self.memory_kills: list[tuple[int, MemoryKill]] = []
         self._wake: float | None = None
         self.agent: Agent
@@ -107,7 +107,7 @@ class Machine:
             self.world.after(REDIAL_S, self.hello, boot)
 
     def _reach(self, joined: ev.NodeJoined) -> None:
-        # A connection ends with the process at either end, so a hello never arrives late.
+        # A connection ends together with the process at either end, so no hello arrives late.
         if self.alive and self.boot == joined.boot and self.welcome < joined.boot:
             self.dial(joined, self)
 
@@ -115,7 +115,7 @@ class Machine:
         self.welcome = max(self.welcome, boot)
 
     def redial(self) -> None:
-        """Dial again, because there is a new owner, which has to admit this agent."""
+        """Let the agent dial again, because a new owner has started and has to admit the agent."""
         self.welcome = 0
         self.hello(self.boot)
 
@@ -128,7 +128,7 @@ class Machine:
             self.network.carry(self.name, self.say_goodbye, left)
 
     def lose_agent(self, crash: Crash) -> None:
-        """The agent dies; its guard kills its processes. A new agent starts later."""
+        """Let the agent die. Its guard kills its processes, and a new agent starts later."""
         if self.alive:
             self.world.say(self.name, "agent dies")
             self._fall("agent")
@@ -155,12 +155,12 @@ class Machine:
             self.begin()
 
     def taken_away(self) -> None:
-        """The run of the job that had this node is over: it loses its power."""
+        """Cut the node's power, because the run of the job that had this node is over."""
         self.ours = False
         self.lose_power()
 
     def given_again(self) -> None:
-        """Another run of the job gets this node."""
+        """Start the node again, for another run of the job."""
         self.ours = True
         self.power_back()
 
@@ -170,12 +170,12 @@ class Machine:
         return self.offset + now * self.rate
 
     def obey(self, command: Command) -> None:
-        """Handle a command that arrives over the network."""
+        """Let the agent handle a command that arrives over the network."""
         if self.alive:
             self._perform(self.agent.obey(command, self.local(self.world.now)))
 
     def learn(self, fact: Fact, boot: int) -> None:
-        """Tell the agent a fact about a process; facts for an earlier agent are dropped."""
+        """Tell the agent a fact about a process. Drop facts that are meant for an earlier agent."""
         if self.alive and boot == self.boot:
             self._perform(self.agent.learn(fact, self.local(self.world.now)))
 

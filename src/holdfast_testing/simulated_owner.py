@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from holdfast_testing.simulated_node import Machine
     from holdfast_testing.witness import Witness
 
-#: Seconds until the journal is synchronized with its disk.
+#: Seconds until a written event of the journal is safe on the disk.
 SECURE_S = 0.005
-#: Seconds to read the logs of a drained attempt.
+#: Seconds that reading the logs of a drained attempt takes.
 COLLECT_S = 0.02
 
 
@@ -108,7 +108,7 @@ class OwnerHost:
         self.history.append(actions)
         self.witness.moved(gang, event, before, attempt, actions)
         if self._dies_acting:
-            # The owner wrote the event, and dies before it can act on it.
+            # The owner has written the event, and dies before it can carry out the actions for it.
             self._dies_acting = False
             self._fall()
             return
@@ -117,7 +117,7 @@ class OwnerHost:
         self._arm()
 
     def hello(self, joined: ev.NodeJoined, machine: Machine) -> None:
-        """Handle the hello of an agent that dials."""
+        """Handle the hello of an agent that connects to the owner."""
         if not self.alive or not self.gang.submitted:
             return
         event = self.owner.welcome(joined)
@@ -139,9 +139,9 @@ class OwnerHost:
             self.take(left)
 
     def report(self, report: Report) -> None:
-        """Handle a report that arrives."""
+        """Let the owner handle a report that arrives."""
         if not self.alive or (self.world.plan.joins and report.boot > self.gang.speakers.boots.get(report.node, 0)):
-            return  # the agent has not been admitted
+            return  # the owner has not admitted the agent
         self.witness.heard(report.node, report.boot, report.attempt)
         event = self.owner.hear(report, self.world.now)
         if event is not None:
@@ -302,7 +302,8 @@ class OwnerHost:
         self._arm()
 
     def _answered(self, machine: Machine, part: CollectEvidence) -> None:
-        """Add the node's kernel messages to the evidence, on its own clock and over the wire.
+        """Add the node's kernel messages to the evidence, with times of the node's clock, as they arrive over the
+        network.
 
         A node that is down adds nothing.
         """
@@ -322,13 +323,13 @@ class OwnerHost:
         self.take(whole)
 
     def memory_kills(self, machine: Machine, attempt: int) -> tuple[MemoryKill, ...]:
-        """Return the memory kills in the node's kernel log, on the node's own clock."""
+        """Return the memory kills in the node's kernel log, with times of the node's clock."""
         return tuple(kill for number, kill in machine.memory_kills if number == attempt)
 
     # ------------------------------------------------------------------------------------------ dying and coming back
 
     def crash(self, crash: Crash) -> None:
-        """Let the owner die: at once, or by chance between its next event and the actions for it."""
+        """Let the owner die: at once, or by chance after it has written its next event and before it acts on it."""
         if not self.alive or self.finished is not None:
             return
         self.world.after(crash.away_s, self.recover, self.life)
@@ -343,7 +344,7 @@ class OwnerHost:
         self._wake = None
 
     def end_run(self) -> None:
-        """The platform kills the owner too; it does not come back in the same run."""
+        """Let the platform kill the owner, which does not come back in the same run."""
         self.life += 1
         self._dies_acting = False
         self._fall()

@@ -96,6 +96,7 @@ class SimulatedPlatform:
         self.host.witness.seating.not_ours = {machine.name for machine in gone}
         self.host.resume(self.run, nodes)
         for machine in gone if self.world.plan.joins else ():
-            # Its connection was cut, so nothing could end its agent; now it is back, and the agent still dials.
+            # The agent's connection was cut, so nothing could end the agent. Now the connection is back, and the agent
+            # still dials.
             late = ev.NodeJoined(node=machine.node, boot=machine.boot)
             self.world.after(LATE_S, self.host.hello_of_before, late, self.run)

@@ -26,7 +26,7 @@ STUCK_S = 500.0
 
 
 class Node(Protocol):
-    """The parts of a machine that a process uses."""
+    """The parts of a simulated machine that a process uses."""
 
     boot: int
     rooms: Rooms
@@ -38,7 +38,7 @@ class Node(Protocol):
         ...
 
     def learn(self, fact: Fact, boot: int) -> None:
-        """Tell a fact to the agent of this boot."""
+        """Tell a fact about a process to the agent with this boot number."""
         ...
 
     def gone(self, process: Process) -> None:
@@ -88,7 +88,7 @@ class Process:
         self.state = "booting"
         self.cause = ""
         self.termed = False
-        #: Whether it had begun to die by itself when it was signalled.
+        #: Whether the process had begun to die by itself when it was signalled.
         self.was_dying = False
         self.started_at = machine.local(world.now)
         self.room = machine.rooms.of(attempt, size)
@@ -111,7 +111,7 @@ class Process:
             self.machine.learn(WorkerPrepared(attempt=self.attempt, rank=self.seat.rank, pid=self.pid), self.boot)
 
     def release(self) -> None:
-        """The go: the process runs the user's program."""
+        """Give the process its go: from now on it runs the user's program."""
         if not self.dead and self.state == "prepared":
             self.state = "going"
             self.machine.witness.released(self.attempt, self.seat.rank)
@@ -130,7 +130,7 @@ class Process:
         self.room.join(self)
 
     def _befall(self) -> None:
-        """The planned trouble of this process begins."""
+        """Begin the planned trouble of this process."""
         ill = self.ill
         if self.dead or ill is None:
             return
@@ -156,7 +156,7 @@ class Process:
         if self.dead:
             return
         if self.state == "dying":
-            # A dying process only ends. SIGKILL makes that quick, without changing the cause.
+            # A process that is dying already only ends. SIGKILL makes that quick, without changing the cause.
             self.was_dying = True
             if hard and self.ill is not None:
                 world.after(KILL_S, self.end, "own", self.ill.ending)
@@ -168,7 +168,7 @@ class Process:
             world.after(plan.term_s * (0.5 + world.dice.random()), self.end, "stop", plan.term_ending)
 
     def end(self, cause: str, ending: Ending) -> None:
-        """The process dies; its machine notices at once, and its peers later."""
+        """Let the process die. Its machine notices at once, and its peers later."""
         if self.dead:
             return
         machine, seat = self.machine, self.seat
@@ -199,7 +199,7 @@ class Process:
             self.room.lost(self, machine.world.plan.peer_detect_s)
 
     def vanish(self, cause: str) -> None:
-        """The process dies with its machine or its agent, so no agent learns of it."""
+        """Let the process die together with its machine or its agent, so that no agent learns of it."""
         if not self.dead:
             self.cause = cause
             self.machine.witness.died(self.attempt, self.seat.rank, cause)
@@ -208,7 +208,7 @@ class Process:
 
 
 class Room:
-    """The place where the ranks of one attempt meet and work: all of them or none.
+    """The rendezvous of one attempt's ranks: they work when all of them have joined.
 
     `world`, `witness`: parts of the simulation. `work`: the job's saved work. `attempt`: the attempt's number. `size`:
     the number of ranks in the attempt.
@@ -246,13 +246,13 @@ class Room:
         return bool(apart) and len({peer.seat.node for peer in self.here.values()} & apart) > 1
 
     def _gave_up(self, rank: int) -> None:
-        """The rank has waited too long for its peers, and dies."""
+        """Let a rank die that has waited too long for its peers."""
         process = self.here[rank]
         if self.complete or process.dead:
             return
         gone = (other for other in range(self.size) if other not in self.here or self.here[other].dead)
         missing = next(gone, None)
-        if missing is None:  # all have come, but some of them cannot reach each other
+        if missing is None:  # all ranks have come, but some of them cannot reach each other
             apart = self.world.plan.unreachable - {process.seat.node}
             missing = min(other for other, peer in self.here.items() if peer.seat.node in apart)
         process.end("peer", Ending(exit_code=1, words=f"connect timeout: no answer from rank {missing}"))
@@ -279,9 +279,9 @@ class Room:
             self.world.after(delay, process.end, "done", Ending(exit_code=0))
 
     def lost(self, process: Process, notice_s: float) -> None:
-        """A member has died: each of the others notices after some time."""
+        """Handle the death of a member: each other member notices it after some time."""
         if self.here.get(process.seat.rank) is not process:
-            return  # it never joined: the others still wait, and another process may join in its place
+            return  # The process never joined: the others still wait, and another process may join in its place.
         if not self.broken and self.began_at:
             self.save()
         self.broken = True
@@ -295,7 +295,7 @@ class Room:
                 self.world.after(notice_s * (0.5 + self.world.dice.random()), self._notice, peer, process.seat.rank)
 
     def stalled(self, process: Process) -> None:
-        """A member hangs: the peers that wait for it give up after some time."""
+        """Handle a hanging member: the peers that wait for it give up after some time."""
         if self.on_hang is not None and process.seat.rank not in self.hanging:
             self.on_hang(self.attempt, process.seat.rank)
         self.hanging.add(process.seat.rank)
@@ -348,7 +348,8 @@ class Rooms:
 
     def of(self, attempt: int, size: int) -> Room:
         before = self._rooms.get(attempt)
-        # After the disk and the agents have lost a number, it is used again; by then the first workers are dead.
+        # If the disk and the agents have lost an attempt number, the owner uses it again. By then the first workers are
+        # dead.
         again = self._world.plan.lying_disk and before is not None and before.is_deserted
         if before is None or again:
             room = self._rooms[attempt] = Room(self._world, self._witness, self.work, attempt, size)

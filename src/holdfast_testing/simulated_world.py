@@ -14,12 +14,12 @@ from typing import Any
 
 from holdfast_testing.trouble_plan import Plan
 
-#: The number of events without progress of the clock after which something must be in an endless loop.
+#: Number of events after which the simulation counts as stuck in an endless loop, if its clock does not advance.
 STUCK_STEPS = 200_000
 
 
 class Violation(Exception):
-    """An invariant of the gang is broken. `name` is the invariant: I1 … I12, or `budget`, `report` …"""
+    """Raised if an invariant of the gang is broken. `name` is the invariant: I1 … I12, or `budget`, `report` …"""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
@@ -93,7 +93,7 @@ class Network:
                 self.lost += 1
                 return
             if dice.random() < plan.duplicate:
-                # The copy arrives late, sometimes several attempts later.
+                # The second copy of the message arrives late, sometimes several attempts later.
                 self.doubled += 1
                 late = 20.0 * plan.latency_s if dice.random() < 0.8 else plan.very_late_s
                 world.after(delay + late * dice.random(), deliver, *args)

@@ -37,7 +37,7 @@ class Parts:
     acknowledge: Callable[[Gang, Report], Ack] = acknowledge
 
     def owner(self, plan: Plan) -> Owner:
-        """Return a new owner."""
+        """Return a new owner, made from these parts."""
         liveness = None if plan.local else self.liveness(plan.spec.timers)
         return self.owners(self.gang(), liveness, acknowledge=self.acknowledge)
 
@@ -146,7 +146,7 @@ class Simulation:
         return self.owner.finished is not None and not any(self.witness.live.values())
 
     def _judge(self) -> None:
-        """Check the conditions at the end."""
+        """Check the conditions that must hold at the end of the simulation."""
         gang, witness, plan = self.owner.gang, self.witness, self.plan
         live = sorted(rank for ranks in witness.live.values() for rank in ranks)
         if gang.phase is Phase.RUNNING and not plan.work_s:
@@ -174,8 +174,8 @@ class Simulation:
             raise Violation("I4", "to grow is no failure, and it is charged")
         attempts = 1 + len(again)
         again = [record for record in again if record not in grown]
-        # The user's budget is restored by each attempt that reported a higher step, and by nothing else. The window is
-        # never restored.
+        # Each attempt that reported a higher step restores the user's restart budget; nothing else does. The budget
+        # within the time window is never restored.
         charged = most = 0
         furthest = -1
         for record in again:

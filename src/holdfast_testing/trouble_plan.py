@@ -25,7 +25,7 @@ class When(enum.StrEnum):
 class What(enum.StrEnum):
     CRASH = "crash"
     HANG = "hang"
-    #: It exits with status 0 while the others still need it.
+    #: The process exits with status 0 while the others still need it.
     LEAVE = "leave"
     NO_START = "no start"
 
@@ -37,13 +37,13 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     words: str = ""
-    #: Whether the kernel killed it for its memory, and logged that.
+    #: Whether the kernel killed the process for its memory, and logged the kill.
     by_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ill:
-    """The trouble of one process, `after_s` seconds after the part of its life began."""
+    """The trouble of one process. It begins `after_s` seconds after the part `when` of the process's life."""
 
     when: When
     what: What
@@ -62,7 +62,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node loses its power at `start`; it is back with a new boot at `end`, or never."""
+    """A power loss of a node at `start`. The node is back with a new boot number at `end`, or never."""
 
     node: str
     start: float
@@ -71,7 +71,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The owner or a node's agent dies at `at`, and is back `away_s` seconds later."""
+    """A crash of the owner or of a node's agent at `at`. It is back `away_s` seconds later."""
 
     at: float
     away_s: float
@@ -80,7 +80,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The node's user ends its agent at `at`, and starts it again at `back`, or never."""
+    """The node's user ends the node's agent at `at`, and starts it again at `back`, or never."""
 
     node: str
     at: float
@@ -100,7 +100,7 @@ class BadCheck:
 class Platform:
     """The platform that runs the job, and may restart it on its nodes."""
 
-    #: The times at which it ends the run of the job without notice, and starts the next.
+    #: The times at which the platform ends the run of the job without notice, and starts the next run.
     ends: tuple[float, ...] = ()
     #: Seconds from the request for another run to the end of this one.
     kill_s: float = 1.0
@@ -113,7 +113,7 @@ class Platform:
 
 @dataclass(frozen=True)
 class Plan:
-    """One simulation. Times are seconds from its start; ranks and attempts are the gang's own numbers."""
+    """The plan of one simulation. Times are seconds from its start; ranks and attempts are the gang's own numbers."""
 
     seed: int
     spec: JobSpec
@@ -133,7 +133,7 @@ class Plan:
     duplicate: float = 0.0
     very_late_s: float = 60.0
     cuts: tuple[Cut, ...] = ()
-    #: How much faster than the owner's clock a node's clock runs: 0.01 is one per cent.
+    #: Node → the speed of its clock relative to the owner's: 0.01 means one per cent faster.
     drift: dict[str, float] = field(default_factory=dict)
     outages: tuple[Outage, ...] = ()
     agent_crashes: tuple[Crash, ...] = ()
@@ -142,7 +142,7 @@ class Plan:
     #: Failing rounds of checks, by the number of the round, counted over the whole job from 1.
     bad_checks: dict[int, BadCheck] = field(default_factory=dict)
     check_s: float = 0.2
-    #: Seconds from the start of a rank's process until it is prepared; default: 1.
+    #: Rank → seconds from the start of its process until it is prepared; default: 1.
     boot_s: dict[int, float] = field(default_factory=dict)
     up_s: float = 0.1
     connect_s: float = 0.5
@@ -157,15 +157,15 @@ class Plan:
     step_s: float = 0.0
     #: Troubles of processes, by (attempt, rank).
     ills: dict[tuple[int, int], Ill] = field(default_factory=dict)
-    #: The trouble of every process on such a node.
+    #: Node → the trouble of every process on it.
     bad_nodes: dict[str, Ill] = field(default_factory=dict)
-    #: The trouble of rank 0 in every attempt.
+    #: The trouble that rank 0 has in every attempt.
     bug: Ill | None = None
     #: Seconds until a rank notices the death of a peer's process; below 0: only the collective's time-out reveals it.
     peer_detect_s: float = 1.0
     #: How ranks die of a lost peer; `{rank}` is the peer's rank.
     peer_words: tuple[Ending, ...] = (Ending(exit_code=1, words="recv failed: Connection closed by rank {rank}"),)
-    #: Seconds from the first sign of a crash to the end of the process: it writes a core, or releases a device.
+    #: Seconds from the first sign of a crash to the end of the process: it writes a core dump, or releases a device.
     dying_s: float = 0.0
     #: Seconds to read the logs of an attempt, by attempt; infinite: they are never read.
     collect_s: dict[int, float] = field(default_factory=dict)
@@ -176,11 +176,11 @@ class Plan:
     stubborn: frozenset[int] = frozenset()
     #: (attempt, rank) of processes that are stuck in the kernel and long outlive SIGKILL.
     unkillable: frozenset[tuple[int, int]] = frozenset()
-    #: Whether there is no trouble at all: then there must be exactly one attempt.
+    #: Whether the plan has no trouble at all. Then the job must take exactly one attempt.
     quiet: bool = False
-    #: The number of last events that a crashing owner loses; secured events are kept.
+    #: Number of last journal events that a crashing owner loses. Events that are safe on the disk are kept.
     lose_tail: int = 0
-    #: Whether secured events are lost as well.
+    #: Whether events that should be safe on the disk are lost as well.
     lying_disk: bool = False
     #: The periods (start, end) in seconds during which the journal cannot be written.
     journal_troubles: tuple[tuple[float, float], ...] = ()

@@ -41,12 +41,13 @@ class Witness:
         self.report: JobReport | None = None
         self.moves: set[tuple[Phase, Phase]] = set()
         self.last_heard: dict[str, float] = {}
-        self.spoke_at: dict[tuple[str, int], float] = {}  # by attempt: a copy of an older report may arrive late
+        #: (node, attempt) → when a report about the attempt last arrived. A copy of an older report may arrive late.
+        self.spoke_at: dict[tuple[str, int], float] = {}
         self.boots: dict[str, int] = {}
         self.fell: dict[str, tuple[float, str]] = {}
         self.requests: list[StopRequest] = []
         self.back_at: float | None = None
-        self.back_in: set[Phase] = set()  # the phases in which the owner came back
+        self.back_in: set[Phase] = set()  # phases of the gang in which the owner came back after a crash
         self.entered_at = 0.0
         self.evidences: dict[int, AttemptEvidence] = {}
         self.began: dict[int, float] = {}
@@ -78,7 +79,8 @@ class Witness:
         if rank in mine:
             raise Violation("I1", f"two processes of rank {rank} in attempt {attempt}")
         if self.truth(attempt).started_by.get(rank, 0) >= boot:
-            # A new agent may start the same rank again after the earlier agent's processes died with it.
+            # Only a new agent, with a higher boot number, may start the same rank again: the earlier agent's processes
+            # died with it.
             raise Violation("I1", f"rank {rank} is started a second time in attempt {attempt}")
         if taken := {seat.node, seat.device} & self.avoided:
             raise Violation("avoid", f"rank {rank} of attempt {attempt} is placed on {', '.join(sorted(taken))}")
@@ -158,13 +160,14 @@ class Witness:
     def _new_attempt(self, gang: Gang, before: int) -> None:
         now, number = self.world.now, gang.attempt
         if self.tail_lost and gang.phase is Phase.DRAINING:
-            return  # an attempt reported by an agent, which only has to be stopped
+            return  # an agent reported this attempt, which only has to be stopped
         if number <= self.highest or (number != before + 1 and not self.tail_lost):
             raise Violation("I7", f"attempt {number} begins after attempt {max(before, self.highest)}")
         self.highest = number
         self.began[number] = now
         for other, ranks in self.live.items():
-            if ranks and not self.tail_lost:  # otherwise it learns of them before it uses the number
+            # If the journal lost its end, the owner learns of these ranks before it uses the attempt's number.
+            if ranks and not self.tail_lost:
                 raise Violation("I1", f"attempt {number} begins while ranks {sorted(ranks)} of attempt {other} live")
         if number > 1:
             kept_pause(gang, number, now)
@@ -186,7 +189,7 @@ class Witness:
             again = self.tail_lost and truth.stopped_at is not None
             truth.stopped_at = now
             if again:
-                pass  # the owner has forgotten its stop; the agents have not
+                pass  # the owner has forgotten its stop, but the agents have not
             elif gang.trial.completed:
                 self._complete(gang)
             else:
@@ -240,7 +243,7 @@ class Witness:
         raise Violation(name, f"attempt {attempt} is stopped in {before} by {'; '.join(why) or 'nothing at all'}")
 
     def _lost(self, node: str, attempt: int) -> bool:
-        """Return whether the owner has reason to count this node as lost."""
+        """Return whether the owner has reason to count this node as lost in this attempt."""
         now, began = self.world.now, self.began.get(attempt, 0.0)
         lease_s = self.world.plan.spec.timers.lease_s
         if now - self.last_heard.get(node, 0.0) >= lease_s - HAIR:
@@ -281,7 +284,7 @@ class Witness:
     # ------------------------------------------------------------------------------------------ reports and ends
 
     def evidence(self, evidence: AttemptEvidence) -> None:
-        """Check the evidence that the owner has collected.
+        """Check the evidence that the owner has collected about an attempt.
 
         A rank that counts as stopped must have been stopped, and a rank that died by itself must not count as stopped.
         """
@@ -291,7 +294,7 @@ class Witness:
             ended, cause = worker.exit, truth.deaths.get(worker.rank)
             if ended is None or ended.ok:
                 continue
-            # A worker that was dying before our SIGKILL came died by itself.
+            # A worker died by itself if it was dying before the SIGKILL of its agent came.
             asked_at = truth.signalled.get(worker.node, self.world.now)
             before_stop = truth.dying_at.get(worker.rank, truth.died_at[worker.rank]) < asked_at - HAIR
             if ended.after_stop and cause == "own" and before_stop:
@@ -310,7 +313,7 @@ class Witness:
         self.judge(record)
 
     def judge(self, record: AttemptRecord) -> None:
-        """Check I4 and I5 for one record."""
+        """Check the invariants I4 and I5 for the record of one attempt."""
         number, report, first = record.attempt, record.report, record.report.first
         if record.decision.kind is DecisionKind.REQUEUE and report.reason == f"the platform begins run {self.runs}":
             self.cut_short.add(number)
@@ -360,7 +363,7 @@ class Witness:
         self.seating.finished(report)
 
     def came_back(self, gang: Gang) -> None:
-        """Adjust to the owner's state after it has replayed its journal."""
+        """Adjust the witness to the owner's state after the owner has replayed its journal."""
         self.back_at = self.world.now
         self.back_in.add(gang.phase)
         if self.tail_lost:
@@ -388,7 +391,8 @@ class Witness:
         self.avoided |= gang.avoid
 
     def _decided_anew(self, gang: Gang, record: AttemptRecord) -> bool:
-        """Return whether the records differ in the last decision only, and the job ended without the next attempt."""
+        """Return whether this record differs from the known one only in its decision, and the job ended without another
+        attempt."""
         before = self.records[record.attempt]
         return (
             gang.phase is Phase.DONE
@@ -409,7 +413,7 @@ class Witness:
 
 
 def _path(before: Phase, after: Phase) -> list[tuple[Phase, Phase]]:
-    """Return the edges of the table that lead from one phase to the other within one step."""
+    """Return the edges of the phase table that lead from one phase to the other within one step."""
     if (before, after) in EDGES:
         return [(before, after)]
     paths = [[(before, middle), (middle, after)] for middle in Phase if {(before, middle), (middle, after)} <= EDGES]
