@@ -14,7 +14,7 @@ from holdfast.model.noun_base import Noun
 
 
 class CheckKind(enum.StrEnum):
-    """The way in which a check was found."""
+    """The way in which a check was found: built in, by an entry point, in a file, or as an executable."""
 
     BUILT_IN = "built-in"
     ENTRY_POINT = "entry point"
@@ -58,7 +58,10 @@ def profile(
     in_full: bool = True,
     by_default: bool = False,
 ) -> Profile:
-    """Return the profile of a loaded check. `in_full` False: of its parameters only the names, which is quicker."""
+    """Return the profile of a loaded check.
+
+    `in_full` False: return only the names of its parameters, which is quicker.
+    """
     # A built-in class is used without an instance. A plugin is instantiated, because its class may have plain methods
     # instead of class methods.
     cls: Any = check if ref.kind is CheckKind.BUILT_IN else check()

@@ -79,9 +79,10 @@ DEFAULT: tuple[CheckChoice, ...] = (
     CheckChoice(name="names"),
     CheckChoice(name="clock"),
     CheckChoice(name="mounts"),
-    # Only warn, because the job can run on the remaining devices.
+    # The check only warns, because the job can run on the remaining devices.
     CheckChoice(name="standing", params={"devices": "warn"}),
-    # Only warn. The processes found may belong to another job, or may not matter to a job without accelerators.
+    # The check only warns. The processes that it finds may belong to another job, or may not matter to a job without
+    # accelerators.
     CheckChoice(name="processes", params=_WARN),
     CheckChoice(name="leftovers", params=_WARN),
     CheckChoice(name="cpu", params=_WARN),

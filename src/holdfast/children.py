@@ -38,7 +38,7 @@ def forget(pid: int) -> None:
 
 
 def inform(look: Callable[[], None]) -> None:
-    """Call `look` before each answer of `helpers`.
+    """Register a function `look` that `helpers` calls before it answers.
 
     `look` registers (`note`) children that a helper has forked for this process.
     """

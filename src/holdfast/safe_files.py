@@ -144,11 +144,11 @@ def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
     head, tail = os.path.split(os.fspath(path))
     draft = os.path.join(head, f".{tail}.{os.getpid()}")
     try:
-        # An existing draft is from a dead process, or another user put it there to block this write.
+        # An existing temporary file is from a dead process, or another user put it there to block this write.
         try:
             os.unlink(draft)
         except FileNotFoundError:
-            pass  # usually no earlier draft exists
+            pass  # usually no earlier temporary file exists
         write_file(draft, data)
         if mode != 0o600:
             os.chmod(draft, mode)
@@ -157,7 +157,7 @@ def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
         try:
             os.unlink(draft)
         except OSError:
-            pass  # the draft does not exist
+            pass  # the temporary file does not exist
         raise
 
 

@@ -26,9 +26,9 @@ _DRAIN = "HOLDFAST_DRAIN"
 _MOVED_TO = 0x80
 _HIGHEST = (1 << 63) - 1
 
-#: The suffix of a file beside the notice. A worker writes it if it handles SIGTERM and does not end by it.
+#: The suffix of a file next to the notice file. A worker writes it if it handles SIGTERM and does not end by it.
 _SHIELDED = ".shielded"
-#: The suffix of a file beside the notice. Holdfast writes it when the worker's time to exit is over.
+#: The suffix of a file next to the notice file. Holdfast writes it when the worker's time to exit is over.
 _LEAVE = ".leave"
 #: Seconds after SIGTERM until the process ends if no notice follows. After a stop by the platform a notice would
 #: follow.
@@ -155,7 +155,7 @@ def _watch(folder: str) -> int:
 def _shield(path: str) -> None:
     """Install a handler, so that SIGTERM no longer ends this process at once.
 
-    A file beside the notice informs holdfast of the handler.
+    A file next to the notice file informs holdfast of the handler.
     """
     global _ours
     import signal
@@ -211,7 +211,7 @@ def _die() -> None:
 
 
 def _wait(watch: int, path: str, callback: Callable[..., object]) -> None:
-    """Wait in this thread, until the process ends, for the notice and for the file that announces that the time is
+    """Wait in this thread, until the process ends, for the notice file and for the file that announces that the time is
     over."""
     import threading
 

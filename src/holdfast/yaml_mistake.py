@@ -119,7 +119,10 @@ def _indent(line: str) -> int:
 
 
 def _without_value(lines: list[str], row: int) -> str:
-    """Return the line; below the key `secrets` without its values, which belong on no screen."""
+    """Return line `row`, for an excerpt of the file.
+
+    If it is below the key `secrets`, leave out its values, which must not be displayed.
+    """
     tops = [line for line in lines[:row] if line and not line[0].isspace() and line[0] != "#"]
     if not tops or not tops[-1].startswith("secrets") or not lines[row][:1].isspace():
         return lines[row]
