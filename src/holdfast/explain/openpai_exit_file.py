@@ -202,8 +202,8 @@ def _exception(report: ExitReport) -> str:
 
 
 def _matched(report: ExitReport) -> str:
-    """Return the log line that decided the report's phrase, with the rest of the line's message; empty if no line
-    decided."""
+    """Return the log line that decided the report's failure class, with the rest of the line's message; empty if no
+    line decided."""
     if report.trigger != Trigger.LOG:
         return ""
     text = next(

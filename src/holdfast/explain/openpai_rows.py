@@ -66,8 +66,10 @@ def is_pai(row: object) -> bool:
 
 
 def convert(raw: dict[str, Any]) -> tuple[PaiRow, list[str]]:
-    """Convert a raw row; return it with the list of its mistakes. Raises ValueError if the code or the phrase is
-    invalid."""
+    """Convert a raw row of OpenPAI's schema.
+
+    Return the row with the list of its mistakes. Raises ValueError if the exit code or the failure class is invalid.
+    """
     problems: list[str] = []
     code, phrase = raw.get("code"), raw.get("phrase")
     if isinstance(code, bool) or not isinstance(code, int):

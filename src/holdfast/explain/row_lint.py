@@ -33,7 +33,7 @@ class RowProblem(Noun, frozen=True, kw_only=True):
     #: matches-everything, shadowed, duplicate-phrase, duplicate-id, missing-sample, sample-differs, unknown-key,
     #: advice-alone, unknown-field
     rule: str
-    #: The place of the mistake: catalogue row and wording.
+    #: The place of the mistake: the failure class of the row, and the id of the pattern.
     where: str
     message: str
 

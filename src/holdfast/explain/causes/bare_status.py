@@ -30,8 +30,8 @@ from holdfast.model.worker_reading import Clue, EndNote, LinePlace, QuotedLine, 
 #: Signals that a bug in the program itself causes: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS.
 CRASHES = frozenset({4, 5, 6, 7, 8, 11, 31})
 
-#: Exit statuses of shells and timeout(1) → the report's phrase, the text, and whether a rerun helps (if the answer
-#: differs from the catalogue row's).
+#: Exit statuses of shells and timeout(1) → the report's failure class, the text, and whether a rerun helps (if the
+#: answer differs from the catalogue row's).
 _STATUSES: dict[int | None, tuple[str, str, Rerun | None]] = {
     124: (Phrase.TIME_LIMIT_REACHED, "as timeout(1) gives when its time is over", Rerun.UNKNOWN),
     126: (Phrase.EXEC_FORMAT_ERROR, "a file that it runs cannot be executed", None),

@@ -1,4 +1,5 @@
-"""Maps the fault code of a device or node to its phrase, and decides whether a fault explains an exit."""
+"""Maps the fault code of a device or node to a failure class of the catalogue, and decides whether a fault explains an
+exit."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ BEFORE_S = 600.0
 
 
 def phrase_of(fault: ActiveFault) -> str:
-    """Return the exit phrase for a fault's code."""
+    """Return the failure class (phrase) of the catalogue for a device fault's code."""
     code = fault.event.code.strip().upper()
     if code in _NODE:
         return _NODE[code]
@@ -61,8 +62,8 @@ def phrase_of(fault: ActiveFault) -> str:
 
 
 def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: frozenset[int]) -> ActiveFault | None:
-    """Return the fault that explains the exits: the most severe fault, and among equally severe faults one for which
-    work was stopped.
+    """Return the device fault that explains the exits: the most severe fault, and among equally severe faults one for
+    which work was stopped.
 
     A fault counts if work was stopped for it. It also counts if its remedy requires a stop, it began before the first
     exit (or up to 5 s later, since the kernel log is read with a delay), and it had not ended more than `BEFORE_S`

@@ -100,7 +100,8 @@ def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
 def ranks_with_ends(
     readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher
 ) -> tuple[list[Reading], AttemptEvidence] | None:
-    """Return the readings of the ranks with their exits, and the evidence for them; None if the exits are unknown.
+    """Return the ranks' log readings with the exits that a launcher reports, and the evidence for these exits; None if
+    the exits are unknown.
 
     The result is also None if a scheduler's line is better evidence than the exit of any rank.
     """
@@ -157,7 +158,10 @@ def _as_rank(reading: Reading, rank: int) -> Reading:
 
 
 def _ends(others: Sequence[Reading], ranks: set[int]) -> Mapping[int, WorkerExit]:
-    """Return rank → its exit, from a launcher's summary; empty if a torchrun summary names no first failure."""
+    """Return the exit of each rank (rank → exit) from a launcher's summary.
+
+    Empty if a torchrun summary names no first failure.
+    """
     notes = [note for each in others for note in each.said.notes if note.by in _SUMMARIES and note.rank is not None]
     boxed = [note for note in notes if note.host] or notes
     told: dict[int, EndNote] = {note.rank: note for note in boxed if note.rank is not None}

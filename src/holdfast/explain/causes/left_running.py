@@ -10,7 +10,7 @@ from holdfast.model.evidence import Leftover
 from holdfast.model.exit_report import LEFT_RUNNING, Evidence, EvidenceKind, ExitReport
 from holdfast.model.human_format import duration
 
-#: Maximum number of commands in one sentence, and of sentences about one attempt.
+#: Maximum number of commands in one sentence of the report, and of such sentences about one attempt.
 MOST_COMMANDS = 3
 MOST_SENTENCES = 4
 
@@ -18,7 +18,7 @@ MOST_SENTENCES = 4
 def left_running(leftovers: Sequence[Leftover]) -> Iterator[str]:
     """Yield a sentence for each rank that left processes running.
 
-    If there are many ranks, the last sentence is about the rest.
+    If there are many ranks, the last sentence is about all remaining ranks.
     """
     by_rank: dict[tuple[int | None, str], list[Leftover]] = {}
     for one in leftovers:

@@ -12,7 +12,7 @@ from holdfast.model.exit_report import LimitKind, ProcessLimit, Rerun, WorkerExi
 from holdfast.model.phrases import Phrase
 
 SIGKILL, SIGXCPU, SIGXFSZ = 9, 24, 25
-#: Share of its CPU limit at which a process may already be killed, because the kernel counts CPU time in two ways.
+#: Fraction of its CPU limit at which a process may already be killed, because the kernel counts CPU time in two ways.
 ENOUGH = 0.9
 _SIGNALLED = (Phrase.KILLED_BY_SIGNAL, Phrase.UNEXPLAINED, Phrase.PROCESS_LIMIT_REACHED)
 #: Kind of limit → the limit's name, its option of the shell's `ulimit`, and its constant in Python's `resource`.

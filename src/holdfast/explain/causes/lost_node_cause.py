@@ -70,7 +70,7 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 def _is_known_to_be_down(node: str, evidence: AttemptEvidence) -> bool:
     """Return whether something other than its silence shows that a silent node is down.
 
-    It is a statement of the platform (Slurm, Kubernetes), or a device fault of the node.
+    The evidence is a message of the platform (Slurm, Kubernetes), or a device fault of the node.
     """
     named = re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w-])")
     said = [item.text.lower() for item in evidence.platform if item.node == node or named.search(item.text)]

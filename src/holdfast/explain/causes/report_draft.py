@@ -1,4 +1,5 @@
-"""The draft of a report (phrase, culprit, cause), and how it is completed with sentences, evidence and masking."""
+"""The draft of a report (failure class, culprit, cause), and how it is completed with sentences, evidence and
+masking."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class ReportDraft(msgspec.Struct):
     blame: Blame | None = None
     rerun: Rerun | None = None
     cause: Clue | None = None
-    #: The catalogue wording (pattern with its sentences) that matched the cause's line.
+    #: The catalogue wording (a pattern and its sentences) that matched the cause's line.
     wording: Wording | None = None
     #: The culprit's evidence, if one worker is the culprit.
     worker: WorkerEvidence | None = None
@@ -70,7 +71,7 @@ class ReportDraft(msgspec.Struct):
     devices: tuple[str, ...] = ()
     hint: str | None = None
     fields: dict[str, str] = msgspec.field(default_factory=dict)
-    #: A clause that is added to the reason, such as why this rank was chosen.
+    #: A clause that is added to the report's reason, such as why this rank was chosen as the culprit.
     remark: str = ""
     #: The usual meaning of the status, as a clause: `as timeout(1) gives when its time is over`.
     meaning: str = ""
@@ -81,7 +82,7 @@ class ReportDraft(msgspec.Struct):
     rule: str = ""
     #: The line that decided, if there is no deciding clue (`cause` is None).
     line: DecidingLine | None = None
-    #: The id of the catalogue wording that matches `line`; empty: none does.
+    #: The id of the catalogue pattern that matches `line`; empty: none does.
     line_wording: str = ""
 
 
@@ -101,7 +102,7 @@ def culprit_of(ended: WorkerExit) -> Culprit:
 
 
 def named(rank: int, evidence: AttemptEvidence, node: str = "") -> Culprit:
-    """Return the culprit for a rank that did not exit by itself (it hung, or never started).
+    """Return the report's culprit for a rank that did not exit by itself (it hung, or never started).
 
     Its time is taken only from its exit. A log line may belong to another rank and another clock.
     """
@@ -117,8 +118,8 @@ def quoted_line(line: QuotedLine) -> DecidingLine:
 
 
 def because_of(draft: ReportDraft) -> Because:
-    """Return what decided the report: the rule, the catalogue row's phrase, the id of the matching wording, and the log
-    line with masked secrets."""
+    """Return what decided the report: the rule, the failure class, the id of the matching pattern, and the log line
+    with masked secrets."""
     line, wording = draft.line, draft.line_wording
     if draft.cause is not None:
         line = quoted_line(draft.cause.line)

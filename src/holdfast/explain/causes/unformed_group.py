@@ -284,7 +284,7 @@ def _apply(found: _Missing, draft: ReportDraft, evidence: AttemptEvidence, readi
 
 
 CONFIDENCE = 0.8
-#: Maximum number of nodes that the reason names.
+#: Maximum number of nodes that the report's reason names.
 NAMED = 6
 _UNREACHED = frozenset(
     {Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.NETWORK_UNREACHABLE, Phrase.PEER_LOST}

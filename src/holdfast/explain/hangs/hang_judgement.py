@@ -55,21 +55,27 @@ _MAYBE_PEERS = (WaitTarget.PEERS, WaitTarget.DEVICE, WaitTarget.THREAD)
 
 
 class NotHung(Noun, frozen=True, kw_only=True):
-    """The attempt does not hang, because a rank moves. The watch drops its samples and starts again at `look_at`."""
+    """The judgement that the attempt does not hang, because a rank moves.
+
+    The watch drops its samples and starts again at `look_at`.
+    """
 
     why: str
     look_at: float
 
 
 class LookAgain(Noun, frozen=True, kw_only=True):
-    """The attempt may hang. Take one more sample at the time `look_at`, and judge all samples together."""
+    """The judgement that the attempt may hang.
+
+    Take one more sample at the time `look_at`, and judge all samples together.
+    """
 
     why: str
     look_at: float
 
 
 class Hung(Noun, frozen=True, kw_only=True):
-    """The attempt hangs."""
+    """The judgement that the attempt hangs."""
 
     evidence: HangEvidence
 
@@ -207,8 +213,8 @@ def _enough(
 
 
 def _all_wait_for(those: Sequence[View], views: Sequence[View]) -> bool:
-    """Return whether every other rank waits for peers, or is idle in a call that may be such a wait, without a stack
-    to show more."""
+    """Return whether every other rank waits for peers, or is idle without a stack in a call that may be a wait for
+    peers."""
     others = [one for one in views if one not in those]
     return bool(others) and all(
         one.manner in _WAITS
@@ -251,7 +257,8 @@ def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[i
 
 
 def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int, ...], str]:
-    """From ranks of the same manner, choose those with another step, place or silence; all of them if none differs."""
+    """From ranks in the same state (`Manner`), choose those with another step, place or silence than the rest; all of
+    them if none differs."""
     if any(one.manner is Manner.STOPPED for one in those):
         return tuple(one.rank for one in those), _sentence(those, others)
     steps = [one.step for one in those if one.step is not None]

@@ -25,13 +25,13 @@ from holdfast.explain.hangs.wait_rules import (
 from holdfast.model.evidence import RankSnapshot, ThreadState
 from holdfast.model.noun_base import Noun
 
-#: Limit on the CPU use of the rank's process tree, in cores. One looping thread uses one core, and its parent almost
-#: none.
+#: Limit on the CPU use of a process tree in which one child may loop, in cores. A looping thread uses one core, and its
+#: parent almost none.
 MOST_CORES = 1.2
 #: Resolution of the kernel's CPU times, in seconds.
 _TICK_S = 0.01
-#: Limit on input and output of the rank's process tree, in bytes per second. A parent that polls a pipe once a second
-#: stays below this limit.
+#: Limit on input and output of a process tree in which one child may loop, in bytes per second. A parent that polls a
+#: pipe once a second stays below this limit.
 STILL_BYTES_PER_S = 1024
 #: Programs that may compute for minutes without input and output. A rank that waits for such a program does not hang.
 _AT_WORK = frozenset(
@@ -96,23 +96,24 @@ class Manner(enum.StrEnum):
 
     #: A signal or a debugger has stopped the rank: it cannot continue by itself.
     STOPPED = "stopped"
-    #: Uses no CPU, and is always at the same place, which is not a wait for peers.
+    #: The rank uses no CPU, and is always at the same place, which is not a wait for peers.
     ASLEEP = "asleep"
-    #: Uses no CPU, and no stack shows its place.
+    #: The rank uses no CPU, and no stack shows its place.
     IDLE = "idle"
-    #: Uses no CPU, inside a collective or a receive.
+    #: The rank uses no CPU, and is in a collective or a receive.
     IN_PEERS = "waits for peers"
-    #: Uses the CPU inside a collective, and is at the same place in every snapshot.
+    #: The rank uses the CPU in a collective, and is at the same place in every snapshot.
     SPINS_IN_PEERS = "spins for peers"
-    #: Uses the CPU at the same place in every snapshot. The rank may be computing.
+    #: The rank uses the CPU at the same place in every snapshot. It may be computing.
     SAME_LINE = "same line"
-    #: Uses the CPU in the same few functions in every snapshot. The rank may be computing.
+    #: The rank uses the CPU in the same few functions in every snapshot. It may be computing.
     LOOPS = "loops"
-    #: Waits for a child process that uses the CPU, without input, output or new processes. The child may be computing.
+    #: The rank waits for a child process that uses the CPU, without input, output or new processes. The child may be
+    #: computing.
     CHILD_LOOPS = "child loops"
-    #: Uses the CPU without system calls and without new memory, and no stack shows its place.
+    #: The rank uses the CPU without system calls and without new memory, and no stack shows its place.
     SPINS = "spins"
-    #: Uses the CPU, and no stack shows its place.
+    #: The rank uses the CPU, and no stack shows its place.
     BUSY = "busy"
     MOVING = "moving"
 
@@ -328,8 +329,10 @@ def _for_peers(last: RankSnapshot, known: Sequence[tuple[str, ...]], *, idle: bo
 
 
 def _one_loop(stacks: Sequence[tuple[str, ...]]) -> bool:
-    """Return whether the stacks show one loop: they differ only below one function that calls few others, and none of
-    them is in a collective."""
+    """Return whether the stacks show one loop.
+
+    In a loop they differ only below one function, which calls few others, and none of them is in a collective.
+    """
     if len({outline(frames) for frames in stacks}) > LOOP_OUTLINES or any(peer_wait(one) is not None for one in stacks):
         return False
     outwards = [tuple(reversed(python_only(frames))) for frames in stacks]

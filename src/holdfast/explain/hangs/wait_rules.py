@@ -197,20 +197,20 @@ DEPTH = 8
 class WaitTarget(enum.StrEnum):
     """What a rank waits for."""
 
-    #: Other ranks, which have not joined the operation.
+    #: The rank waits for other ranks, which have not joined the operation.
     PEERS = "peers"
-    #: Work that is queued on an accelerator. The work may be a collective, so such a wait does not distinguish a rank
-    #: from the others.
+    #: The rank waits for work that is queued on an accelerator. The work may be a collective, so such a wait does not
+    #: distinguish a rank from the others.
     DEVICE = "device"
     DISK = "disk"
     CHILD = "child"
     LOCK = "lock"
     PERSON = "person"
-    #: An answer from a service outside the job.
+    #: The rank waits for an answer from a service outside the job.
     SERVICE = "service"
-    #: A thread or task of the same process.
+    #: The rank waits for a thread or task of its own process.
     THREAD = "thread"
-    #: A sleep, or an event that only the rank's own code can cause.
+    #: The rank sleeps, or waits for an event that only its own code can cause.
     ITSELF = "itself"
 
 

@@ -17,13 +17,13 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, LinePlace, Weight
 
-#: Phrases about the communication between workers. Phrases about one worker rank before them.
+#: Failure classes about the communication between workers. Classes about one worker rank before them.
 ABOUT_PEERS = frozenset({
     Phrase.PEER_LOST, Phrase.RENDEZVOUS_TIMEOUT, Phrase.RENDEZVOUS_FAILED, Phrase.COLLECTIVE_TIMEOUT, Phrase.COLLECTIVE_SYSTEM_ERROR,
     Phrase.COLLECTIVE_CONNECT_FAILED, Phrase.NETWORK_LOST, Phrase.COLLECTIVE_MISMATCH,
 })  # fmt: skip
 
-#: Faults after which the device refuses all further work of the process, so that no process survives them.
+#: Device faults after which the device refuses all further work of the process, so that no process survives them.
 FATAL = frozenset({
     Phrase.DEVICE_SIDE_ASSERT, Phrase.ILLEGAL_MEMORY_ACCESS, Phrase.ILLEGAL_INSTRUCTION, Phrase.KERNEL_LAUNCH_FAILED,
 })  # fmt: skip
@@ -47,11 +47,11 @@ _LAUNCHERS_OWN = Lazy(
     r"^(?:RuntimeError|ValueError|AssertionError|KeyError|TypeError|OSError|FileNotFoundError|ImportError): "
 )
 _STRENGTH = {Strength.FIRST_HAND: 0, Strength.ADVICE: 0, Strength.HINT: 1, Strength.CONSEQUENCE: 3}
-#: Phrases that state how a process exited but not why. Phrases with a cause rank before them.
+#: Failure classes that state how a process exited but not why. Classes with a cause rank before them.
 SIGNALLED = frozenset({Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH})
 
 
-#: The most general phrases. Any other phrase of equal weight ranks before them.
+#: The most general failure classes. Any other class of equal weight ranks before them.
 BROADEST = frozenset({Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION})
 
 
@@ -125,7 +125,7 @@ def _is_probe(chain: Chain, raised: Raised) -> bool:
 
 
 def original(chain: Chain) -> Raised:
-    """Return the innermost exception that does not only wrap another one."""
+    """Return the innermost exception of the chain, but skip exceptions that only wrap another exception."""
     return next((raised for raised in chain.raised if not is_wrapper(raised)), chain.outer)
 
 
@@ -231,8 +231,10 @@ def gave_up_on_a_peer(clues: Iterable[Clue]) -> bool:
 
 
 def wording_of(clue: Clue, matcher: Matcher) -> Wording | None:
-    """Return the catalogue wording that matched the clue's line; None if none did, or if this catalogue lacks the
-    wording."""
+    """Return the catalogue pattern (`Wording`) that matched the clue's line.
+
+    None if none did, or if this catalogue lacks it.
+    """
     if not clue.wording:
         return None
     return next((each for each in matcher.catalogue.row(clue.phrase).wordings if each.id == clue.wording), None)

@@ -79,7 +79,7 @@ class Line(NamedTuple):
     #: The line with its prefixes, without colours.
     raw: str
     rank: int | None
-    #: A name of the line's writer, equal for all lines of the writer; empty: unknown.
+    #: A name of the program or process that wrote the line, equal for all of its lines; empty: unknown.
     stream: str
     #: Time in seconds. Only differences between such times within one text are meaningful; `moment` is an absolute
     #: time.

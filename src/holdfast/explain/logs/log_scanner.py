@@ -19,7 +19,7 @@ BEFORE_BYTES = 8 << 10
 AFTER_BYTES = 4 << 10
 MOST_OPEN = 24
 MOST_SETTLED = 8
-#: Maximum number of excerpts from one block for the same catalogue wording.
+#: Maximum number of excerpts from one block for the same catalogue pattern.
 MOST_OF_ONE = 4
 
 
@@ -60,9 +60,9 @@ class Scanner:
             self._leave(*self._tail.popleft())
 
     def finish(self) -> tuple[bytes, int, int, list[Cutting], int]:
-        """Return (tail, its offset, number of its first line, cuttings, number of settled cuttings).
+        """Return the tail, its offset, the number of its first line, all excerpts, and the number of settled excerpts.
 
-        Settled cuttings come first.
+        Settled excerpts come first; after them the program showed progress.
         """
         offset, line = (self._tail[0][0], self._tail[0][1]) if self._tail else (self._offset, self._line)
         tail = b"".join(block for _, _, block in self._tail)

@@ -27,18 +27,20 @@ from holdfast.catalogue.pattern_atoms import atoms, ordinary
 
 #: Memory limit of an automaton, in bytes. re2 builds the automaton while it searches, and drops it when it is full.
 SET_MEMORY = 64 << 20
-#: After this many stops of the gate in one block, the rest of the block is read line by line. At most this many new
-#: line shapes are then stored.
+#: If the gate (one pattern for all atoms) stops this often in one block, the rest of the block is read line by
+#: line. At most this many new line shapes are then stored.
 MOST_STOPS = 32
-#: A block in which more catalogue wordings than this match counts as crowded.
+#: A block that matches more catalogue patterns than this counts as crowded.
 _FEW = 24
 _PIECE_BYTES = 8 << 10
-#: If more lines than this may contain a catalogue wording, search the whole text for it instead of each line.
+#: If more lines than this may match a catalogue pattern, search the whole text for it instead of each line.
 _SCANNED = 64
 MOST_COUNTED = 4096
-#: If the gate stops this often at a word in one block, the word counts as common in this log.
+#: If the gate (one pattern for all atoms) stops this often at a word in one block, the word counts as common in this
+#: log.
 USUAL = 8
-#: Maximum number of times that the gate is rebuilt without the words that are common in a log.
+#: Maximum number of times that the gate (one pattern for all atoms) is rebuilt without the words that are common in a
+#: log.
 MOST_LEARNT = 8
 KNOWN_MOST = 4096
 #: Maximum length in characters of a line whose shape (the line with 0 for each digit) is cached. At most `KNOWN_MOST`
@@ -68,7 +70,7 @@ def unanchored(pattern: str) -> str:
 def widened(pattern: str) -> str:
     """Return a pattern that matches at least wherever the exact pattern matches.
 
-    Counted gaps become unlimited, because they make an automaton too large.
+    A gap of limited length, such as `.{0,80}`, becomes unlimited, because limited gaps make an automaton too large.
     """
     wide = _GAP.sub(r"\1*", unanchored(pattern))
     return f"(?m:{_NAMED.sub('(?:', wide)})"
@@ -85,7 +87,7 @@ def is_blind(pattern: str) -> bool:
 
 
 class Prefilter:
-    """Finds the catalogue wordings (patterns) that a line or a block may contain. A wording is identified by its index.
+    """Finds the catalogue patterns (`Wording`) that a line or a block may match. A wording is identified by its index.
 
     wordings: the wordings to find.
     compiled: returns the compiled pattern for text.
@@ -97,12 +99,12 @@ class Prefilter:
         self._grams: dict[str, list[tuple[str, int]]] | None = None
         self._always: list[int] = []
         self._known: dict[str, tuple[int, ...]] = {}
-        #: Shape of a raw line → the catalogue wordings that the line may contain.
+        #: Shape of a raw line → the indices of catalogue patterns (wordings) that the line may match.
         self._judged: dict[bytes, tuple[int, ...]] = {}
         self._exacts: dict[int, tuple[Any, bool]] = {}
         self._widened: dict[int, Any] = {}
         self._numbered: dict[int, tuple[bytes, ...]] = {}
-        #: Whether the last block that had many stops of the gate also had matches of many wordings.
+        #: Whether the last block at which the gate stopped often also matched many catalogue patterns.
         self._crowded = False
         self._gate: Any = None
         self._usual: set[str] = set()
@@ -111,8 +113,8 @@ class Prefilter:
         self._all: tuple[Any, list[int]] | None = None
 
     def likely(self, text: str) -> tuple[int, ...]:
-        """Return the wordings that the line may contain, in the catalogue's order: those with an atom in the line, and
-        those that have no atom."""
+        """Return the indices of catalogue patterns that the line may match, in order: patterns with an atom in the
+        line, and patterns that have no atom."""
         key = shape(text.lower())
         if (known := self._known.get(key)) is not None:
             return known
@@ -144,8 +146,8 @@ class Prefilter:
         return grams
 
     def places(self, block: bytes, most: int) -> list[tuple[int, int]]:
-        """Return sorted (offset, wording) pairs: for each catalogue wording the first `most` lines of the block that
-        contain it."""
+        """Return sorted pairs (offset, index of a catalogue pattern): for each pattern the first `most` lines of the
+        block that match it."""
         block = _valid(block)
         found: list[tuple[int, int]] = []
         left = Counter[int]()
@@ -172,10 +174,10 @@ class Prefilter:
         return sorted(found)
 
     def _judge(self, line: bytes, left: Counter[int], most: int) -> list[tuple[int, int]] | None:
-        """Match a line exactly. Return (wording, offset in the line) for each wording that fewer than `most` lines had
-        so far.
+        """Match a line exactly.
 
-        None: no wording matches, so the gate stopped for nothing.
+        Return (index of a catalogue pattern, offset in the line) for each matching pattern that fewer than `most` lines
+        matched so far. None: no pattern matches, so the gate stopped for nothing.
         """
         text = line.decode()
         key = line.translate(_DIGIT_BYTES)
@@ -198,19 +200,18 @@ class Prefilter:
         return hits
 
     def _exact(self, index: int) -> tuple[Any, bool]:
-        """Return the pattern of a catalogue wording for a raw line, and whether this pattern treats all digits
-        alike."""
+        """Return a catalogue pattern in its form for raw lines, and whether it treats all digits alike."""
         if (known := self._exacts.get(index)) is None:
             pattern = unanchored(self._wordings[index].pattern)
             known = self._exacts[index] = (self._compiled(pattern), is_blind(pattern))
         return known
 
     def _rest(self, block: bytes, at: int, most: int, left: Counter[int]) -> list[tuple[int, int]]:
-        """Return (offset, wording) pairs for the block from `at` on, for wordings that fewer than `most` lines had
-        so far."""
+        """Return pairs (offset, index of a catalogue pattern) for the block from `at` on, for patterns that fewer than
+        `most` lines matched so far."""
         rest = block[at:]
         crowd, told = (True, set[int]()) if self._crowded else self._by_set(rest)
-        # In a crowded block, `_by_shape` also returns the lines that may contain each wording.
+        # In a crowded block, `_by_shape` also returns the lines that may match each pattern.
         likely = self._by_shape(rest, left, most) if crowd else dict.fromkeys(told)
         low = b""
         found = []
@@ -231,7 +232,8 @@ class Prefilter:
         return found
 
     def _spans(self, text: bytes, index: int) -> Iterator[tuple[int, int]]:
-        """Yield the beginning and the end of each line in the text that may contain this wording."""
+        """Yield the beginning and the end of each line in the text that may match the catalogue pattern with this
+        index."""
         wide = self._wide(index)
         begin = 0
         while begin < len(text) and (match := wide.search(text, begin)) is not None:
@@ -242,11 +244,10 @@ class Prefilter:
             begin = end + 1
 
     def _by_set(self, text: bytes) -> tuple[bool, set[int]]:
-        """Return whether the text is crowded, and the catalogue wordings that it may contain, from the set of all
-        patterns.
+        """Search the text with the set of all patterns.
 
-        Each further wording that the set finds makes it slower, so a first piece of the text decides whether to use it
-        for the rest.
+        Return whether the text is crowded, and the catalogue patterns that it may match. Each further pattern that the
+        set finds makes it slower, so a first piece of the text decides whether to use it for the rest.
         """
         chosen, numbers = self._all if self._all is not None else self._set()
         found: set[int] = set()
@@ -260,7 +261,7 @@ class Prefilter:
         return False, found
 
     def _by_shape(self, text: bytes, left: Counter[int], most: int) -> dict[int, list[tuple[int, int]]]:
-        """Return the catalogue wordings that the text may contain, each with its lines.
+        """Return the catalogue patterns that the text may match, each with its lines.
 
         Lines of the same shape share one result.
         """
@@ -272,7 +273,7 @@ class Prefilter:
             end = begin + len(line)
             kept = get(key)
             if kept is None and line:
-                # Also store a shape at which the gate does not stop, because a look-up is faster than the gate.
+                # Also store a line shape at which the gate does not stop, because a look-up is faster than the gate.
                 learn = learnt < MOST_STOPS and len(line) <= KNOWN_LINE
                 if not learn and stop < begin:
                     match = self._gate.search(text, begin)
@@ -297,9 +298,9 @@ class Prefilter:
         return likely
 
     def _numbered_words(self, index: int) -> tuple[bytes, ...]:
-        """Return the atoms of a catalogue wording if each of them has a digit; else empty.
+        """Return the atoms of a catalogue pattern if each of them has a digit; else empty.
 
-        If the result is not empty, a text that contains the wording must contain one of these atoms exactly.
+        If the result is not empty, a text that matches the pattern must contain one of these atoms exactly.
         """
         if (known := self._numbered.get(index)) is None:
             words = self._wordings[index].atoms or ()
@@ -327,7 +328,7 @@ class Prefilter:
         return known
 
     def _open_gate(self) -> Any:
-        """Compile the gate: one alternation of the atoms (for wordings with rare atoms) and of the widened patterns
+        """Compile the gate: one alternation of atoms (for catalogue patterns with rare atoms) and of widened patterns
         (for the others)."""
         words: set[str] = set()
         whole: list[str] = []
@@ -356,7 +357,7 @@ class Prefilter:
     def _learn(self, block: bytes) -> None:
         """Record the words that are common in this log.
 
-        The next gate has the patterns of their wordings instead of these words.
+        The next gate has the whole patterns instead of these words.
         """
         if self._learnt == MOST_LEARNT:
             return

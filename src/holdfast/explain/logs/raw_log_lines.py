@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BAR = re.compile(r"\d{1,3}%\s?\|.{0,120}\||\|[█▏▎▍▌▋▊▉#=> -]{3,}\||\b\d+/\d+ \[\d\d:\d\d")
 _TRACEBACK = "Traceback (most recent call last):"
 _TRACEBACK_INSIDE = re.compile(r"(?<=[^\s|+-])\s*Traceback \(most recent call last\):\s*$")
-#: The beginning of another writer's line directly after a progress bar, which has no line end.
+#: Matches the beginning of another writer's line directly after a progress bar, which has no line end.
 _AFTER_BAR = re.compile(
     r"(?<=[\]%|=)])\s*(?=(?:\[[Rr]ank\d+\]:\s*)?(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b"
     r"|slurmstepd: |srun: |terminate called |Fatal Python error|Segmentation fault|Bus error|Killed$|\*\*\* "

@@ -22,14 +22,14 @@ PROGRESS = (
 
 
 class Hit(NamedTuple):
-    """A match of a catalogue wording in a line."""
+    """A match of a catalogue pattern (`Wording`) in a line."""
 
     row: ExitRow
     wording: Wording
     fields: dict[str, str]
     #: Length of the match in characters. Of two matches in a line, the longer one is more specific.
     span: int = 0
-    #: Whether the catalogue wording is from a user's file. Such a wording takes precedence over built-in wordings.
+    #: Whether the matching pattern is from a user's file. Such a pattern takes precedence over built-in patterns.
     chosen: bool = False
 
 
@@ -50,7 +50,7 @@ class Matcher:
         self.broken: list[tuple[str, str]] = []
         self._wordings = catalogue.wordings
         self._compiled: dict[tuple[str, bool], Any] = {}
-        #: Shape of a line (the line with 0 for each digit) → the catalogue wordings that the line may contain.
+        #: Shape of a line (the line with 0 for each digit) → the indices of catalogue patterns that the line may match.
         self._known: dict[str, tuple[int, ...]] = {}
         self._blind: dict[str, bool] = {}
         self._sieve = Prefilter([wording for _, wording in self._wordings], self.compiled)
@@ -84,8 +84,8 @@ class Matcher:
         return told
 
     def places(self, block: bytes, most: int) -> list[tuple[int, Wording]]:
-        """Return sorted (offset, wording) pairs: for each catalogue wording the first `most` lines of the block that
-        contain it."""
+        """Return sorted pairs (offset, index of a catalogue pattern): for each pattern the first `most` lines of the
+        block that match it."""
         return [(place, self._wordings[index][1]) for place, index in self._sieve.places(block, most)]
 
     def progress(self, data: bytes, start: int = 0) -> int:
@@ -115,7 +115,7 @@ class Matcher:
         return any(compiled.search(text) for text in texts if text)
 
     def fields(self, pattern: str, texts: Sequence[str]) -> dict[str, str]:
-        """Return the named groups of the first line that matches; empty if no line does."""
+        """Return the named groups of the pattern in the first line that matches it; empty if no line does."""
         compiled = self.compiled(pattern)
         for text in texts:
             if match := compiled.search(text):

@@ -36,7 +36,10 @@ MOST_TEXT = 2000
 
 
 class KillOrder(Noun, frozen=True, kw_only=True):
-    """A component's order to stop the job. `trouble`: a message about a phrase or code that holdfast cannot use."""
+    """A component's order to stop the job.
+
+    `trouble`: a message about a failure class or an exit code that holdfast cannot use.
+    """
 
     component: str
     reason: str
@@ -64,8 +67,8 @@ def asks_to_kill(said: dict[str, str]) -> bool:
 def order_of(component: str, said: dict[str, str], catalogue: Catalogue) -> KillOrder | None:
     """Make the kill order from a file's values; None if they have no kill action or no reason.
 
-    An invalid phrase or code does not invalidate the kill order: the default replaces the phrase or code, and `trouble`
-    explains why.
+    If the PHRASE or CODE is invalid, the order is still valid: a default replaces that value, and `trouble` explains
+    why.
     """
     reason = said.get("REASON", "").strip()[:MOST_TEXT]
     if not asks_to_kill(said) or not reason:
@@ -95,7 +98,7 @@ def _number(text: str) -> int | None:
 def row_of(request: StopRequest, catalogue: Catalogue) -> ExitRow:
     """Return the catalogue's row for the report of a requested stop.
 
-    If a component chose a phrase that is not in the catalogue, make a row for it.
+    If a component chose a failure class that is not in the catalogue, make a row for it.
     """
     if request.code == BAD_USAGE and (wrong := special(BAD_USAGE)) is not None:
         return wrong  # no worker was started, because the commands on the nodes do not match
