@@ -1,4 +1,5 @@
-"""Shared by the verbs about faults: two options, the policy that these options select, and the machine's fault log."""
+"""Parts that the verbs about faults share: two options, the policy that these options select, and the machine's fault
+log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by the verbs: options made from the table of settings, the state directory, and the list of jobs."""
+"""Parts that the verbs share: options made from the table of settings, the state directory, and the list of jobs."""
 
 from __future__ import annotations
 

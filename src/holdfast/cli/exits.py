@@ -66,8 +66,8 @@ def _rows(files: tuple[str, ...]) -> list[ExitRow]:
 
 
 def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
-    """Find catalogue rows by exit code, or else by phrase, or else by words in the phrase, the meaning, the advice and
-    the wordings."""
+    """Find catalogue rows by exit code, or else by failure class, or else by words in the class, the meaning, the
+    advice and the patterns."""
     if wanted.lstrip("-").isdigit():
         from holdfast.catalogue.exit_codes import special
 
