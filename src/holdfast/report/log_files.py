@@ -108,7 +108,7 @@ def copy(
 
 
 class _Lines:
-    """Writes blocks with a prefix before each line. Without a prefix it writes the blocks unchanged."""
+    """Writes blocks with a prefix before each line. Without a prefix it writes the blocks as they are."""
 
     def __init__(self, prefix: bytes, write: Write) -> None:
         self._prefix = prefix

@@ -130,7 +130,7 @@ class LogCursor:
 
     @property
     def mark(self) -> Mark | None:
-        """The position where the next read begins."""
+        """The position in the log where the next read begins."""
         return self._mark
 
     def _before_the_tail(self) -> int:

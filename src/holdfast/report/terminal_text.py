@@ -23,7 +23,7 @@ class Style(enum.StrEnum):
 
 
 def paint(text: str, style: Style, colour: bool) -> str:
-    """Return `text` in a style, or unchanged without colour."""
+    """Return `text` in a style. If `colour` is false, return the text as it is."""
     return f"\x1b[{style.value}m{text}\x1b[0m" if colour and text else text
 
 

@@ -12,7 +12,7 @@ from holdfast.model.human_format import duration
 from holdfast.record.local_time import clock
 from holdfast.report.terminal_text import Style, harmless, paint, wrapped
 
-#: The width of a label in columns, without the two blanks before it.
+#: The width of a line's label in columns, without the two blanks before it.
 LABEL = 9
 _EVIDENCE_ITEMS = 8
 _EVIDENCE_LINES = 12
@@ -115,7 +115,7 @@ def bound_in_words(bound: tuple[Bound, ...]) -> str:
 
 
 def entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
-    """Return a labelled paragraph. An empty label continues the paragraph above."""
+    """Return a paragraph with a label before it. An empty label continues the paragraph above."""
     indent = " " * (LABEL + 2)
     lines = wrapped(harmless(text), width, indent)
     if style is not None:

@@ -61,12 +61,12 @@ class FailureGroup(Noun, frozen=True, kw_only=True):
 
     @property
     def retried(self) -> int:
-        """The number of these failures after which another attempt followed."""
+        """The number of failures in the group after which another attempt followed."""
         return sum(failure.helped is not None for failure in self.failures)
 
     @property
     def helped(self) -> int:
-        """The number of these failures after which the next attempt made progress or succeeded."""
+        """The number of failures in the group after which the next attempt made progress or succeeded."""
         return sum(failure.helped is True for failure in self.failures)
 
     @property

@@ -85,7 +85,7 @@ def kept(record: AttemptRecord) -> bool:
 
 
 def of_attempt(record: AttemptRecord) -> dict[TimeUse, float]:
-    """Return use → seconds, for one attempt and the wait before it."""
+    """Return how the seconds of one attempt, and of the wait before it, were spent: use → seconds."""
     found: dict[TimeUse, float] = {}
     for part, seconds in record.parts.items():
         spent = _OF_PART.get(part)

@@ -36,7 +36,7 @@ class Mark(Noun, frozen=True, kw_only=True):
     at: float
     #: A sentence about the event, without its time.
     text: str
-    #: The attempt's number; 0: no attempt.
+    #: The number of the mark's attempt; 0: the mark belongs to no attempt.
     attempt: int = 0
     #: The time of the last mark, if this mark stands for several; None: it is a single mark.
     until: float | None = None
@@ -87,14 +87,14 @@ class PhaseSpan(Noun, frozen=True, kw_only=True):
 
 
 class Band(Noun, frozen=True, kw_only=True):
-    """One attempt as a band of the picture."""
+    """One attempt, drawn as a band of the picture."""
 
     attempt: int
     start: float
     end: float
     #: The phases, without gaps between them. The pause before the attempt is before `start`.
     parts: tuple[PhaseSpan, ...]
-    #: The failure class; empty while the attempt runs.
+    #: The failure class of the attempt; empty while it runs.
     phrase: str = ""
     #: The decision after the attempt, with the reason; empty while the attempt runs.
     decision: str = ""

@@ -56,7 +56,10 @@ PATTERNS: dict[str, str] = {
 
 
 def phase(name: str) -> tuple[str, str]:
-    """Return the look and the name of a part. A part from a later version of holdfast looks like waiting."""
+    """Return the look and the name of a part of an attempt.
+
+    A part from a later version of holdfast looks like waiting.
+    """
     return PHASES.get(name, ("wait", name))
 
 

@@ -40,7 +40,7 @@ class Scale:
         #: Pairs of (time, x position), both rising. Between two pairs the scale is linear.
         self.knots: tuple[tuple[float, float], ...] = tuple(zip(times, places, strict=True))
         self._times, self._places = times, places
-        #: Whether some part is drawn more than twice as wide as to scale.
+        #: Whether some part of an attempt is drawn more than twice as wide as to scale.
         self.stretched = min(spans) / total * width < least / 2
 
     def place(self, at: float) -> float:
@@ -72,9 +72,9 @@ _APART = 12.0
 #: Maximum number of characters shown of a row's name.
 _LABEL = 29
 
-#: Returns the address for a row; None: the row has no link.
+#: A function that returns the address to which a row links; None: the row has no link.
 Link = Callable[[NodeLanes, SwimlaneRow], str | None]
-#: Returns the address for a moment (seconds since the epoch).
+#: A function that returns the address of the page about a moment (seconds since the epoch).
 Address = Callable[[float], str]
 _SLICES = 160
 
