@@ -15,7 +15,7 @@ TREND = 8
 
 
 class Run(Noun, frozen=True, kw_only=True):
-    """One run of one check before an attempt."""
+    """One run of one pre-check before an attempt."""
 
     at: float
     state: str

@@ -42,7 +42,7 @@ class DeviceEntry(Noun, frozen=True, kw_only=True):
 
 
 class DeviceHistoryEntry(Noun, frozen=True, kw_only=True):
-    """One entry of the history: a reported fault, or a person's action."""
+    """One entry of a device's history: a reported fault, or a person's action."""
 
     at: float
     device: str
@@ -134,7 +134,7 @@ def _past(home: Home) -> tuple[list[DeviceHistoryEntry], dict[str, int]]:
         store.close()
     found = []
     for row in rows:
-        with contextlib.suppress(Malformed):  # skip an entry that another version wrote, and show the others
+        with contextlib.suppress(Malformed):  # skip an entry that another version of holdfast wrote
             found += _happened(row)
     return found, refused
 

@@ -61,7 +61,7 @@ class GroupRow(Noun, frozen=True, kw_only=True):
     fingerprint: str
     phrase: str
     blame: str
-    #: The reason of the newest failure.
+    #: The reason in the report of the newest failure.
     reason: str
     count: int
     first_at: float
@@ -142,7 +142,7 @@ PAGE = Page("/failures", "failures.html", read, "Failures")
 
 
 def _weeks(now: float, found: Sequence[FailedAttempt], days: int) -> tuple[float, ...]:
-    """Return the Mondays of the map in seconds since the epoch, newest last."""
+    """Return the Mondays of the map's weeks in seconds since the epoch, newest last."""
     last = week_of(now)
     first = min((week_of(failure.at) for failure in found), default=last)
     count = min(int((last - first) // WEEK_S) + 1, MOST_WEEKS, days // 7 + 2 if days else MOST_WEEKS)

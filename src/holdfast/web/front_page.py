@@ -53,7 +53,7 @@ class Running(Noun, frozen=True, kw_only=True):
     step: int | None = None
     #: Steps per second since this server first saw the attempt; None until another step is done.
     steps_per_s: float | None = None
-    #: The latest time of a step, a line of output or an event.
+    #: The latest time of a reported step, a line of output or an event.
     last_sign: float | None = None
     #: When the owner decides next if no event comes before, for example at the end of a pause.
     decides_at: float | None = None
@@ -180,7 +180,8 @@ class _Paces:
         self._first: OrderedDict[tuple[Path, str, int], tuple[int, float]] = OrderedDict()
 
     def rate(self, attempt: tuple[Path, str, int], step: int, at: float) -> float | None:
-        """Return the steps per second since the first call for this attempt; None until another step is done."""
+        """Return the steps per second since the first call of `rate` for this attempt; None until another step is
+        done."""
         with self._lock:
             before, since = self._first.setdefault(attempt, (step, at))
             while len(self._first) > MOST_RUNNING * 4:

@@ -30,7 +30,7 @@ class HistoryFilter(Noun, frozen=True, kw_only=True):
 
 
 def chosen(ask: PageRequest, *, days: int) -> HistoryFilter:
-    """Select the jobs.
+    """Select the jobs that the page's query names.
 
     `days`: the default if the address has no number of days. Raise `BadRequest` for an invalid number.
     """

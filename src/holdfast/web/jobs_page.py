@@ -52,7 +52,7 @@ class JobRow(Noun, frozen=True, kw_only=True):
     dots: tuple[Dot, ...] = ()
     created: float
     took_s: float
-    #: Seconds in failed attempts and between attempts.
+    #: Seconds lost in failed attempts and between attempts.
     lost_s: float
 
 
@@ -116,7 +116,7 @@ _KEYS = {
 
 
 def row_of(ask: PageRequest, home: Home, job: PastJob) -> JobRow:
-    """Build the row of one job."""
+    """Build the table row of one job."""
     view, last = job.view, job.attempts[-1].report if job.attempts else None
     first = last.first if last is not None else None
     failed = view.outcome is not Outcome.SUCCEEDED

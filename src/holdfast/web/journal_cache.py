@@ -26,7 +26,7 @@ Dated = tuple[float, Event]
 
 
 class JournalCache:
-    """The cache for all state directories of this server."""
+    """Caches what was read from the journals of all state directories of this server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ class JournalCache:
         return seen
 
     def events(self, home: Path, job_id: str) -> Sequence[Dated]:
-        """Return the job's events so far, in order."""
+        """Return the events that the job's journal has now, in order."""
         with self._lock:
             last, known = self._events.pop((home, job_id), (0, []))
             for number, at, event in events_after(home, job_id, last):

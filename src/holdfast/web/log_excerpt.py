@@ -53,7 +53,7 @@ class Excerpt(Noun, frozen=True, kw_only=True):
     bytes: int = 0
     #: Whether the log was read to its end.
     whole: bool = True
-    #: The number of lines that match the search; None: there was no search.
+    #: The number of log lines that match the search; None: there was no search.
     found: int | None = None
     #: The number of the line that decided the report; 0: the line is not in this log.
     deciding: int = 0

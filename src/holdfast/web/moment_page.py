@@ -17,7 +17,7 @@ from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequ
 WINDOW_S = 60.0
 #: Maximum number of lines shown of each stream: the last lines before the moment.
 MOST_LINES = 6
-#: Limit on the ranks on the page; the culprit comes first.
+#: Limit on the ranks that the page shows; the culprit comes first.
 MOST_RANKS = 64
 #: Maximum number of bytes read of one log, from the beginning of the window.
 MOST_BYTES = 4 << 20
@@ -63,7 +63,7 @@ class MomentPage(Noun, frozen=True, kw_only=True):
     attempt: int
     window_s: float = WINDOW_S
     begun: float
-    #: The end of the attempt; for a running attempt, the present time. `begun` is its start.
+    #: The end of the attempt; for a running attempt, the current time. `begun` is its start.
     over: float
     streams: tuple[StreamTail, ...] = ()
     #: Ranks that wrote nothing in the window.

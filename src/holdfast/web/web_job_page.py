@@ -82,7 +82,7 @@ class JobPage(Noun, frozen=True, kw_only=True):
     logs: tuple[LogLink, ...] = ()
     more_logs: int = 0
     swimlane: Swimlane | None = None
-    #: The query that each address of this job needs, if the server has several state directories; else empty.
+    #: The query that each link to this job's pages needs, if the server has several state directories; else empty.
     more: str = ""
     #: The report's first line as `holdfast show` prints it.
     text: str = ""
