@@ -32,9 +32,11 @@ def in_words(blocks: tuple[range, ...]) -> str:
 
 
 def misfits(row: ExitRow, known: ExitRow | None = None) -> list[tuple[str, str]]:
-    """Return the name of each rule that a row breaks, with a message. Return [] if the row is valid.
+    """Return the name of each rule that a catalogue row breaks, with a message about the mistake.
 
-    known: the built-in row of the same phrase, or None. `row` may have the same code.
+    Return [] if the row is valid.
+
+    known: the built-in row of the same failure class, or None. `row` may have the same code.
     """
     found = []
     if (known is None or row.code != known.code) and (why := _misplaced(row)):
@@ -59,7 +61,7 @@ def _misplaced(row: ExitRow) -> str:
 
 
 def special(code: int) -> ExitRow | None:
-    """Return a row that explains a code without a phrase, or None.
+    """Return a row that explains an exit code without a failure class, or None.
 
     Such codes are holdfast's own codes, signals, and the codes that a worker may choose.
     """
@@ -139,8 +141,6 @@ _OF_BLAME = {
 
 
 def code_of(blame: Blame) -> int:
-    """Return the final code for another system's phrase.
-
-    This is the code of the most general built-in phrase with the same blame.
-    """
+    """Return the final exit code for a failure class of another system: the code of the most general built-in class
+    with the same blame."""
     return load().row(_OF_BLAME[blame]).code

@@ -150,11 +150,11 @@ class Catalogue:
         """Create a catalogue of these rows.
 
         source: origin of the rows, for messages.
-        first: ids of wordings that take precedence.
+        first: ids of patterns (wordings) that take precedence.
         further: rows in other schemas.
         """
         self.rows = tuple(rows)
-        #: Ids of the user's own wordings. They take precedence over others that match the same line.
+        #: Ids of the user's own patterns (wordings). They take precedence over others that match the same line.
         self.first = first
         #: Rows in other schemas (`holdfast.explain.openpai_rows.PaiRow`), which are matched by other rules.
         self.further = tuple(further)
@@ -211,7 +211,7 @@ def parse_rows(text: str | bytes) -> list[ExitRow]:
 
 
 def read_rows(files: Iterable[Path] | None = None) -> list[ExitRow]:
-    """Read all rows with their samples from YAML, for tests and lint."""
+    """Read all catalogue rows with their samples from YAML, for tests and lint."""
     return [row for file in (row_files() if files is None else files) for row in parse_rows(file.read_bytes())]
 
 

@@ -34,7 +34,7 @@ def xid(number: int) -> FaultCode | None:
 
 @functools.cache
 def nvlink5_rules() -> dict[int, tuple[Nvlink5Rule, ...]]:
-    """Return the decoding table, as rules by Xid."""
+    """Return the table that decodes NVLink 5 errors, as Xid → its rules."""
     table: dict[int, list[Nvlink5Rule]] = {}
     with (HERE / "nvidia" / "nvlink5.csv").open(encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):

@@ -76,7 +76,7 @@ def choose(phrase: str, code: int | None, who: str, catalogue: Catalogue) -> tup
 
 
 def known(catalogue: Catalogue) -> dict[str, ExitRow]:
-    """Return all rows by phrase. A row in `catalogue` replaces the built-in row of the same phrase."""
+    """Return all catalogue rows by failure class. A row in `catalogue` replaces the built-in row of the same class."""
     return {**load().by_phrase, **catalogue.by_phrase}
 
 
