@@ -1,4 +1,4 @@
-"""Counters of devices: faults in the fault log, and resets. Both only increase."""
+"""Counters about devices: faults in the fault log, and resets. Both only increase."""
 
 from __future__ import annotations
 

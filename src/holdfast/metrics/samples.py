@@ -19,7 +19,7 @@ _WIDTHS = {
 
 
 class Samples:
-    """The values of all metrics, by labels. Values of counters and histograms accumulate."""
+    """The values of all metrics, by the values of their labels. Values of counters and histograms accumulate."""
 
     def __init__(self) -> None:
         #: Maps a series' name to its numbers by label values. A histogram consists of `…_bucket`, `…_sum` and
