@@ -23,7 +23,10 @@ _MOST_BYTES = 64 << 20
 
 
 class NoticeProcess:
-    """The queues of one job. `begin`: the first line of the input, which names the job and its ways of sending."""
+    """The process that sends the notices of one job, with its queues.
+
+    `begin`: the first line of the input, which names the job and its ways of sending.
+    """
 
     def __init__(self, begin: Beginning, reactor: Reactor) -> None:
         self.plan = plan = begin.plan
