@@ -26,7 +26,7 @@ from holdfast.record.journal import Journal
 DAY_S = 86_400.0
 #: The age of the oldest job in seconds: all jobs began within this time before `now`.
 WITHIN_S = 180 * DAY_S
-#: The number of ranks on one node.
+#: The number of ranks that each node has.
 A_NODE = 8
 _NAMES = 40
 _NODES = 200

@@ -47,7 +47,7 @@ class Case(Noun, frozen=True, kw_only=True):
     """A failure that the lab provokes, and the right report about it."""
 
     name: str
-    #: The right phrase first, and then other phrases that count as right.
+    #: The right failure class first, and then other classes that count as right.
     phrases: tuple[str, ...]
     blame: str
     #: The culprit; None if no rank is the cause.

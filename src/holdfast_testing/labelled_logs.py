@@ -42,7 +42,7 @@ def records() -> Iterator[tuple[str, AttemptEvidence]]:
 
 
 def samples() -> Iterator[tuple[str, AttemptEvidence]]:
-    """Yield the samples of the catalogue's wordings, named CLASS/WORDING/SAMPLE; both numbers count from 1."""
+    """Yield the samples of the catalogue's patterns, named CLASS/WORDING/SAMPLE. Both numbers count from 1."""
     for row in read_rows():
         for number, wording in enumerate(row.wordings, 1):
             for index, text in enumerate(wording.samples, 1):

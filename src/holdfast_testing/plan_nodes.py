@@ -59,7 +59,8 @@ def joining(plan: Plan, seed: int) -> Plan:
 
 
 def _forgotten(plan: Plan, dice: random.Random) -> Plan:
-    """The owner and all agents forget the first attempt, while messages about it are still on their way."""
+    """Return a plan in which the owner and all agents forget the first attempt, while messages about it are still on
+    their way."""
     most = len(plan.nodes) - 1
     wanted = structs.replace(plan.spec.nodes, least=most, most=most, spares=0, grow=False)
     lease_s = plan.spec.timers.lease_s
@@ -94,7 +95,7 @@ def _forgotten(plan: Plan, dice: random.Random) -> Plan:
 
 
 def _node(node: NodeInfo, dice: random.Random, *, even: bool) -> NodeInfo:
-    """Return the node with another number of slots, by chance: nodes may take different numbers of workers."""
+    """Return the node with another number of slots, by chance, so that nodes take different numbers of workers."""
     slots = node.slots if even or dice.random() < 0.8 else dice.choice((1, 2))
     devices = tuple(f"{node.name}/gpu{index}" for index in range(slots)) if node.devices else ()
     return structs.replace(node, slots=slots, devices=devices)

@@ -44,7 +44,7 @@ def _unmount(point: Path) -> None:
 
 @contextmanager
 def dead_mount(point: Path, *, lost: bool = False) -> Iterator[Path]:
-    """Mount a FUSE file system whose server stops answering after the handshake; `lost`: the server exits."""
+    """Mount a FUSE file system whose server stops answering after the handshake; `lost`: the server exits instead."""
     point.mkdir(exist_ok=True)
     try:
         fd = os.open("/dev/fuse", os.O_RDWR)

@@ -78,7 +78,7 @@ def run_many(seeds: range, nodes: int) -> int:
 
 
 def run_one(seed: int, nodes: int, parts: Parts, *, trace: bool) -> int:
-    """Simulate one seed, and print its story with `trace`. Returns 1 if it broke an invariant."""
+    """Simulate one seed. With `trace`, print everything that happened. Return 1 if the seed broke an invariant."""
     simulation = Simulation(draw(seed, nodes), parts, tracing=trace)
     try:
         ran = simulation.run()

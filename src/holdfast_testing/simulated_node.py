@@ -87,7 +87,7 @@ class Machine:
     # ------------------------------------------------------------------------------------------ the machine's own life
 
     def begin(self) -> None:
-        """Start the agent (again), with a new boot number and no memory."""
+        """Start the agent, or start it again, with a new boot number and without a memory."""
         timers = self.world.plan.spec.timers
         self.boot += 1
         self.alive = True

@@ -134,7 +134,7 @@ class OwnerHost:
             self.take(event)
 
     def left(self, left: ev.NodeLeft) -> None:
-        """Handle the last message of an agent."""
+        """Handle the last message of an agent, which leaves the job."""
         if self.alive:
             self.take(left)
 

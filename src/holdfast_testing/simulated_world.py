@@ -28,7 +28,7 @@ class Violation(Exception):
 
 
 class World:
-    """The clock (seconds), the queue, the dice and the story of one simulation."""
+    """The world of one simulation: its clock (seconds), queue of events, random generator and trace."""
 
     def __init__(self, plan: Plan, *, tracing: bool = False) -> None:
         self.plan = plan
@@ -61,7 +61,7 @@ class World:
             act(*args)
 
     def say(self, who: str, what: str) -> None:
-        """Add a line to the story, if tracing is on."""
+        """Add a line to the trace of the simulation, if tracing is on."""
         if self.tracing:
             self.story.append(f"{self.now:9.3f}  {who:<10} {what}")
 

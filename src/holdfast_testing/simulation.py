@@ -62,10 +62,10 @@ def warm() -> None:
 
 
 class Simulation:
-    """All parts of one simulation. `run` plays it to its end and judges it.
+    """All parts of one simulation. `run` runs it to its end and judges it.
 
-    `plan`: the job and its troubles. `parts`: the real parts, or broken ones; None: the real parts. `tracing`: keep the
-    story.
+    `plan`: the job and its troubles. `parts`: the real parts, or broken ones; None: the real parts. `tracing`: keep a
+    trace of everything that happens.
     """
 
     def __init__(self, plan: Plan, parts: Parts | None = None, *, tracing: bool = False) -> None:

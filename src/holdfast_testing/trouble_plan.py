@@ -1,7 +1,7 @@
-"""The troubles of one simulation: drawn from a seed, or written by hand for a story.
+"""The troubles of one simulation: drawn from a seed, or written by hand.
 
-A plan is plain data. Everything random in a simulation is in its plan, or is drawn from dice with the plan's seed. So
-the seed alone reproduces a run.
+A plan is plain data. Everything random in a simulation is in its plan, or comes from a random generator with the plan's
+seed. So the seed alone reproduces a run.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Plan:
     ills: dict[tuple[int, int], Ill] = field(default_factory=dict)
     #: Node → the trouble of every process on it.
     bad_nodes: dict[str, Ill] = field(default_factory=dict)
-    #: The trouble that rank 0 has in every attempt.
+    #: A trouble that rank 0 has in every attempt, like a bug in the program.
     bug: Ill | None = None
     #: Seconds until a rank notices the death of a peer's process; below 0: only the collective's time-out reveals it.
     peer_detect_s: float = 1.0

@@ -144,7 +144,7 @@ class Witness:
     # ------------------------------------------------------------------------------------------ the owner's steps
 
     def moved(self, gang: Gang, event: ev.Event, before: Phase, attempt: int, actions: list[Action]) -> None:
-        """Check the gang after every event that the owner handled."""
+        """Check the gang after an event that the owner has handled."""
         if gang.attempt != attempt:
             self._new_attempt(gang, attempt)
         if gang.phase is not before:
