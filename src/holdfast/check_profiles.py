@@ -142,7 +142,7 @@ def struct_params(struct: Any) -> tuple[ParamInfo, ...]:
         if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         if isinstance(default, int) and not isinstance(default, bool):
-            default = int(default)  # a size is a subclass of int that JSON cannot encode
+            default = int(default)  # a size is a subclass of int that JSON cannot encode, so convert it
         found.append(
             ParamInfo(
                 name=field.encode_name,

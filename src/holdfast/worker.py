@@ -123,7 +123,7 @@ def on_drain(callback: Callable[..., object]) -> None:
 
 
 def _asked() -> str | None:
-    """Create the file of the notice and return its path. The file tells holdfast that this worker requests a notice."""
+    """Create the notice file and return its path. The file tells holdfast that this worker requests a notice."""
     path = os.environ.get(_DRAIN)
     if path:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
