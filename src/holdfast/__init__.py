@@ -34,7 +34,7 @@ _OF_WORKERS = ("draining", "on_drain", "progress")
 
 
 def _member(module: str, name: str) -> Any:
-    """Import the module now, not earlier, and return its member.
+    """Import a module when one of its names is first used, and return the name's value.
 
     A worker then loads no module but `holdfast.worker`.
     """

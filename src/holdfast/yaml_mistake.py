@@ -21,7 +21,7 @@ class YamlMistake(msgspec.Struct, frozen=True):
 
 
 def yaml_mistake(text: str, problem: str, at: tuple[int, int], begun: tuple[int, int] | None) -> YamlMistake:
-    """Return the probable mistake. `problem`, `at`: as the parser reports them.
+    """Return the probable mistake in this YAML text. `problem`, `at`: as the parser reports them.
 
     `begun`: where the token or collection begins that the parser could not read.
     """

@@ -269,7 +269,10 @@ class Fuzz:
         self._finish(end)
 
     def _with_tls(self, key: Key, who: Identity, words: Callable[[ssl.SSLObject], list[bytes]], *, wild: bool) -> None:
-        """Do the TLS handshake as a client and send `words`; `wild`: one step's bytes are damaged on the way."""
+        """Do the TLS handshake as a client with this key, and send `words`.
+
+        `who`: the client's identity. `wild`: one step's bytes are damaged on the way.
+        """
         mine, theirs = socket.socketpair()
         end = self._end(theirs)
         mine.setblocking(False)

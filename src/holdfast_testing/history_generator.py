@@ -191,7 +191,10 @@ def _reports(names: list[str], ranks: int, attempt: int, state: MemberState) -> 
 
 
 def _ends(names: list[str], ranks: int, record: AttemptRecord) -> Iterator[WorkerEvidence]:
-    """Yield the ends of all ranks: the culprit failed, and the others were stopped after it."""
+    """Yield how each rank ended: the culprit failed, and the others were stopped after it.
+
+    `names`: the nodes' names.
+    """
     first = record.report.first
     for rank in range(ranks):
         own = first is not None and rank == first.rank

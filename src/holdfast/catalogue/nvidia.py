@@ -53,6 +53,8 @@ def nvlink5_rules() -> dict[int, tuple[Nvlink5Rule, ...]]:
 def nvlink5_code(number: int, unit: str, intrinfo: int, error_status: int, fatal: bool | None) -> str:
     """Return the catalogue's code for one NVLink 5 error: `145.RESET`, `145.IGNORE`, `145.EVAL`, or `145` if undecoded.
 
+    number: the Xid.
+    unit, intrinfo, error_status: these fields of the log line.
     fatal: whether the log line calls the error fatal; None if unknown. It decides only if no rule of the table matches.
     """
     rules = nvlink5_rules().get(number, ())

@@ -55,7 +55,9 @@ def ordinary(atom: str) -> bool:
 
 
 def atoms(pattern: str, usual: Collection[str] = ()) -> tuple[str, ...]:
-    """Return lower-case strings of which every match contains at least one. Return () if none can be determined.
+    """Return lower-case strings of which every match of the pattern contains at least one.
+
+    Return () if none can be determined.
 
     usual: strings that are common in logs. They are used only if there are no others.
     """
@@ -71,7 +73,7 @@ def atoms(pattern: str, usual: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def _of_sequence(items: list[Any], usual: Collection[str]) -> set[str] | None:
-    """Return the best set of strings among the parts of a sequence: rare, long and few strings."""
+    """Return the best set of strings among the parts of a sequence in a pattern: rare, long and few strings."""
     best: set[str] | None = None
     run = {""}
 
@@ -103,7 +105,7 @@ def _of_sequence(items: list[Any], usual: Collection[str]) -> set[str] | None:
 
 
 def _spellings(op: Any, value: Any) -> set[str] | None:
-    """Return all texts that a part can match, in lower case. Return None if there are too many."""
+    """Return all texts that a part of a pattern can match, in lower case. Return None if there are too many."""
     if op is const.LITERAL:
         return {chr(value).lower()} if value < 0x80 and chr(value) not in _ESCAPED else None
     if op is const.AT:

@@ -55,7 +55,8 @@ def named(fault_codes: str | None, fault_rules: str | None) -> bool:
 def open_fault_log(policy: Policy, now: float, *, writable: bool, keep: bool = False) -> FaultLog:
     """Open the machine's fault log.
 
-    `keep`: use the rules that are stored in the log, and `policy` only if the log has none.
+    `now`: seconds since the epoch. `writable`: open the log for writing too. `keep`: use the rules that are stored in
+    the log, and `policy` only if the log has none.
     """
     from holdfast.node.devices.fault_commands import FaultLog
 

@@ -38,9 +38,9 @@ class JobFilter(Noun, frozen=True, kw_only=True):
 def job_filter(
     state: Sequence[str], since: str | None, name: str, phrase: str, most: int | None, now: float, job: str = ""
 ) -> JobFilter:
-    """Return the filter for these options of `holdfast jobs`.
+    """Return the filter for these options of `holdfast jobs`, given as the user typed them.
 
-    `now`: seconds since the epoch. Raise `BadUsage` for an invalid option.
+    `most`: maximum number of jobs. `now`: seconds since the epoch. Raise `BadUsage` for an invalid option.
     """
     states = tuple(word.strip().lower() for each in state for word in each.split(","))
     for word in states:
@@ -66,7 +66,7 @@ def filtered_jobs(jobs: Sequence[JobView], wish: JobFilter) -> list[JobView]:
 def parse_moment(text: str, now: float, option: str) -> float:
     """Parse an age (`90s`, `5m`, `1d12h`, `1w`) or a local date and time, to seconds since the epoch.
 
-    `option`: the option that errors name. Raise `BadUsage` for an invalid text.
+    `now`: seconds since the epoch. `option`: the option that errors name. Raise `BadUsage` for an invalid text.
     """
     if text[:1].isdigit() and text[-1:].isalpha() and (age_s := amounts.seconds(text)) is not None:
         return now - age_s

@@ -33,7 +33,7 @@ class LogOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def in_time(self) -> bool:
-        """Whether the user asks for lines in a time span, of any attempt."""
+        """Whether the user asks for the lines of a time span, which may be in any attempt."""
         return self.lines.since is not None or self.lines.until is not None
 
     @property

@@ -16,7 +16,10 @@ _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((?P<words>.*)\)", re.
 
 
 def usage_message(error: click.ClickException, argv: Sequence[str], group: click.Group) -> str:
-    """Return the message about bad usage. `argv`: the words as typed; `group`: the group of all verbs."""
+    """Return the message about bad usage.
+
+    `error`: click's error. `argv`: the words as typed. `group`: the group of all verbs.
+    """
     context = error.ctx if isinstance(error, click.UsageError) else None
     # An error that click's option parser raises has no context.
     command, path = (context.command, context.command_path) if context else _command(argv, group)

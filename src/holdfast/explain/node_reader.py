@@ -41,9 +41,9 @@ _PATTERN = 400
 class _Limits(NamedTuple):
     """Limits on the parts of a log reading: lengths in characters, and numbers of items."""
 
-    #: Length of each text of the strongest clue.
+    #: Maximum length of each text of the strongest clue.
     best: int
-    #: Length of every other text.
+    #: Maximum length of every other text.
     text: int
     clues: int
     weaker: int

@@ -37,7 +37,7 @@ _FLOORS = {"reason": 900, "solution": 600, "caughtException": 300, "matchedUserL
 def quoted(text: str) -> str:
     """Return the text as a double-quoted YAML scalar on one line.
 
-    A landmark within the text is changed, so that it does not end the file.
+    A landmark line (`[PAI_RUNTIME_ERROR_END]`) within the text is changed, so that it does not end the file.
     """
     text = _LANDMARK.sub("(", text)
     return '"' + _PLAIN.sub(_escape, text) + '"'

@@ -47,7 +47,7 @@ _REPORTS = (
 def jobs_now(home: Path, jobs: Sequence[PastJob], into: Samples, names: LabelNames) -> None:
     """Set the gauges of unfinished jobs, and count the restart that led to each job's present attempt.
 
-    `jobs`: the newest first.
+    `jobs`: the newest first. `into`: receives the values. `names`: the job names that may be label values.
     """
     live = [job for job in jobs if job.view.state is not JobState.ENDED][:MOST_LIVE]
     if not live:
@@ -111,7 +111,10 @@ def _last_reports(db: sqlite3.Connection, job_id: str) -> list[Report]:
 
 
 def checks_now(jobs: Iterable[PastJob], into: Samples) -> None:
-    """Set the gauges for the last result of each check before an attempt. `jobs`: the newest first."""
+    """Set the gauges for the last result of each check before an attempt.
+
+    `jobs`: the newest first. `into`: receives the values.
+    """
     seen: set[tuple[str, str]] = set()
     for job in jobs:
         for record in reversed(job.attempts):

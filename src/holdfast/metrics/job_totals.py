@@ -45,7 +45,10 @@ class LabelNames:
 
 
 def count(jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: LabelNames) -> None:
-    """Add the totals of these jobs to `into`. `jobs`: the oldest first."""
+    """Add the totals of these jobs to `into`.
+
+    `jobs`: the oldest first. `names`, `nodes`: the names of jobs and nodes that may be label values.
+    """
     for job in jobs:
         name = names.label(job.view.name)
         _count_end(job, name, into)

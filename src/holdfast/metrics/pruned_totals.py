@@ -49,7 +49,10 @@ def kept_in(home: Path) -> Kept:
 
 
 def add_up(kept: Kept, jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: LabelNames) -> None:
-    """Add the saved totals and the totals of these jobs to `into`. `jobs`: the oldest first."""
+    """Add the saved totals (`kept`) and the totals of these jobs to `into`.
+
+    `jobs`: the oldest first. `names`, `nodes`: the names of jobs and nodes that may be label values.
+    """
     for series, labels, value in kept.counts:
         into.merge(series, labels, value)
     done = frozenset(kept.jobs)
@@ -57,7 +60,7 @@ def add_up(kept: Kept, jobs: Iterable[PastJob], into: Samples, names: LabelNames
 
 
 def keep(home: Path, kept: Kept, jobs: Sequence[PastJob], now: float) -> Kept:
-    """Add the totals of jobs that ended more than a day before `now` to the saved totals, and save the result.
+    """Add the totals of jobs that ended more than a day before `now` to the saved totals (`kept`), and save the result.
 
     `jobs`: the oldest first. Raises OSError if the file cannot be written.
     """

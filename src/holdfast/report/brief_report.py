@@ -343,8 +343,8 @@ def _others(report: ExitReport) -> str:
 def _commands(report: JobReport, scene: FailurePlace, *, verbose: bool) -> list[str]:
     """Return commands to type next, the most specific first.
 
-    `holdfast logs` is left out if another line shows the log's place, or if the log is empty. `verbose`: the report has
-    all evidence, so no command for it is named.
+    `holdfast logs` is left out if another line shows the log's place, or if the log is empty. `scene`: the place of the
+    failure in the job's log. `verbose`: the report has all evidence, so no command for it is named.
     """
     last, logs = report.report, next_command(report)
     own = last.hint or logs

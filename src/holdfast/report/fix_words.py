@@ -22,7 +22,10 @@ _USUAL = frozenset({0, 120, 124, 125, 126, 127})
 
 
 def fix_of(report: ExitReport, scene: FailurePlace, job: str = "") -> str:
-    """Return the fix; empty if the report has no solution. `job`: the job's id, for a command to type."""
+    """Return the report's fix; empty if the report has no solution.
+
+    `scene`: the place of the failure. `job`: the job's id, for a command to type.
+    """
     if not report.solution:
         return ""
     sentences = [*_known(report, scene, job), *_general(report, scene)]

@@ -273,7 +273,10 @@ def _as_json(part: LogPart, at: float | None, line: bytes) -> bytes:
 
 
 def pod_line(pod: str, at: float | None, role: str, rank: int | None, text: bytes) -> bytes:
-    """Return a line of a pod's log as a JSON object. `rank`: None for a line of holdfast itself."""
+    """Return a line of a pod's log as a JSON object.
+
+    `at`: the line's time, in seconds since the epoch. `rank`: None for a line of holdfast itself.
+    """
     whole = {
         "schema": "holdfast.pod_line/1",
         "at": at,

@@ -56,7 +56,7 @@ class Devices(Noun, frozen=True, kw_only=True):
     title: str = "Devices"
     devices: tuple[DeviceEntry, ...] = ()
     past: tuple[DeviceHistoryEntry, ...] = ()
-    #: Reason → number of refused events.
+    #: Reason → number of fault events that were refused for this reason.
     refused: dict[str, int] = {}
     trouble: tuple[str, ...] = ()
 

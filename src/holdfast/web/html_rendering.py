@@ -97,7 +97,7 @@ class Rendering:
         }
 
     def page(self, template: str, value: Noun, ask: PageRequest, path: str) -> str:
-        """Render a whole page.
+        """Render a whole page: this template with this value.
 
         `path`: the path of the request, for the navigation and for the link to the page's `.json` form.
         """

@@ -63,7 +63,8 @@ def excerpt(path: Path, stream: str, *, around: int = 0, deciding: int = 0, want
     """Return the lines that contain `wanted`; without `wanted`, the lines around line `around`; without both, the last
     lines.
 
-    `deciding`: the number of the line that decided the report, to be marked.
+    `stream`: the name of the log's stream, for the result. `deciding`: the number of the line that decided the report,
+    to be marked.
     """
     reader = _PieceLines(path)
     kept: deque[tuple[Mark, ExcerptLine]] = deque(maxlen=None if wanted or around else MOST_LINES)

@@ -122,7 +122,7 @@ PAGE = Page("/job/{job}/at", "moment.html", read)
 def _asked(ask: PageRequest, view: JobView) -> float:
     """Return the moment in the address.
 
-    If the address has none, return the job's end, or the present time for a running job.
+    If the address has none, return the job's end, or the current time for a running job.
     """
     text = ask.query.get("t", "")
     if not text:

@@ -49,7 +49,12 @@ def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException 
 
 
 def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> ReportDraft:
-    """Draft a report from the worker's exit signal or exit status alone. `several`: whether the job has other ranks."""
+    """Draft a report from a worker's exit signal or exit status alone.
+
+    reading: the reading of the worker's logs.
+    ended: the worker's exit.
+    several: whether the job has other ranks.
+    """
     if ended is None:
         return unexplained([reading], matcher)
     typed = ended.pid is None and ended.ended_at is None and not several

@@ -39,7 +39,7 @@ _VOLATILE = Lazy(
 
 
 def fingerprint(draft: ReportDraft, exception: str, matcher: Matcher, reading: Reading | None) -> str:
-    """Return the fingerprint of a report.
+    """Return the fingerprint of the report that this draft becomes.
 
     exception: the type of the exception; empty: there is none.
     reading: the reading of the culprit's logs; None: there is no culprit.

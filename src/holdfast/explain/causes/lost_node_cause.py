@@ -129,7 +129,8 @@ def _fate(lost: LeftBehind) -> str:
 def not_assembled(muster: GangShortfall, said: Sequence[Evidence], matcher: Matcher) -> ReportDraft:
     """Draft the report for too few nodes: how many joined, which nodes and ranks are missing, and a command to try.
 
-    `said`: messages of the platform, and messages of the owner about nodes that it turned away.
+    `muster`: the nodes that joined, and those that are missing. `said`: messages of the platform, and messages of the
+    owner about nodes that it turned away.
     """
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     good = [node for node in muster.came if node not in muster.unfit]

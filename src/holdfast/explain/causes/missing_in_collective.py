@@ -102,7 +102,7 @@ def _call(one: CollectiveRecord) -> str:
 
 
 def recorded(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft:
-    """Add data from the flight recorders to the report draft: the ranks that did not join, and each rank's last
+    """Add data from the flight recorders' dumps to the report draft: the ranks that did not join, and each rank's last
     collective."""
     if not evidence.flights or draft.phrase not in _WAITED:
         return draft

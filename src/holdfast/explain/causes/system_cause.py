@@ -104,7 +104,7 @@ _ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blam
 
 
 def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> ReportDraft:
-    """Draft the report for a device fault.
+    """Draft the report for a device fault that ended ranks.
 
     fell: the ranks that died first. The report names the first of them that used the device as the victim.
     """

@@ -154,8 +154,9 @@ def judge(
 
 
 def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, ended: Collection[int]) -> HangEvidence:
-    """Return the hang with samples that have stacks. Choose the culprit again, but do not judge again whether it is a
-    hang.
+    """Return the hang with the samples `looks`, which have stacks.
+
+    Choose the culprit again, but do not judge again whether it is a hang.
 
     ended: ranks that had exited with status 0 before the hang.
     """

@@ -165,7 +165,10 @@ class _Box:
 
 
 def notes(lines: Sequence[Line]) -> list[ExitNote]:
-    """Return all notes in the order of the lines; notes from a launcher's summary have rank, host and pid."""
+    """Return all exits that launchers and shells logged, in the order of the lines.
+
+    Only an exit in a launcher's summary has rank, host and pid.
+    """
     found: list[ExitNote] = []
     box = _Box()
     for line in lines:

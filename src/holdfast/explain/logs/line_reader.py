@@ -67,7 +67,7 @@ class Text:
     def __init__(
         self, lines: Sequence[Line], matcher: Matcher, source: str, number: int, rank: int | None, *, past: bool
     ) -> None:
-        """Set up the text.
+        """Prepare the text for reading.
 
         source: the name of the file.
         number: the index of the text among the worker's texts.
@@ -320,7 +320,7 @@ def _is_progress(line: Line, hits: list[Hit]) -> bool:
 
 
 def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) -> list[bool]:
-    """Return for each line whether its writer continued its work afterwards.
+    """Return for each of the writer's own lines whether the writer continued its work afterwards.
 
     `times`: factor on the number of lines that prove this.
     """

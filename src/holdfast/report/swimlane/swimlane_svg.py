@@ -183,7 +183,7 @@ class _Pen(NamedTuple):
         return out + self.marks(lane.marks, y + 11, of=whole)
 
     def stretch(self, each: Stretch, whole: str, lane: SwimlaneRow, y: float) -> str:
-        """Draw the life of a process. `whole`: the row's name and node."""
+        """Draw the life of a process. `whole`: the row's name and node. `y`: the upper edge of the row."""
         x, end = self.scale.place(each.start), self.scale.place(each.end)
         step = f", last step {lane.step}" if lane.step is not None else ""
         words = f"{whole}, attempt {each.attempt}: {duration(each.end - each.start)}{step}"
@@ -195,7 +195,10 @@ class _Pen(NamedTuple):
         return f"<g><title>{safe(words)}</title>{out}</g>"
 
     def marks(self, marks: Sequence[Mark], y: float, of: str = "") -> list[str]:
-        """Draw marks, each with its description. `of`: the row that the descriptions name; empty: they name no row."""
+        """Draw marks, each with its description.
+
+        `y`: the upper edge of the row. `of`: the row that the descriptions name; empty: they name no row.
+        """
         out = []
         for mark, x in zip(marks, _places([self.scale.place(mark.at) for mark in marks]), strict=True):
             words = mark_words(mark, self.zone, self.swimlane.bands)
