@@ -13,7 +13,7 @@ class Truth:
     ills: list[tuple[float, str, tuple[int, ...], str]] = field(default_factory=list)
     #: Rank → the cause of its process's end.
     deaths: dict[int, str] = field(default_factory=dict)
-    #: Rank → the boot of the agent that started it last.
+    #: Rank → the boot number of the agent that started it last.
     started_by: dict[int, int] = field(default_factory=dict)
     died_at: dict[int, float] = field(default_factory=dict)
     #: Rank → when its process began to die, if dying takes time.

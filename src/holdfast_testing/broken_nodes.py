@@ -102,7 +102,7 @@ class GrowthIsCharged(AttemptJudge):
 
 
 class NoSecondChance(AttemptJudge):
-    """A judge that avoids a node after its first loss already."""
+    """A judge that avoids a node after its first loss, without a second chance."""
 
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         record = super().conclude(*given, **asked)

@@ -228,7 +228,7 @@ class DeafToHigher(AttemptNumbers):
 
 
 class UsesUnsecured(AttemptNumbers):
-    """A gang that begins an attempt before the journal with its number is safe from a power cut."""
+    """A gang that begins an attempt before the attempt's number in the journal is safe from a power cut."""
 
     def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
         super().__init__(course, speakers)

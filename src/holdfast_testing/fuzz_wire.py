@@ -104,7 +104,7 @@ _BITS = (
 
 
 class Wrong(Exception):
-    """The code behaved in a forbidden way."""
+    """Raised if the tested code behaved in a forbidden way."""
 
 
 class _End(Channel):

@@ -20,7 +20,7 @@ SAID = {
 
 
 class Surroundings(Noun, frozen=True, kw_only=True):
-    """Addresses on localhost at which programs meet trouble."""
+    """Addresses on localhost at which the lab's programs meet faults."""
 
     #: `URL/status/503/…` answers 503; `URL/short/…` announces more bytes than it sends; anything else answers 200.
     url: str

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class NotPlanted(ValueError):
-    """The source does not contain the text that a bug replaces, or contains it more than once."""
+    """Raised if the source does not contain the text that a bug replaces, or contains it more than once."""
 
 
 @dataclass(frozen=True, kw_only=True)

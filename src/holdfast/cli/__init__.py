@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         status = _refused(error)
     except KeyboardInterrupt:
-        status = 130  # no job has begun yet
+        status = 130  # Ctrl-C before any job has begun
     sys.exit(status)
 
 

@@ -59,7 +59,7 @@ def job_filter(
 
 
 def filtered_jobs(jobs: Sequence[JobView], wish: JobFilter) -> list[JobView]:
-    """Return the matching jobs in their present order; at most `wish.most` of them."""
+    """Return the matching jobs, in the same order as in `jobs`; at most `wish.most` of them."""
     return [view for view in jobs if _fits(view, wish)][: wish.most]
 
 

@@ -30,7 +30,7 @@ def job_options(verb: V) -> V:
 
 
 class RemoteRefusal(HoldfastError):
-    """The owner or a node has refused a request."""
+    """Raised if the owner or a node has refused a request."""
 
 
 def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:

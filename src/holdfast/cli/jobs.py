@@ -183,13 +183,16 @@ _STYLES = {
 
 #: The class of an exception that has no row in the catalogue. The exception says more than this class.
 _ANY = Phrase.USER_EXCEPTION
-#: Classes that say less than the exit status or signal.
+#: Classes that say less than the exit status or signal of the job.
 _BARE = (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH)
 _MOST_SAID = 80
 
 
 def _what(phrase: str, report: ExitReport | None) -> str:
-    """Return the failure class and the exception's message; the exception alone if the class is that of any."""
+    """Return the failure class and the exception's message.
+
+    If the class is the one of any exception, return only the exception, with its type and message.
+    """
     from holdfast.report.failure_place import scene_of
 
     if report is None:

@@ -90,7 +90,7 @@ def _roff(
     if options:
         lines.append(f".SH {title}")
     for name, about in options:
-        if not about and "-" not in name:  # the title of a group
+        if not about and "-" not in name:  # this entry is the title of a group of options
             lines.append(f".SS {_plain(name)}")
             continue
         lines += [".TP", f"\\fB{_plain(name)}\\fR", _plain(" ".join((about or "").split())) or "\\&"]

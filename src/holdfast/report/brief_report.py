@@ -271,7 +271,7 @@ def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
 def _class(report: ExitReport, decision: Decision | None) -> list[str]:
     parts = [f"{one_line(report.phrase)} (exit code {report.code})", _FAULT[report.blame]]
     if decision is None:
-        # An end by request says nothing about another run.
+        # If the job ended by request, nothing is known about whether another run would help.
         return parts if report.blame is Blame.OPERATOR else [*parts, _RERUN[report.rerun]]
     match decision.kind:
         case DecisionKind.FAIL:

@@ -35,7 +35,7 @@ class JournalCache:
         self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
 
     def past(self, home: Path) -> JobHistory:
-        """Return the newest jobs of a state directory, with their attempts and present states, and a message if it
+        """Return the newest jobs of a state directory, with their attempts and current states, and a message if it
         cannot be read."""
         seen = job_history(home, before=self._past.get(home))
         if not seen.trouble and (gone := unreadable(home)):
@@ -75,5 +75,5 @@ class JournalCache:
         return lane
 
 
-#: The cache of this process.
+#: The journal cache of this process.
 REMEMBERED = JournalCache()

@@ -72,7 +72,7 @@ class Live:
         self._begin(listener)
         try:
             yield "retry: 3000\n\n"
-            # No further task waits here: it would be left pending when the browser leaves.
+            # Do not wait in another asyncio task, which would be left pending when the browser leaves.
             while not self._ended.is_set():
                 await _is_set(listener.news, BEAT_S)
                 if self._ended.is_set():

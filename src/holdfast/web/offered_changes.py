@@ -29,7 +29,7 @@ ASSERTIONS = ("occur", "recover", "once")
 
 
 class Forbidden(HoldfastError):
-    """The request may not change anything. The message says why."""
+    """Raised if a request may not change anything. The message says why."""
 
 
 async def fields_of(request: Request, token: str) -> dict[str, str]:

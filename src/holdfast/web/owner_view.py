@@ -59,7 +59,7 @@ class ReplayedGangs:
             return gang.view()
 
 
-#: The cache of this process.
+#: The replayed gangs of this process.
 REPLAYED = ReplayedGangs()
 
 

@@ -18,11 +18,11 @@ from holdfast.record.job_views import JobView, Survey, look
 
 
 class NoSuchPage(HoldfastError):
-    """The page does not exist. The hint is the address of a page that does."""
+    """Raised if the requested page does not exist. The hint is the address of a page that does."""
 
 
 class BadRequest(HoldfastError):
-    """The request has an invalid value."""
+    """Raised if a request has an invalid value."""
 
 
 class Home(NamedTuple):

@@ -25,7 +25,7 @@ from holdfast.web.page_parts import BadRequest, Home, NoSuchPage, Page, PageRequ
 
 MOST_STACKS = 30
 MOST_FRAMES = 40
-#: Matches the source of a piece of evidence, such as `worker-1 stderr:4`.
+#: Matches the source of an evidence item, such as `worker-1 stderr:4`.
 _NUMBERED = re.compile(r"-(\d+) (stdout|stderr):(\d+)$")
 
 
@@ -43,7 +43,7 @@ class Stack(Noun, frozen=True, kw_only=True):
     """A group of ranks that were at the same place in the code."""
 
     ranks: str
-    #: Whether the rank of this page is in the group.
+    #: Whether the rank that this page shows is in the group.
     here: bool
     state: str
     place: str

@@ -227,8 +227,8 @@ def _earliest(own: list[Suspect], everybody: Sequence[Suspect]) -> Attribution:
         )
     )
     culprit = together[0]
-    # Suspects of the same kind that died at the same time as the culprit. If the kernel reported an order of exits,
-    # that order decides which died first, and there are none.
+    # Suspects of the same kind that died at the same time as the culprit. Empty if the kernel reported an order of
+    # exits, because that order decides which suspect died first.
     also = [
         suspect
         for suspect in together[1:]

@@ -112,7 +112,7 @@ def same_exception(
 def _said_alike(cause: Clue, suspect: Suspect, near: Sequence[Reading]) -> tuple[int, ...]:
     """Return the ranks whose log has the same line as the suspect's, and that exited with the same status.
 
-    Return none if the cause is an exception. It may be a usage message, for example.
+    The line may be a usage message, for example. Return none if the cause is an exception.
     """
     code = suspect.exit.exit_code if suspect.exit is not None else None
     if code is None or not Weight.EVENT < cause.weight < Weight.PEERS:

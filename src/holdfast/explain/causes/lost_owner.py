@@ -162,7 +162,7 @@ def explain_owner_lost(
 def explain_owner_absent(place: str, *, waited_s: float, last: str) -> ExitReport:
     """Return the report of a node that found no owner.
 
-    place: the address that the node dialled.
+    place: the owner's address that the node dialled.
     waited_s: seconds for which it tried.
     last: the error of the last try.
     """

@@ -80,7 +80,7 @@ class ReportDraft(msgspec.Struct):
     #: The name of the rule that made this draft; empty: the rule is the function of
     #: `holdfast.explain.explanation_rules` that returned it.
     rule: str = ""
-    #: The line that decided, if there is no deciding clue (`cause` is None).
+    #: The log line that decided the report, if there is no deciding clue (`cause` is None).
     line: DecidingLine | None = None
     #: The id of the catalogue pattern that matches `line`; empty: none does.
     line_wording: str = ""
@@ -379,7 +379,7 @@ def _uncaught(draft: ReportDraft, readings: Sequence[Reading]) -> UncaughtExcept
 
 
 def _with_signal(original: Original, draft: ReportDraft) -> Original:
-    """Return `original` with the signal added, if a signal decided and only a launcher or a shell reported it."""
+    """Return the exit `original`. Add the signal that only a launcher or a shell reported, if it decided the report."""
     if draft.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
         return original
     note = draft.cause.note if draft.cause is not None else None

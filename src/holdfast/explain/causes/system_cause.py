@@ -322,7 +322,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     else:
         reason = f"not all of {len(evidence.workers)} workers could be {step} before the deadline"
     if evidence.late_words:
-        # The report's reason quotes only the first late workers. The evidence lists all of them.
+        # The report's reason quotes the last lines of only the first late workers. The evidence lists all late workers.
         reason += ": " + "; ".join(evidence.late_words[:LATE_TOLD])
     return ReportDraft(
         Phrase.GANG_START_TIMEOUT,

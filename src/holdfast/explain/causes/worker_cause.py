@@ -302,7 +302,7 @@ def _dated(clue: Clue, items: Sequence[Evidence]) -> Clue:
     return clue if at is None else replace(clue, line=replace(clue.line, moment=at))
 
 
-#: Phrases that a program may report when its device has failed.
+#: Failure classes that a program may report when its device has failed.
 _BYHARDWARE = frozenset({
     Phrase.KERNEL_LAUNCH_FAILED, Phrase.ILLEGAL_INSTRUCTION, Phrase.ACCELERATOR_FAULT, Phrase.COLLECTIVE_TIMEOUT,
     Phrase.COLLECTIVE_SYSTEM_ERROR, Phrase.USER_EXCEPTION, Phrase.PEER_LOST,

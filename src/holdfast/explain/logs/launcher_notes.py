@@ -126,7 +126,10 @@ class _Box:
         self.by = ""
 
     def take(self, line: Line) -> list[ExitNote] | None:
-        """Read one line, and return the notes that it completes. None: the line is not part of a summary."""
+        """Read one line, and return the exits (`ExitNote`) that it completes.
+
+        None: the line is not part of a summary.
+        """
         text = line.text
         if not text.lstrip().startswith(_PARTS) and "first process" not in text:
             return None

@@ -121,7 +121,7 @@ class StreamReader:
         self.gone_on = _going_on(own, self._hits)
         self._gone_far = _going_on(own, self._hits, _WENT_FAR)
         self._times = _Times(own)
-        #: Index of a line in an exception → the exception, and the chain to which it belongs.
+        #: Index of a line → the chain of exceptions and the exception to which the line belongs.
         self._covered: dict[int, tuple[Chain, Raised]] = {}
 
     def read(self) -> None:
@@ -246,13 +246,14 @@ class StreamReader:
         )
 
     def _linked(self, raised: Raised) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-        """Return the exceptions raised from `raised`, the outermost first, the link to it, and those below it.
+        """Return three things: the exceptions that were raised because of `raised` (outermost first), the kind of link
+        between them and `raised`, and the exceptions that led to `raised`.
 
         Outer exceptions that only report the end of another process are left out.
         """
         covered = self._covered.get(self._number[id(raised.line)])
         if covered is None or any(each.short in _NO_CAUSE for each in covered[0].raised):
-            return (), "", ()  # exceptions of a group stand beside each other: none is the cause of another
+            return (), "", ()  # Exceptions of a group are independent: none is the cause of another.
         chain = covered[0]
         at = next(index for index, each in enumerate(chain.raised) if each is raised)
         top = next((index for index in range(len(chain.raised) - 1, at, -1) if not is_wrapper(chain.raised[index])), at)

@@ -1,5 +1,6 @@
-"""A fast first pass over a log. It selects the lines of a block, and the wordings for each line, that need the full
-match.
+"""A fast first pass over a log.
+
+It selects the lines of a block, and the catalogue patterns for each line, that need the full match.
 
 An atom is a word that every match of a pattern contains. The gate is one pattern, the alternation of all atoms. The
 gate searches a block, and only the lines at which it stops are matched with the exact patterns. If it stops too often

@@ -62,7 +62,7 @@ def split(text: str) -> list[tuple[str, int]]:
         parts = [physical]
         if "\r" in physical:
             parts = [part for part in physical.split("\r") if part.strip()]
-            # Keep only the last state of a bar, and other writers' lines in the same row.
+            # Keep only the last state of a progress bar, and other writers' lines in the same row.
             parts = [part for index, part in enumerate(parts) if index == len(parts) - 1 or not _BAR.search(part)]
         for part in parts or [""]:
             if "\x1b" in part or "\\u001b" in part or "^[[" in part:

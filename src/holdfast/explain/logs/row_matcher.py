@@ -1,6 +1,6 @@
 """Matches text with all patterns of a catalogue, in linear time. Patterns are in re2's syntax.
 
-The prefilter finds the wordings that a line or a block may contain. Only these wordings are matched exactly.
+The prefilter finds the patterns that a line or a block may match. Only these patterns are matched exactly.
 """
 
 from __future__ import annotations
