@@ -111,7 +111,7 @@ class Process:
             self.machine.learn(WorkerPrepared(attempt=self.attempt, rank=self.seat.rank, pid=self.pid), self.boot)
 
     def release(self) -> None:
-        """Give the process its go: from now on it runs the user's program."""
+        """Let the process begin its work: from now on it runs the user's program."""
         if not self.dead and self.state == "prepared":
             self.state = "going"
             self.machine.witness.released(self.attempt, self.seat.rank)

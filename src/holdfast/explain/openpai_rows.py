@@ -139,7 +139,10 @@ def _entries(pattern: object, problems: list[str]) -> list[dict[str, Any]]:
 
 
 def translated(pattern: str) -> str:
-    """Return the pattern for re2. Go has the same syntax as re2, so only blanks at the ends are removed."""
+    """Return OpenPAI's pattern in re2's syntax.
+
+    OpenPAI's Go patterns have this syntax already, so only remove blanks at the ends.
+    """
     return pattern.strip()
 
 

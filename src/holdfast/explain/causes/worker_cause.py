@@ -408,7 +408,7 @@ def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> 
 
 
 def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report from the worker's log, if the log is better evidence than the exit; else None."""
+    """Draft the report from the words in the worker's log, if they are better evidence than the exit; else None."""
     best = reading.best
     if best is None:
         return None

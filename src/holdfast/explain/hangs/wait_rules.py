@@ -222,13 +222,13 @@ class WaitPattern(Noun, frozen=True, kw_only=True):
     waits: WaitTarget
     #: The end of the sentence "it waits for …", such as `its data loader's workers`.
     what: str
-    #: Why the table has this row.
+    #: The reason why the table has this row.
     why: str
     weak: bool = False
     #: Whether the row also counts for a rank that uses the CPU at this frame in every snapshot; False: only for an idle
     #: rank.
     spins: bool = True
-    #: Whether the row also counts if frames of the user's code are further in.
+    #: Whether the row also counts if the matching frame called frames of the user's code.
     through: bool = False
 
 

@@ -165,8 +165,8 @@ class Chain(msgspec.Struct):
         inner, outer = self.raised[at], self.raised[at + 1]
         accident = at < len(self.during) and self.during[at]
         if accident and outer.on_purpose and inner.frames and outer.frames:
-            # If both exceptions belong to one function (`except KeyError: raise ConfigError(...)`), the program replaced
-            # the exception on purpose.
+            # If both exceptions belong to one function (`except KeyError: raise ConfigError(...)`), the program
+            # replaced the exception on purpose.
             accident = (inner.frames[0][0], inner.frames[0][2]) != (outer.frames[-1][0], outer.frames[-1][2])
         return "while handling" if accident else "because"
 

@@ -32,13 +32,13 @@ def fill_template(template: str, fields: Mapping[str, str]) -> str | None:
     return None if missing else text
 
 
-#: A smaller number of seconds counts from a boot, and is not a date.
+#: Times below this number of seconds count from the machine's boot, and are not dates.
 _EARLIEST_S = 1_000_000.0
 
 
 def clock(at: float | None, zone: Zone = utc) -> str:
-    """Format a time with `human_format.clock`; empty if the time is unknown or counts from a boot, as a kernel's
-    times do."""
+    """Format a time with `human_format.clock`; empty if the time is unknown or counts from the machine's boot, as the
+    kernel's times do."""
     if at is None or not _EARLIEST_S <= at <= LATEST_S:
         return ""
     return human_format.clock(at, zone)

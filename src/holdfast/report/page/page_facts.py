@@ -58,7 +58,7 @@ class RankGroup(Noun, frozen=True, kw_only=True):
 
 
 def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[RankGroup, ...]:
-    """Group the ranks that the report does not name as the first cause, each with the reason."""
+    """Group the ranks that the report does not name as the first cause, each group with the reason."""
     last = report.report
     named = {culprit.rank for culprit in (*((last.first,) if last.first else ()), *last.also)}
     exits = {w.rank: w.exit for w in evidence.workers if w.exit is not None} if evidence is not None else {}
