@@ -29,7 +29,7 @@ class _Followed:
 
 
 class Follower:
-    """Prints the present log lines, and later ones until the job ends.
+    """Prints the lines that the logs have now, and later lines until the job ends.
 
     Unless the user typed an attempt, later attempts are printed too.
     """

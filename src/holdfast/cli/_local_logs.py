@@ -168,7 +168,7 @@ def _size(path: str) -> int:
 
 
 def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
-    """Print the present log lines, and later ones until the job ends.
+    """Print the lines that the logs have now, and later lines until the job ends.
 
     Unless the user typed an attempt, later attempts are printed too.
     """

@@ -56,7 +56,7 @@ def _too_many(extra: str, command: click.Command, path: str, argv: Sequence[str]
 
 
 def _command(argv: Sequence[str], group: click.Group) -> tuple[click.Command, str]:
-    """Find the verb with which the typed words begin. Return its command, and the words of the command's path."""
+    """Find the command with which the typed words begin. Return it, and its path, such as `holdfast faults report`."""
     command: click.Command = group
     path, context = "holdfast", click.Context(group)
     for word in argv:

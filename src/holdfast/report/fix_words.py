@@ -89,7 +89,7 @@ _OF_THE_PLACE = (
     "Look at the stacks in the evidence", "Look at the stack of the rank that differs",
     "Read the exception and the line of your own code",
 )  # fmt: skip
-#: Sentences that advice from the report's facts replaces.
+#: General sentences that are left out if the report's facts give better advice.
 _INSTEAD = (
     "Find the rank that did not join", "Look at what the missing rank did", "Look at the node or rank that is missing",
     "Collect next: ", "Nothing recognised says why", "Ask for more memory",
