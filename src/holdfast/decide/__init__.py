@@ -1,1 +1,3 @@
-"""The decisions of the owner and the agents. This package reads no clock, file, environment or random number."""
+"""The decisions of the owner and of the agents. This package never reads a clock, file, environment variable or random
+number.
+"""

@@ -16,15 +16,17 @@ from holdfast.model.evidence import AttemptEvidence, StopRequest
 from holdfast.model.exit_report import Outcome
 from holdfast.model.sidecar_ends import AttemptEnd, hooks_after_s
 
-#: Seconds that the nodes may take to answer, in addition to the time limits of their hooks.
+#: Seconds that the nodes may take to report the results of their hooks, in addition to the hooks' own time limits.
 ANSWER_S = 10.0
 
 
 class AfterHooks:
-    """Runs the hooks after the present attempt. Each node runs its hooks once."""
+    """Makes each node run the job's hooks once after the present attempt."""
 
     def __init__(self, course: GangState, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
-        """`course`: the job's state. `understand(evidence, now, hooked)`: explains the attempt's end again."""
+        """`course`: the job's state. `understand(evidence, now, hooked)`: explains the attempt's end again, with the
+        results of the hooks.
+        """
         self._course = course
         self._understand = understand
 
@@ -59,7 +61,7 @@ class AfterHooks:
         return True
 
     def finished(self, event: ev.HooksFinished, now: float) -> None:
-        """Handle the nodes' answers. A failed hook makes an attempt that had succeeded fail."""
+        """Handle the results of the nodes' hooks. A failed hook makes a successful attempt fail."""
         course, trial = self._course, self._course.trial
         if trial.hooks is None or trial.found is None or event.attempt != course.attempt:
             return
@@ -74,7 +76,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def hurry(self, request: StopRequest, now: float) -> None:
-        """Give running hooks less time, because a stop was requested."""
+        """Shorten the time limit of running hooks, because a stop was requested."""
         trial, spec = self._course.trial, self._course.spec
         if trial.hooks is None or not request.final:
             return
@@ -85,7 +87,7 @@ class AfterHooks:
         self._ask(now)
 
     def lose(self, node: str, now: float) -> None:
-        """Stop waiting for the hooks of a lost node, because its hooks are lost too."""
+        """Stop waiting for the hooks of a lost node, because the hooks ended with the node."""
         course, trial = self._course, self._course.trial
         if trial.hooks is None or node not in trial.hooks.nodes:
             return
@@ -99,7 +101,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
-        """Decide without the answers of nodes that are late."""
+        """Decide without the hook results of nodes that missed the time limit."""
         course = self._course
         assert course.trial.hooks is not None, "the deadline is theirs"
         self._say_unanswered(course.trial.hooks.nodes)

@@ -58,7 +58,8 @@ class Lease:
     def renew(self, ack: Ack, now: float) -> None:
         """Renew the lease, because an acknowledgement arrived at `now`."""
         if self.length_s is None or self.first_sent is None or not self.first_sent <= ack.sent <= now:
-            return  # the acknowledgement is for the node's earlier agent and does not extend this agent's lease
+            # the node's earlier agent sent the heartbeat, so its acknowledgement does not extend this agent's lease
+            return
         # Count from the sending time. The owner counts from the time at which the report arrived, which is later.
         self.until = max(self.until, ack.sent + self.length_s)
 
@@ -72,7 +73,7 @@ class AgentStop:
     def __init__(self) -> None:
         self.reason = ""
         self.grace_s = 0.0
-        #: The first signal to send to the workers.
+        #: The signal that asks the workers to exit; SIGKILL follows later.
         self.signal = SIGTERM
         self.reset()
 
@@ -81,7 +82,7 @@ class AgentStop:
         #: Whether the stop is recorded. From then on a worker's exit counts as stopped, never as failed.
         self.intended = False
         self.killed = False
-        #: Seconds until the first signal to processes that ended ranks left running; None: no extra seconds.
+        #: Seconds until the first signal to processes that exited workers left running; None: they get it at once.
         self.leftover_s: float | None = None
         #: When to send SIGKILL; None: no SIGKILL is planned.
         self.kill_at: float | None = None
@@ -94,11 +95,11 @@ class AgentStop:
         self.again_at: float | None = None
 
     def reaped(self) -> None:
-        """Cancel all planned signals, because the last process has ended."""
+        """Cancel all planned signals, because the attempt's last process has ended."""
         self.kill_at = self.term_at = self.again_at = None
 
     def kill_now(self, reason: str, now: float) -> None:
-        """Kill at once, without a grace period."""
+        """Plan SIGKILL for now, without a grace period."""
         self.reason = reason
         self.kill_at, self.term_at, self.again_at = now, None, None
 
@@ -142,10 +143,10 @@ class Agent:
         self.node = node
         self.boot = boot
         self.attempt = 0
-        #: The number of the newest attempt whose processes are all reaped; those of older attempts are reaped too.
+        #: The newest attempt of which no process is left on this node. No process of an older attempt is left either.
         self.stopped = 0
         self.floor = 0
-        #: The highest term in a command that this agent received.
+        #: The highest owner term (it rises with each restart of the owner) in a command that this agent received.
         self.term = 0
         #: The highest attempt whose stop is recorded. The agent never prepares this attempt again.
         self.remembered = 0
@@ -250,7 +251,8 @@ class Agent:
             return
         if attempt > self.attempt:
             if self.crew.alive() or (self.attempt > self.stopped and self.crew.hands):
-                # Only one attempt may run, so end the old one first. The owner repeats PREPARE until the agent obeys.
+                # Only one attempt may run on a node, so end the old one first. The owner repeats PREPARE until the
+                # agent obeys.
                 self._end(f"attempt {attempt} has begun", now)
                 return
             self._enter(attempt)
@@ -272,7 +274,7 @@ class Agent:
             return
         self.remembered = max(self.remembered, command.attempt)
         if self.attempt <= self.stopped or not self.crew.hands:
-            # No process of an older attempt runs on this node, and this attempt will never start one.
+            # This node has no process of any attempt to stop, so the attempt counts as stopped at once.
             self._enter(max(command.attempt, self.attempt))
             self.stopped = self.attempt
             return

@@ -1,5 +1,5 @@
-"""Records each node's present agent, the attempts that have ended on the node, and the nodes that have not reported
-yet.
+"""Records each node's present agent, the last attempt that ended on the node, and the nodes that have not
+reported yet.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ class AgentRegistry:
         self._course = course
         #: Node → the boot of its present agent. The boot is a number that rises with each start of the agent.
         self.boots: dict[str, int] = {}
-        #: Node → the number of the newest attempt of which no process is left there; none of an older attempt is left
+        #: Node → the newest attempt of which no process is left on the node. No process of an older attempt is left
         #: either.
         self.stopped: dict[str, int] = {}
-        #: The nodes that have not reported since the owner restarted. The owner waits for them until `hears_until`.
+        #: The nodes that have not reported since the owner restarted. The owner waits for their reports until
+        #: `hears_until`.
         self.unheard: set[str] = set()
         self.hears_until = 0.0
-        #: Node → its highest boot in a run of the job that has ended. Reports of such agents may still arrive.
+        #: Node → the highest boot of its agents in an ended run of the job. Reports of such agents may still arrive.
         self.dead: dict[str, int] = {}
-        #: Node → the attempt of its live workers, for nodes that have live workers.
+        #: Node → the attempt of the live workers on it. Nodes without live workers are left out.
         self.busy: dict[str, int] = {}
 
     def is_of_before(self, report: Report) -> bool:
-        """Return whether the report is from an earlier agent of the node, or from an agent of an ended run."""
+        """Return whether the report is from an earlier agent of its node, or from an agent of an ended run
+        of the job.
+        """
         return report.boot < self.boots.get(report.node, report.boot) or self.is_dead(report.node, report.boot)
 
     def is_dead(self, node: str, boot: int) -> bool:
@@ -37,7 +40,7 @@ class AgentRegistry:
         return 0 < boot <= self.dead.get(node, 0)
 
     def bury(self, nodes: Iterable[str]) -> None:
-        """Mark all agents of these nodes as belonging to an ended run of the job, which left no process."""
+        """Mark all agents of these nodes as belonging to an ended run of the job, of which no process is left."""
         for node in {*nodes, *self.boots}:
             self.dead[node] = max(self.boots.get(node, 0), self.dead.get(node, 0))
         self.boots.clear()
@@ -97,6 +100,7 @@ class AgentRegistry:
     def may_be_waited_for(self, now: float) -> bool:
         """Return whether the owner must still wait for first reports since its restart.
 
-        If nodes can join, the wait also covers nodes that the journal does not list: it may have lost the latest joins.
+        If nodes can join the job, the owner waits even if all nodes in its journal have reported: the journal may have
+        lost the latest joins.
         """
         return (bool(self.unheard) or self._course.spec.nodes.many) and now < self.hears_until

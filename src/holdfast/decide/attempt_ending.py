@@ -22,17 +22,19 @@ from holdfast.model.faults import DeviceStanding
 from holdfast.model.human_format import clock
 from holdfast.model.phrases import Phrase
 
-#: The decisions after which another attempt follows in this run.
+#: The decisions that lead to another attempt in this run of the job.
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
 
 
-#: Maximum length of a decision's line in characters, including the prefix `holdfast:`.
+#: Maximum length of the printed line about an ended attempt, in characters, including the prefix `holdfast:`.
 MOST_LINE = 160
 _PROGRAM = "holdfast: "
 
 
 def decision_line(record: AttemptRecord) -> str:
-    """Return how an attempt ended and what follows, in at most `MOST_LINE` characters. The report has the full text."""
+    """Return one line on how an attempt ended and what follows, in at most `MOST_LINE` characters. The report has the
+    full text.
+    """
     begin, said = f"attempt {record.attempt}: {record.report.phrase}: ", " ".join(record.report.reason.split())
     then, room = f"; decision: {record.decision.reason}", MOST_LINE - len(_PROGRAM) - len(begin)
     if len(said) + len(then) > room:
@@ -61,7 +63,10 @@ class AttemptRecorder:
             course.say(decision_line(record))
 
     def finish(self, report: ExitReport, kind: DecisionKind, reason: str) -> None:
-        """End the job. `reason`: why no attempt follows; it replaces a last decision for an attempt that never came."""
+        """End the job. `reason`: why no attempt follows.
+
+        If the last decision announced another attempt, this reason replaces it, because that attempt never came.
+        """
         course = self._course
         if course.records and course.records[-1].decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             decided = replace(course.records[-1].decision, kind=kind, reason=reason, charged=False, delay_s=0.0)
@@ -112,8 +117,8 @@ class AttemptRecorder:
     ) -> None:
         """End the job, or queue it again, because an attempt ends during its checks. Record the attempt.
 
-        `trigger`, `kind`, `reason`: the transition, the decision and its reason if the job ends. `cause`: the job's
-        report; None: use this attempt's report. `elsewhere`: whether the job could continue on other nodes.
+        `trigger`, `kind`, `reason`: the phase transition, the decision and its reason if the job ends. `cause`: the
+        job's report; None: use this attempt's report. `elsewhere`: whether the job could continue on other nodes.
         """
         course = self._course
         if course.stop is not None:
@@ -148,10 +153,10 @@ class AttemptRecorder:
         return report
 
     def finish_without_places(self, now: float, why: str = "") -> None:
-        """End the job, or queue it again, because too few healthy places are left for the next attempt. Keep the last
-        cause.
+        """End the job, or queue it again, because the healthy nodes and devices do not suffice for all ranks. Keep the
+        last cause.
 
-        `why`: the reason, if it is another one.
+        `why`: the reason to report; empty: the lack of healthy nodes and devices.
         """
         course, failure, left = self._course, self.too_few(), self.requeues()
         report = course.records[-1].report if course.records else None
@@ -162,7 +167,8 @@ class AttemptRecorder:
         if left.refusal is None:
             last = course.records[-1] if course.records else None
             if last is None or last.decision.charged or last.attempt <= course.began_after:
-                course.count_requeue()  # otherwise the decision after that attempt has already counted this requeue
+                # otherwise this requeue was already counted by the decision after the last attempt
+                course.count_requeue()
             course.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)
             return
@@ -171,11 +177,11 @@ class AttemptRecorder:
         self.finish(report, DecisionKind.FAIL, left.instead(reason))
 
     def requeues(self) -> RequeueBudget:
-        """Return the platform's remaining budget for another run of the job."""
+        """Return how often the platform may still start the job again in another run."""
         return requeues(self._course.spec, self._course.records, self._course.unrecorded)
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
-        """Ask the platform to start the job again (phase QUEUED). `report`, `kind`: how the job ends if the platform
+        """Ask the platform to start the job again (phase QUEUED). `report`, `kind`: the job's end if the platform
         refuses.
         """
         course = self._course
@@ -184,11 +190,11 @@ class AttemptRecorder:
         self.ask_again(reason)
 
     def ask_again(self, reason: str) -> None:
-        """Send the request for another run to the platform. A repeated request counts once."""
+        """Send the request for another run to the platform. The platform counts a repeated request once."""
         course = self._course
         names = {course.node_of(name) for name in course.avoid}
-        # If all other nodes fell silent at once, the owner's link has failed. Then avoid the owner's node and not the
-        # others.
+        # If all other nodes fell silent at once, the link of the owner's node has failed. Then the next run avoids that
+        # node and not the others.
         names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
         without = tuple(sorted(name for name in names if name in course.known))
         course.emit(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
@@ -270,16 +276,15 @@ def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
 
 
 def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Decision | None = None) -> Decision:
-    """Return the decision after a request that ends only this run.
-
-    `failed`: the decision about the failure of the attempt itself.
+    """Return the decision after a stop request that ends only this run of the job. `failed`: the decision about the
+    failure of the attempt itself; None: it did not fail.
     """
     if failed is not None and failed.kind in (DecisionKind.FAIL, DecisionKind.REQUEUE):
         return failed
     if left is None or left.refusal is not None:
         return Decision(kind=DecisionKind.STOP, reason=left.instead(stop.reason) if left else stop.reason)
     if failed is not None:
-        # Charge the attempt's failure as usual. The platform only moves the next attempt to another run.
+        # Charge the attempt's failure to its budget as usual. The platform only moves the next attempt to another run.
         return Decision(
             kind=DecisionKind.REQUEUE,
             reason=f"{failed.reason}; {stop.reason}",
@@ -321,7 +326,7 @@ def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> di
 
 
 def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
-    """Yield the time at which each possible cause of the stop began."""
+    """Yield when each sign of trouble began: failed workers, lost nodes, a hang, faults that stopped the attempt."""
     for worker in evidence.workers:
         ended = worker.exit
         if ended is not None and ended.ended_at is not None and not ended.after_stop and not ended.ok:
@@ -334,7 +339,9 @@ def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:
-    """Return what the next attempt would have to avoid: the devices that the report blames, else the culprit's node."""
+    """Return the names that the next attempt would have to avoid: the devices that the report blames, else the
+    culprit's node.
+    """
     return report.devices or ((report.first.node,) if report.first else ())
 
 
@@ -349,10 +356,10 @@ def jitter(seed: int, attempt: int) -> float:
 
 
 def outcome(decision: DecisionKind, report: ExitReport) -> Outcome:
-    """Return how the job ends with this decision. A time limit or a disk cleaner makes it fail; only a user's request
-    counts as stopped.
+    """Return the job's outcome: succeeded, stopped or failed. Only a stop by a user counts as stopped.
 
-    A stop whose phrase has no blame (a component chose the phrase) counts as a user's if its code is a user's.
+    A stop by a time limit or a disk cleaner counts as failed. A report is about a user's stop if it blames the operator
+    or has the exit code of a user's stop.
     """
     if decision is DecisionKind.SUCCEED:
         return Outcome.SUCCEEDED

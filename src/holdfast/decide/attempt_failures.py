@@ -25,7 +25,7 @@ from holdfast.model.sidecar_ends import hooks_before_s
 
 #: The report describes the last known state of up to this many workers that were not ready in time.
 LATE_NAMED = 8
-#: The last reported state of a worker, in words.
+#: The last reported state of a worker → the report's words for it.
 _HEARD_OF = {
     None: "was not heard of",
     MemberState.NONE: "had not begun",
@@ -36,9 +36,9 @@ _HEARD_OF = {
 
 
 def _counts(before: StopRequest | None, request: StopRequest) -> bool:
-    """Return whether this request becomes the one that ends the job.
+    """Return whether `request` replaces the stop request `before` as the one that ends the job.
 
-    The first request does. An operator's final request also does after a request that ends only this run of the job.
+    It does if it is the first request, or if an operator ends the job after a request that ends only this run.
     """
     by_operator = request.phrase == Phrase.STOPPED_BY_OPERATOR and not request.requeue
     return before is None or (before.requeue and by_operator)
@@ -54,7 +54,9 @@ class AttemptFailures:
         self._ending = ending
 
     def forgotten(self, report: Report, now: float) -> None:
-        """Stop an attempt that the owner does not know. Its nodes are unknown too, so stop it on every node."""
+        """Stop an attempt that is missing in the owner's journal. Its nodes are not known either, so stop it on every
+        node.
+        """
         course = self._course
         if course.phase is Phase.DRAINING:
             self._draining.begin_again(now)
@@ -63,7 +65,7 @@ class AttemptFailures:
             self._draining.stop_for(request.reason, now, request)
 
     def lose(self, lost: LeftBehind, reason: str, now: float) -> None:
-        """Stop the attempt because a node and its workers are lost. `reason`: the text for the user."""
+        """Stop the attempt because a node is lost with its workers. `reason`: the text for the user."""
         self._course.trial.lose(lost)
         self._draining.stop_for(reason, now)
 
@@ -98,7 +100,7 @@ class AttemptFailures:
             self._draining.lose(lost)
 
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
-        """Handle a request, by a user, a limit or a component, to end the job or this attempt."""
+        """Handle a request of a user, a limit or a component to end the job or this attempt."""
         course = self._course
         if request.phrase == Phrase.TIME_LIMIT_REACHED and not course.spec.requeue.at_time_limit:
             request = replace(request, requeue=False)
@@ -122,7 +124,9 @@ class AttemptFailures:
             self._ending.finish_between(request, now)
 
     def fault(self, event: ev.FaultSeen, now: float) -> None:
-        """Record a fault as evidence, because it may explain an exit. Stop the attempt if the event requires it."""
+        """Record a device fault as evidence, because it may explain an exit. Stop the attempt if the event
+        requires it.
+        """
         course = self._course
         fault = event.fault
         if event.avoid:
@@ -135,7 +139,7 @@ class AttemptFailures:
         mates = {rank for name in event.group for rank in users(name, seats, course.nodes)}
         ranks = ranks or tuple(sorted(mates))
         if not ranks:
-            return  # no worker of this attempt uses the device
+            return  # no worker of this attempt uses the faulty device
         stops = event.stop and course.phase in LIVE
         course.trial.add_fault(
             ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
@@ -153,7 +157,7 @@ class AttemptFailures:
             self._draining.stop_for(why, now)
 
     def check_failed(self, event: ev.CheckFailedRunning, now: float) -> None:
-        """Stop the attempt because a check during the job has failed."""
+        """Stop the attempt because a check that runs beside the workers has failed."""
         course = self._course
         if event.attempt == course.attempt and course.phase is Phase.RUNNING:
             course.trial.fail_check(event.failure)

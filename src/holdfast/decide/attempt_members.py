@@ -16,9 +16,9 @@ from holdfast.model.job_spec import JobSpec, Seat, shapes
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
 #: The states of a rank that exited by itself.
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
-#: The states of a rank that is prepared. A rank may have got its GO already, if the journal lost its last events.
+#: The states of a rank that is ready to run. It may have been sent GO already, if the journal lost its last events.
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
-#: The states of a rank that has obeyed GO, even if it failed afterwards (a failure that counts ends the attempt).
+#: The states of a rank that has obeyed GO, even if the rank failed afterwards (a failure that counts ends the attempt).
 GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
 
 
@@ -68,8 +68,8 @@ class AttemptMembers:
         self.seats = seats
         self.members = {seat.rank: KnownRank(seat=seat) for seat in seats}
         self._on: dict[str, list[KnownRank]] = {}
-        #: Role → the number of members in each state. It is kept up to date, so that a heartbeat need not count a large
-        #: gang.
+        #: Role → the number of members in each state. It is updated with each report, because counting a large gang
+        #: takes long.
         self._count: dict[str, Counter[MemberState | None]] = {}
         for known in self.members.values():
             self._on.setdefault(known.seat.node, []).append(known)
@@ -93,9 +93,9 @@ class AttemptMembers:
         return min(now, max((end.ended_at for end in exits if end.ended_at is not None), default=now))
 
     def take(self, report: Report, now: float) -> list[KnownRank]:
-        """Apply a report. Return the members that newly failed, in the order of their deaths.
+        """Apply an agent's report. Return the members that newly failed, in the order of their deaths.
 
-        Ignore a report if a later report of the same agent came first: a member must not return from an ended state.
+        Ignore the report if a later one of the same agent came first: a member must not return from an ended state.
         """
         key = (report.node, report.boot)
         if report.sent < self._sent.get(key, float("-inf")):
@@ -111,7 +111,8 @@ class AttemptMembers:
             known.start_failed = member.start_failed
             known.warm, known.listened = member.warm, member.listened
             if member.exit is not None:
-                undated = member.died_at is None  # the report only has the seconds since the worker's end
+                # the report has no time of the worker's death, only the seconds since then
+                undated = member.died_at is None
                 known.exit = replace(member.exit, ended_at=now - member.age_s) if undated else member.exit
             if member.state is MemberState.FAILED:
                 fallen.append(known)
@@ -143,11 +144,11 @@ class AttemptMembers:
         return sum(count[state] for count in self._count.values() for state in states)
 
     def missing(self, *states: MemberState) -> tuple[int, ...]:
-        """Return the ranks that are in none of these states."""
+        """Return the ranks whose state is none of `states`."""
         return tuple(rank for rank, known in self.members.items() if known.state not in states)
 
     def in_state(self, *states: MemberState | None) -> tuple[int, ...]:
-        """Return the ranks that are in one of these states; None stands for an unknown state."""
+        """Return the ranks whose state is one of `states`; None stands for an unknown state."""
         return tuple(rank for rank, known in self.members.items() if known.state in states)
 
     def unheard(self) -> tuple[int, ...]:
@@ -158,7 +159,9 @@ class AttemptMembers:
         return tuple(known for known in self.members.values() if known.state is MemberState.FAILED)
 
     def verdict(self, spec: JobSpec) -> bool | None:
-        """Apply the completion policy. Return True: complete; False: failed; None: not decided yet."""
+        """Apply the job's completion policy to the ranks' states. Return True: complete; False: failed; None: not
+        decided yet.
+        """
         for role in spec.roles:
             count = self._count.get(role.name, Counter())
             failed, succeeded = count[MemberState.FAILED], count[MemberState.DONE]
@@ -168,6 +171,6 @@ class AttemptMembers:
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
         if not self.all_ended():
-            # A rank still runs, or was stopped. A stopped rank never counts as ended.
+            # A rank still runs, or was stopped. A stopped rank does not count as ended.
             return None
         return self._in((MemberState.DONE,)) > 0

@@ -28,8 +28,8 @@ class AttemptNumbers:
     def may_prepare(self, now: float) -> bool:
         """Return whether PREPARE may be sent: the number is safe on disk, and no agent has it from an earlier owner.
 
-        If not, request what is missing. On one machine the owner need not wait for the disk, because a power cut would
-        also end the workers.
+        If the number is not safe yet, ask the journal to write it to disk. On one machine the owner need not wait for
+        the disk, because a power cut would also end the workers.
         """
         course, trial = self._course, self._course.trial
         if course.many and not trial.sent:
@@ -42,7 +42,9 @@ class AttemptNumbers:
         return True
 
     def secured(self, event: ev.JournalSecured, now: float) -> StopRequest | None:
-        """Handle the journal's answer. Return a request to end the job if the journal has failed for too long."""
+        """Handle the journal's answer whether the number is on disk. Return a request to end the job if the journal has
+        failed for too long.
+        """
         course = self._course
         if not event.trouble:
             course.trial.mark_secured()
@@ -72,12 +74,12 @@ class AttemptNumbers:
         return report.attempt > course.highest or (unsent and report.attempt == course.attempt)
 
     def take(self, report: Report, now: float) -> None:
-        """Take over the number of the forgotten attempt, which may have processes on any node."""
+        """Take over the higher number that an agent has reported. That attempt may have processes on any node."""
         course = self._course
         course.raise_highest(report.attempt)
         if course.phase is Phase.DONE:
-            # the agent ends such an attempt itself, because every acknowledgement names the last ended attempt
-            # (`floor`)
+            # every acknowledgement names the last ended attempt (`floor`), so the agent ends this attempt without a
+            # command
             return
         if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
             course.adopt_highest(now)

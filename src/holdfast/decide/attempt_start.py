@@ -1,4 +1,4 @@
-"""Begins an attempt: chooses its nodes, number and seats, and runs the checks."""
+"""Begins an attempt: chooses its nodes and its number, runs the checks, and assigns the ranks to nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AttemptStart:
         self._orders = orders
         self._ending = ending
         self._draining = draining
-        #: The nodes that are present in the job. Only jobs that may have several nodes use it.
+        #: Tracks which nodes are present. Only jobs that may have several nodes use it.
         self.assembly = Assembly(course)
 
     # ------------------------------------------------------------------------------------------ enough nodes
@@ -44,7 +44,7 @@ class AttemptStart:
             self._number(PhaseTrigger.DUE, now)
 
     def assembled(self, now: float) -> None:
-        """Begin the attempt, or repeat its checks, now that enough nodes have joined."""
+        """Begin the attempt, or repeat its checks, because enough nodes have joined."""
         if self._course.pending:
             self._course.move(PhaseTrigger.ENOUGH_NODES, now, "the attempt goes on")
             self._ask_again(now)
@@ -115,7 +115,7 @@ class AttemptStart:
     def _fail_unstarted(self, reason: str, now: float) -> None:
         """End the attempt because a prerequisite could not be fetched, and no other node could fetch it either.
 
-        No worker has to be stopped and no evidence is missing, so explain the end and decide at once.
+        No worker runs and no evidence is missing, so the end is explained and the decision is made at once.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this()
@@ -125,9 +125,8 @@ class AttemptStart:
         self._draining.understand(trial.evidence(course.phase, course.job_id), now)
 
     def look_elsewhere(self, what: str, now: float) -> bool:
-        """Run another round of checks on the remaining nodes, or wait for others.
-
-        Return False if neither is possible.
+        """Run another round of checks on the remaining nodes, or wait for other nodes. Return False if neither is
+        possible.
         """
         course = self._course
         if course.places() is not None:
@@ -140,9 +139,8 @@ class AttemptStart:
         return True
 
     def _ask_again(self, now: float) -> None:
-        """Run another round of checks.
-
-        Leave out the failed node or device. Its failure is not the cause of the attempt's end.
+        """Run another round of checks without the failed node or device. Its failure is not the cause of the attempt's
+        end.
         """
         self._course.trial.next_round()
         self.ask_checks(now)
@@ -155,9 +153,10 @@ class AttemptStart:
         seats = course.places(among=trial.asked)
         changed = course.many and (seats is None or seats[0].node != trial.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
-            return  # a node was left out during the checks, so the workers' port must be reserved on another node
+            return  # the checks run again: rank 0 moves to another node, which must reserve the rendezvous port
         if seats is None:
-            # The reset of a device between the attempts has failed. The job keeps the cause of the last attempt.
+            # Too few healthy nodes or devices are left, because the reset of a device has failed. The job keeps the
+            # cause of the last attempt.
             check = self._ending.too_few()
             trial.fail_check(check)
             last = course.records[-1].report if course.records else None
@@ -177,9 +176,11 @@ class AttemptStart:
         self._orders.send(now)
 
     def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
-        """Store the addresses of the tasks of these seats. If ports are missing, return why the checks must run again.
+        """Store the addresses of the attempt's tasks, for the workers. If ports are missing, return why the checks must
+        run again.
 
         If a node has reserved fewer ports than the owner requested, the start fails and `trial.check` is set.
+        `reserved`: node → its ports.
         """
         course, trial = self._course, self._course.trial
         if not course.spec.tells_peers:

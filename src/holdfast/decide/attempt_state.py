@@ -48,7 +48,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptState:
     """The owner's state of one attempt. Times are seconds on the clock of `now`.
 
-    `waited`: phase → seconds spent before the attempt's start. `roster`: makes the members from the seats.
+    `waited`: phase → seconds spent before the attempt's start. `roster`: makes the attempt's members from the placement
+    of its ranks.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class AttemptState:
         #: Phase (its name in lower case) → the seconds that the attempt spent in it.
         self.parts: Mapping[str, float] = self._parts
         self.round = 1
-        #: The nodes that run this round of checks.
+        #: The nodes that run the present round of checks.
         self.asked: frozenset[str] = frozenset()
-        #: The node for which rank 0 is planned while this round of checks runs.
+        #: The node that will run rank 0, as planned while the checks run.
         self.meet_on = ""
         #: MASTER_ADDR and MASTER_PORT of the workers. None: the checks have not passed yet, or the job has one node.
         self.meeting: Meeting | None = None
-        #: Node → the number of ports that it must reserve in this round.
+        #: Node → the number of ports that it must reserve in the present round of checks.
         self.ports: Mapping[str, int] = {}
         #: The addresses of the attempt's tasks; None: the job does not use them.
         self.peers: Peers | None = None
@@ -87,15 +88,15 @@ class AttemptState:
         self.secured = False
         #: Whether the owner has sent PREPARE to the nodes.
         self.sent = False
-        #: The phase in which the attempt failed; empty: it has not failed.
+        #: The phase in which the attempt failed; empty: the attempt has not failed.
         self.failed_in = ""
         self.deadline = Deadline.NONE
         #: The ranks that were not ready at the deadline.
         self.late: tuple[int, ...] = ()
-        #: A clause for each of the first late ranks: its name, and its state in the last report of its node.
+        #: For some of the late ranks: a clause with the rank's name and its state in the last report of its node.
         self.late_words: tuple[str, ...] = ()
-        #: The event that reported a failure which only blames a peer. The gang waits for the peer's own report. Empty:
-        #: none.
+        #: The event that reported the failure of a worker that only blames a peer; the gang waits for the peer's own
+        #: report. Empty: no such failure.
         self.suspect = ""
         self.reason = ""
         #: The request that ended the attempt; None: its own failure or success ended it.
@@ -108,9 +109,9 @@ class AttemptState:
         self.found: Conclusion | None = None
         self.grace_s = 0.0
         self.save_s = 0.0
-        #: Seconds until SIGTERM for processes that ended ranks left running; None: they get SIGTERM at once.
+        #: Seconds until SIGTERM for processes that exited workers left running; None: they get SIGTERM at once.
         self.leftover_s: float | None = None
-        #: When the platform kills all processes. The agents kill them by then. None: no such time is known.
+        #: When the platform kills all processes of the job; the agents kill them by then. None: no such time is known.
         self.kill_by: float | None = None
         #: The first signal to the workers; 0: none, because they already got one from outside holdfast.
         self.signal = int(Signals.SIGTERM)
@@ -131,9 +132,9 @@ class AttemptState:
         self._fenced: set[str] = set()
         self.fenced: AbstractSet[str] = self._fenced
         self._spoke: dict[str, float] = {}
-        #: Node → when it last reported a change to this owner. Cleared when the owner restarts.
+        #: Node → when its agent last reported a change to this owner. Cleared when the owner restarts.
         self.spoke: Mapping[str, float] = self._spoke
-        #: Nodes that may still have to drain. `has_drained` removes them from the end of the list, so it checks each
+        #: Nodes whose processes may still run. `has_drained` removes finished nodes from the end, so it checks each
         #: node once.
         self._undrained: list[str] = []
         self.hang: HangEvidence | None = None
@@ -146,24 +147,25 @@ class AttemptState:
         self.said: Sequence[Evidence] = self._said
         #: The hooks that run after the attempt; None once the nodes have answered.
         self.hooks: RunHooks | None = None
-        #: Why the job continues in another run, if this attempt was ended by the end of its run; else empty.
+        #: Why the job continues in another run, if this attempt ended because its run ended; else empty.
         self.resumed = ""
 
     def charge(self, part: str, seconds: float) -> None:
-        """Add seconds to one part of the attempt's time, such as a phase."""
+        """Add seconds to one part of the attempt's recorded time, such as a phase."""
         self._parts[part] = self._parts.get(part, 0.0) + seconds
 
     # ------------------------------------------------------------------------------------------ checks and seats
 
     def begin_round(self, nodes: Iterable[str], meet_on: str, ports: Mapping[str, int]) -> None:
-        """Record the request for this round of checks.
-
-        `meet_on`: rank 0's node; `ports`: how many each node reserves.
+        """Begin a round of checks on `nodes`. `meet_on`: the node of rank 0. `ports`: node → how many ports it must
+        reserve.
         """
         self.asked, self.meet_on, self.ports = frozenset(nodes), meet_on, ports
 
     def next_round(self) -> None:
-        """Begin another round without the failed node or device. Its failure is not the cause of the attempt's end."""
+        """Begin another round of checks without the failed node or device. Its failure is not the cause of the
+        attempt's end.
+        """
         self.check = None
         self._lost.clear()
         self.repeat_round()
@@ -172,7 +174,9 @@ class AttemptState:
         self.round += 1
 
     def take_checks(self, taken: ChecksTaken | None, meeting: Meeting | None) -> None:
-        """Record the result of the checks. `meeting`: MASTER_ADDR and MASTER_PORT, if they passed."""
+        """Record the result of the checks. `taken`: the state of each check. `meeting`: MASTER_ADDR and MASTER_PORT, if
+        all passed.
+        """
         self.checks, self.meeting = taken, meeting
 
     def fail_check(self, failure: CheckFailure | None) -> None:
@@ -182,7 +186,7 @@ class AttemptState:
         self.peers = peers
 
     def seat(self, seats: tuple[Seat, ...], addresses: Mapping[str, str]) -> None:
-        """Place the ranks. `addresses`: node → its address; empty if the job has one node."""
+        """Assign the ranks to nodes and devices. `addresses`: node → its address; empty if the job has one node."""
         self.roster = self._make_roster(seats)
         self.nodes = self.roster.nodes
         self._addresses = dict(addresses)
@@ -198,7 +202,7 @@ class AttemptState:
         self.told_unsaved = True
 
     def let_go(self, now: float) -> None:
-        """Record that all workers are prepared and that the owner sends GO."""
+        """Record that all workers are prepared, so that the owner sends GO."""
         self.go_at = now
 
     # ------------------------------------------------------------------------------------------ nodes and failures
@@ -220,11 +224,11 @@ class AttemptState:
         self._left.add(node)
 
     def fence(self, node: str) -> None:
-        """Record that no process can be alive on the node any more."""
+        """Record that no process of the job can be alive on the node any more."""
         self._fenced.add(node)
 
     def suspect_peer(self, event: str) -> None:
-        """Record a failure that only blames a peer. `event`: the event that reported it."""
+        """Record the failure of a worker that only blames a peer. `event`: the event that reported the failure."""
         self.suspect = event
 
     def hang_found(self, evidence: HangEvidence) -> None:
@@ -234,7 +238,7 @@ class AttemptState:
         self._faults.append(fault)
 
     def add_said(self, words: Evidence) -> None:
-        """Add a statement of the platform about the attempt's nodes or the job."""
+        """Add the platform's statement about the job or a node of the attempt."""
         self._said.append(words)
 
     def miss_deadline(self, deadline: Deadline, late: Sequence[int], words: Iterable[str]) -> None:
@@ -246,14 +250,14 @@ class AttemptState:
     # ------------------------------------------------------------------------------------------ stop
 
     def complete(self) -> None:
-        """Record that the completion policy is met."""
+        """Record that the job's completion policy is met."""
         self.completed = True
 
     def fail_in(self, phase: str, reason: str) -> None:
         self.failed_in, self.reason = phase, reason
 
     def end_by(self, request: StopRequest | None) -> None:
-        """Record the request that ends the attempt; None: its own failure ends it."""
+        """Record the stop request that ends the attempt; None: the attempt's own failure ends it."""
         self.stop = request
 
     def plan_stop(
@@ -262,14 +266,14 @@ class AttemptState:
         """Plan the stop.
 
         `save_s`: seconds to save before the signal; `grace_s`: seconds between the signal and SIGKILL; `leftover_s`:
-        seconds until SIGTERM for processes that ended ranks left running; None: at once.
+        seconds until SIGTERM for processes that exited workers left running; None: at once.
         """
         self.reason, self.stop_asked_at = reason, asked_at
         self.shorten_stop(grace_s, save_s)
         self.leftover_s = leftover_s
 
     def shorten_stop(self, grace_s: float, save_s: float) -> None:
-        """Shorten the stop to at most these times. Processes that ended ranks left running get SIGTERM at once."""
+        """Shorten the stop to at most these times. Processes that exited workers left running get SIGTERM at once."""
         self.grace_s, self.save_s, self.leftover_s = grace_s, save_s, None
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:
@@ -285,7 +289,9 @@ class AttemptState:
         self.hooks = None
 
     def has_drained(self, is_stopped: Callable[[str], bool]) -> bool:
-        """Return whether all nodes have stopped the attempt's processes. A node that has is not checked again."""
+        """Return whether the attempt has no process left on any node. `is_stopped(node)` is not called again after it
+        was True.
+        """
         while self._undrained and is_stopped(self._undrained[-1]):
             self._undrained.pop()
         return not self._undrained
@@ -302,11 +308,13 @@ class AttemptState:
         self.found = found
 
     def run_hooks(self, hooks: RunHooks | None) -> None:
-        """Record the hooks that now run after the attempt; None: they have ended."""
+        """Record the hooks that run after the attempt; None: they have ended."""
         self.hooks = hooks
 
     def drain_again(self, nodes: tuple[str, ...]) -> None:
-        """Drain again, because the attempt may have unknown processes on these nodes and on nodes that join later."""
+        """Wait again for the end of all processes, because the attempt may have unknown ones on these nodes and on
+        nodes that join later.
+        """
         self.forgotten = True
         self.nodes = nodes
         self._undrained[:] = self.nodes
@@ -316,18 +324,18 @@ class AttemptState:
     def ask_with(self, request: StopRequest) -> None:
         """Choose the first signal to the workers.
 
-        A signal that holdfast received is forwarded unchanged, and only once.
+        A signal that holdfast itself received is passed on unchanged; no signal is sent if the workers already got it.
         """
         if request.source in (StopSource.SIGNAL, StopSource.PLATFORM) and request.signal is not None:
             self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
 
     def limit(self, request: StopRequest, now: float) -> None:
-        """Set the time by which all processes are killed, if the platform has announced when it will kill them."""
+        """Store when the platform will kill all processes, if the request says that."""
         if request.within_s is not None:
             self.kill_by = min(now + request.within_s, self.kill_by or float("inf"))
 
     def died_of(self, request: StopRequest) -> bool:
-        """Return whether this signal, whose meaning is known only now, also ended the workers that have failed."""
+        """Return whether the signal of this request also ended the workers that failed before its meaning was known."""
         fallen = self.roster.failed()
         if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
             # Holdfast had to ask the platform what the signal means. A worker that ended meanwhile ended because of the
@@ -341,7 +349,7 @@ class AttemptState:
         return bool(fallen) and request.signal is not None and signals == {request.signal}
 
     def lose(self, lost: LeftBehind) -> None:
-        """Record a lost node, with its ranks."""
+        """Record a lost node and its ranks."""
         ranks = tuple(known.seat.rank for known in self.roster.on(lost.node))
         self._lost[lost.node] = replace(lost, ranks=ranks, gone=lost.node in self.left)
 
@@ -376,7 +384,7 @@ class AttemptState:
         return frozenset(rank for rank, known in self.roster.members.items() if known.state is MemberState.DONE)
 
     def evidence(self, phase: str, job: str) -> AttemptEvidence:
-        """Return the owner's evidence about the attempt's end. The nodes add logs and what their machines recorded."""
+        """Return the owner's evidence about the attempt's end. The nodes add their logs and host facts later."""
         workers = tuple(
             WorkerEvidence(
                 role=known.seat.role,

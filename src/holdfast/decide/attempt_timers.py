@@ -1,7 +1,7 @@
 """The timers of an attempt. A timer ends with the attempt and the phase for which it was armed.
 
-Every timer carries its attempt and its phase, and is dropped once either has changed. The loop reads `next_due` and
-sends a `Tick` at that time. The gang has no other timer.
+Every timer carries its attempt and its phase, and is dropped once either has changed. The owner's main loop reads
+`next_due` and sends a `Tick` event at that time. The gang has no other timer.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from holdfast.model import job_spec as model
 from holdfast.model.job_spec import JobSpec
 
 MOST_BEAT_S = 5.0
-#: A node is lost after this many missed heartbeats.
+#: A node counts as lost after this many missed heartbeats.
 BEATS = 6
-#: Minimum lease in seconds, if the owner's machine has no workers and the platform replaces that machine when it fails.
-#: The workers survive the replacement.
+#: Minimum lease in seconds if the owner runs on a machine without workers, and the platform replaces that machine when
+#: it fails. With this lease the workers outlive the replacement.
 LEASE_APART_S = 30.0
 
 
 class TimerKind(enum.StrEnum):
     #: The time limit of the phase is over.
     DEADLINE = "deadline"
-    #: Enough nodes have joined, and no further node has joined for `last_call_s`.
+    #: The last call is over: enough nodes have joined, and no other node has joined for `last_call_s`.
     LAST_CALL = "last call"
     #: The phase's command must be repeated to each node that has not obeyed.
     RESEND = "resend"
-    #: The wait for the report of a blamed peer is over.
+    #: The wait for the report of a peer, which a failed worker blames, is over.
     PEER_WAIT = "peer wait"
     #: The wait for late evidence of a drained attempt is over.
     SETTLE = "settle"
@@ -58,7 +58,9 @@ def timers_for(spec: JobSpec) -> model.Timers:
 
 
 def fetch_limit_s(spec: JobSpec) -> float:
-    """Return how many seconds a round of checks may take for the job's prerequisites, in addition to the checks."""
+    """Return how many seconds a round of checks may take to fetch the job's prerequisites, in addition to its other
+    limits.
+    """
     return spec.timers.fetch_s if spec.runtime.prerequisites else 0.0
 
 

@@ -34,8 +34,8 @@ class FreeDevices:
         self._count = node.cores if node.cores and not node.cpus else None
 
     def take(self, spec: JobSpec, role: Role) -> WorkerShare | None:
-        """Reserve the share of one worker of `role`, and return it. If too little is free, reserve nothing and return
-        None.
+        """Reserve the devices and CPUs of one worker of `role`, and return them. If too few are free, reserve nothing
+        and return None.
         """
         devices, cpus = asked_devices(spec, role) or 0, asked_cpus(spec, role)
         left = self.cpus_left()
@@ -63,8 +63,8 @@ class FreeDevices:
         return cpu_list(found)
 
     def _order(self, wanted: int, devices: Collection[str]) -> list[int]:
-        """Return the memory domains in order: those near the devices first, then those with enough free CPUs, then the
-        fullest.
+        """Return the memory domains (NUMA nodes) in order: those near the devices first, then those with enough free
+        CPUs, then the fullest.
         """
         near = {self._node.near[device] for device in devices if device in self._node.near}
         room = [sum(map(len, cores)) for cores in self._domains]
@@ -75,10 +75,12 @@ class FreeDevices:
         return sorted(range(len(self._domains)), key=key)
 
     def _of_domain(self, cores: list[tuple[int, ...]], wanted: int) -> list[int]:
-        """Take up to `wanted` CPUs of a memory domain: whole cores first, CPUs of partly used cores last."""
+        """Take up to `wanted` CPUs of a memory domain (NUMA node): whole cores first, CPUs of partly used
+        cores last.
+        """
         found: list[int] = []
         whole = max(map(len, cores), default=0)
-        # Whole cores first. The sort is stable, so the order is otherwise unchanged.
+        # Whole cores first. The sort is stable, so equal cores stay in their order.
         cores.sort(key=lambda core: len(core) < whole)
         while cores and len(found) < wanted:
             core = cores.pop(0)
@@ -105,7 +107,9 @@ def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
 
 
 def lack(spec: JobSpec, nodes: Sequence[NodeInfo]) -> str:
-    """Return a clause about what the workers need and what the nodes have; empty if no worker is bound."""
+    """Return a clause that compares the workers' needs with the nodes' devices and CPUs; empty if no
+    worker is bound.
+    """
     if not binds(spec):
         return ""
     asked = "; ".join(text for role in spec.roles if (text := _asked(spec, role)))

@@ -37,7 +37,8 @@ from holdfast.model.job_spec import RestartPolicy
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Seconds between SIGTERM and SIGKILL for processes that remain after a job has finished. No worker waits for them.
+#: Seconds between SIGTERM and SIGKILL for processes that remain after a job has finished. No worker waits for these
+#: processes.
 LEFTOVER_GRACE_S = 5.0
 #: Seconds that the nodes may take to send evidence. After that the owner explains the end with the evidence that it
 #: has.
@@ -66,7 +67,7 @@ class AttemptJudge:
         signs = signs_of(evidence, counts, step, history, ran_s=ran_s, healthy_s=policy.healthy_s)
         progressed = healthy(signs) or restores(signs)
         if trial.completed:
-            # Workers that the completion policy does not need are not the cause of the job's end.
+            # Workers that the completion policy does not need cannot be the cause of the job's end.
             done = trial.done()
             finished = tuple(worker for worker in evidence.workers if worker.rank in done)
             evidence = replace(evidence, workers=finished, stop=None)
@@ -99,8 +100,9 @@ class AttemptJudge:
     ) -> AttemptRecord:
         """Decide what follows the attempt, and return its record.
 
-        `stop`: the request to end the job, even if another cause ended this attempt. `spare(names)`: whether every rank
-        still has a place without these nodes or devices. `left()`: the remaining budget for another run of the job.
+        `stop`: the request to end the job, even if another cause ended this attempt. `spare(names)`: whether the job
+        can place every rank without these nodes or devices. `left()`: how often the platform may still start the job
+        again.
         """
         report = found.report
         if trial.completed and not found.evidence.beside:
@@ -125,7 +127,7 @@ class AttemptJudge:
 
 
 def _ended_by(stop: StopRequest | None) -> DecisionKind:
-    """Return how the job ends if the platform does not start it again."""
+    """Return how the job ends if the platform does not start it again after this stop request."""
     return DecisionKind.FAIL if stop is None else DecisionKind.STOP
 
 
@@ -140,7 +142,7 @@ class Draining:
         self._orders = orders
         self._ending = ending
         self._judge = judge
-        #: The hooks that run after an attempt.
+        #: Runs the hooks after an attempt.
         self.aftermath = AfterHooks(course, self.understand)
 
     # ------------------------------------------------------------------------------------------ the stop
@@ -151,7 +153,7 @@ class Draining:
         """Stop the attempt because of a failure or a request.
 
         `reason`: one clause for the user. `stop`: the request; None: a failure is the reason. `cause`: the event that
-        reported the failure or request; empty: the present event. `told`: whether the user has already seen the reason.
+        reported the failure or request; empty: the present event. `told`: whether the reason has already been printed.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this(cause)
@@ -164,14 +166,14 @@ class Draining:
         save_s = stop.save_s if stop is not None else 0.0
         if not told:
             course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
-        # After a failure, processes that ended ranks left running keep half of the grace period between SIGTERM and
+        # After a failure, processes that exited workers left running have half of the grace period between SIGTERM and
         # SIGKILL.
         leftover_s = min(course.spec.timers.leftover_s, grace_s / 2) if stop is None else None
         self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s, leftover_s)
 
     def complete(self, now: float) -> None:
-        """Stop the remaining workers, because the completion policy is met. Processes that ended ranks left running get
-        SIGTERM later.
+        """Stop the remaining workers, because the completion policy is met. Processes that exited workers left running
+        get SIGTERM later.
         """
         timers = self._course.spec.timers
         self._course.caused_by_this()
@@ -200,9 +202,8 @@ class Draining:
         self._course.arm(TimerKind.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
 
     def _kill_s(self) -> float:
-        """Return the seconds after SIGKILL until a process counts as unkillable.
-
-        With several nodes, a lease is added.
+        """Return the seconds from SIGKILL until a process counts as unkillable. With several nodes, a
+        lease is added.
         """
         course = self._course
         return course.spec.timers.kill_s + (course.lease_s() if len(course.trial.nodes) > 1 else 0.0)
@@ -210,8 +211,8 @@ class Draining:
     def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
         """End the attempt because its run of the job ended at `then`, with all processes.
 
-        `words`: why the job continues in another run. If the attempt was already being stopped, the cause of that stop
-        stays.
+        `words`: why the job continues in another run. If the attempt was already being stopped, that stop remains its
+        cause.
         """
         course, trial = self._course, self._course.trial
         if course.phase is not Phase.DRAINING:
@@ -228,7 +229,7 @@ class Draining:
             course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, request: StopRequest, now: float) -> None:
-        """Handle another stop request during a stop. It may shorten the stop."""
+        """Handle a further stop request while the attempt is being stopped. The request may shorten the stop."""
         trial = self._course.trial
         if trial.hooks is not None:
             self.aftermath.hurry(request, now)
@@ -238,8 +239,8 @@ class Draining:
             trial.end_by(request)
         grace_s = trial.grace_s if request.grace_s is None else min(request.grace_s, trial.grace_s)
         if request.source is StopSource.PLATFORM:
-            # Further signals of a platform do not shorten the stop, because the platform has announced the remaining
-            # time.
+            # Further signals of a platform do not shorten the stop, because the platform has announced when it kills
+            # the processes.
             trial.limit(request, now)
             trial.shorten_stop(grace_s, min(trial.save_s, request.save_s))
             self._limit(now)
@@ -247,7 +248,7 @@ class Draining:
             return
         hurries = grace_s < trial.grace_s or trial.leftover_s is not None
         if hurries or (request.final and trial.save_s) or request.everywhere:
-            # Shorten the stop: the user is in a hurry, or the workers already got the signal from outside holdfast.
+            # Shorten the stop: the user insists, or the workers already got the signal from outside holdfast.
             trial.shorten_stop(grace_s, 0.0)
             self._limit(now)
             self._orders.send(now)
@@ -261,8 +262,8 @@ class Draining:
     # ------------------------------------------------------------------------------------------ nodes
 
     def lose(self, lost: LeftBehind) -> None:
-        """Record a lost node during the stop. The loss may be the cause of the stop, if other workers failed before the
-        owner noticed it.
+        """Record a node that was lost during the stop. The loss may be the cause of the stop, if it made other workers
+        fail.
         """
         course, trial = self._course, self._course.trial
         draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
@@ -278,9 +279,8 @@ class Draining:
             self.look(now)
 
     def look(self, now: float, *, settled: bool = False) -> None:
-        """Request the evidence once no process of the attempt is alive.
-
-        `settled`: the wait for late evidence is over.
+        """Request the evidence once no process of the attempt is alive. `settled`: whether the wait for late evidence
+        is over.
         """
         course, trial = self._course, self._course.trial
         drained = trial.has_drained(self._speakers.is_stopped)
@@ -311,7 +311,7 @@ class Draining:
         self._collect(now)
 
     def recovered(self, now: float) -> None:
-        """Repeat the pending requests after a restart of the owner."""
+        """Repeat the unanswered requests to the nodes after a restart of the owner."""
         if self._course.trial.hooks is not None:
             self.aftermath.ask_again(now)
         elif self._course.trial.collecting:
@@ -338,16 +338,15 @@ class Draining:
         return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
 
     def understand(self, evidence: AttemptEvidence, now: float, hooked: bool = False) -> None:
-        """Explain the end. The decision is made in the next step, so that its time includes the explaining.
-
+        """Explain the attempt's end. The decision follows in a separate step, so that its time includes the explaining.
         `hooked`: whether the hooks after the attempt have run.
         """
         course = self._course
         if course.trial.said:
-            # Some statements of the platform arrived after the evidence.
+            # Add the platform's statements that arrived after the evidence.
             evidence = replace(evidence, platform=tuple(course.trial.said))
         if evidence.stop is None and course.trial.stop is not None:
-            # The stop request that explains these exits arrived after the evidence.
+            # Add the stop request that explains these exits, because it arrived after the evidence.
             evidence = replace(evidence, stop=course.trial.stop)
         course.trial.find(
             self._judge.understand(course.trial, evidence, course.records, course.spec.restarts, course.catalogue)
@@ -356,10 +355,10 @@ class Draining:
             course.arm(TimerKind.DECIDE, now)
 
     def conclude(self, now: float) -> None:
-        """Make the report and the decision. Record both before anything follows from them."""
+        """Make the report and the decision. Record both before acting on them."""
         course, trial = self._course, self._course.trial
         found = trial.found
-        assert found is not None  # the timer is only set once the end is explained
+        assert found is not None  # this method's timer is only set once the end is explained
         record = self._judge.conclude(
             trial,
             found,
@@ -377,7 +376,8 @@ class Draining:
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
         trigger = PhaseTrigger.TRY_AGAIN if again else PhaseTrigger.REQUEUE if requeue else PhaseTrigger.ENOUGH
         course.move(trigger, now, decision.reason)
-        # `move` has added the time in DRAINING. The record leaves out seconds that are added to the attempt later.
+        # `move` has added the seconds in DRAINING, so `time_spent` below is complete. Seconds that are added later are
+        # left out.
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
         self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))

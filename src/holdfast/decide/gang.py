@@ -6,7 +6,7 @@ attempt has stopped, and changes nothing in a newer attempt. `phases.TABLE` list
 the state of one attempt.
 
 This file maps each event to a handler. The handlers are in `attempt_start`, `node_commands`, `attempt_numbers` (which
-number may be used), `agent_registry` (each node's present agent), `attempt_failures` (ends of an attempt besides a
+number may be used), `agent_registry` (each node's present agent), `attempt_failures` (ends of an attempt other than a
 worker's exit), `node_changes` (nodes join, leave or come back; a restarted owner), `job_resumption` (another run of the
 job) and `draining` (from a stop to a decision). They share `GangState` and `AttemptState`; only those two write their
 own fields.
@@ -43,7 +43,7 @@ from holdfast.model.job_spec import Seat
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Phases that end without help, so that the job's time limit does not end them.
+#: Phases that end by themselves, so the job's time limit does not end the job in them.
 UNLIMITED = (Phase.DRAINING, Phase.QUEUED)
 
 
@@ -101,7 +101,7 @@ class Gang(GangState):
                     self.speakers.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
             case ev.NodeSignalled():
-                pass  # only the platform knows what the signal means, and its answer is another event
+                pass  # only the platform knows what the signal means; its answer comes as another event
             case ev.StopRequested():
                 self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():
@@ -163,14 +163,13 @@ class Gang(GangState):
         return self.highest if drained or between else self.attempt - 1
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
-        """Return whether the gang still waits for this evidence.
-
-        The gang ignores evidence of older attempts, and evidence after the deadline.
+        """Return whether the gang still waits for this evidence. It ignores evidence of older attempts and evidence
+        after the deadline.
         """
         return self._draining.is_asked_for(event)
 
     def view(self) -> GangView:
-        """Return the gang's present state for other parts. The result is the same object until the next event."""
+        """Return the gang's present state as a frozen snapshot. The result is the same object until the next event."""
         if self._view is None:
             self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
@@ -207,7 +206,7 @@ class Gang(GangState):
         if self.absent:
             self._nodes.heard(report.node, now)
         if report.term > self.term:
-            self.raise_term(report.term)  # another owner has run in between, and this journal does not know about it
+            self.raise_term(report.term)  # another owner ran meanwhile, and its restart is missing in this journal
         mine = report.node in self.trial.roster
         if anew and self._nodes.agent_is_back(report.node, now):
             return
@@ -243,8 +242,7 @@ class Gang(GangState):
             self.trial.let_go(now)
             self.arm(TimerKind.DEADLINE, now + self.spec.timers.start_s)
             self._orders.send(now)
-        # While the gang waits for a peer's report it stays in this phase, because changing the phase would drop the
-        # timer.
+        # Changing the phase drops the timer of a wait for a peer's report, so do not change it during such a wait.
         if self.phase is Phase.STARTING and roster.all_gone() and not self.armed(TimerKind.PEER_WAIT):
             self.move(PhaseTrigger.ALL_UP, now, "all up")
             is_up = "is up" if len(roster.seats) == 1 else "are up"

@@ -1,4 +1,4 @@
-"""A frozen snapshot of the gang's state. Other parts see only this snapshot."""
+"""A frozen snapshot of the gang's state, for the parts of holdfast that show it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.model.gang_protocol import MemberState
 from holdfast.model.job_spec import Seat
 from holdfast.model.noun_base import At, Noun
 
-#: A sentence names the role and node of up to this many missing ranks.
+#: A sentence describes up to this many missing ranks with role and node.
 FEW = 3
 #: A sentence lists up to this many ranks or nodes by name.
 NAMED = 8
@@ -36,7 +36,7 @@ class GangView(Noun, frozen=True, kw_only=True):
     job_id: str = ""
     phase: Phase
     attempt: int
-    #: When the present attempt began.
+    #: When the present attempt began, in seconds on the owner's clock.
     started_at: At = 0.0
     #: Whether the completion policy is met, so that the remaining workers are being stopped.
     completed: bool = False
@@ -47,14 +47,14 @@ class GangView(Noun, frozen=True, kw_only=True):
     waits_for: str = ""
     next_wake: At | None = None
     term: int = 1
-    #: Whether the present attempt has a number and has not ended.
+    #: Whether an attempt has begun and has not ended.
     pending: bool = False
-    #: Why the owner has asked the platform to start the job again; empty if the job is not QUEUED.
+    #: Why the owner has asked the platform to start the job again; empty unless the phase is QUEUED.
     asked: str = ""
 
     @property
     def running(self) -> int | None:
-        """The number of the attempt if it is RUNNING; else None."""
+        """The number of the present attempt if its phase is RUNNING; else None."""
         return self.attempt if self.phase is Phase.RUNNING else None
 
     @property

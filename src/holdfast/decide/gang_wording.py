@@ -1,4 +1,4 @@
-"""The gang's messages to the user: too few places, a time limit, a forgotten attempt, a journal in trouble."""
+"""The gang's messages to the user: too few nodes or devices, a time limit, a forgotten attempt, a failing journal."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ def too_few_places(
     kept_out: Sequence[DeviceStanding],
     day: Callable[[DeviceStanding], str],
 ) -> CheckFailure:
-    """Return the failure of a job whose workers have too few healthy places.
-
-    `day`: returns, as text, since when a device is excluded.
+    """Return the failure of a job that lacks healthy nodes or devices for its workers. `day`: returns, as text, since
+    when a device is excluded.
     """
     size, short = spec.world_size, lack(spec, nodes)
     short = short and f": {short}"
@@ -41,8 +40,8 @@ ASK_LESS = "Let `resources` of the job file ask for less, or run it with --no-bi
 
 
 def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
-    """Return the advice that makes the first of these devices usable again: release it, or wait for the end of its
-    fault.
+    """Return advice on how to make the first of the excluded devices usable again: release it, or wait for the end of
+    its fault.
     """
     if not names:
         return ""
@@ -54,7 +53,7 @@ def _release(kept_out: Sequence[DeviceStanding], names: Sequence[str]) -> str:
 
 
 def time_limit(limit_s: float, now: float) -> StopRequest:
-    """Return the stop request for a job at its time limit."""
+    """Return the stop request for a job that has reached its time limit."""
     return StopRequest(
         reason=f"the job reached its time limit of {limit_s:g} s",
         solution="Give it more time (--time-limit SECONDS), or save checkpoints and resume from the last.",
@@ -65,7 +64,9 @@ def time_limit(limit_s: float, now: float) -> StopRequest:
 
 
 def forgotten(node: str, attempt: int, now: float) -> StopRequest:
-    """Return the stop request for an attempt that the owner's journal has lost. It ends the attempt, not the job."""
+    """Return the stop request for an attempt that is missing in the owner's journal. It ends the attempt,
+    not the job.
+    """
     return StopRequest(
         reason=f"{node} is at attempt {attempt}, and the owner's journal has lost how that began",
         solution="Nothing to do: the job goes on. Look at the disk of the owner's machine if this happens again.",
@@ -77,9 +78,8 @@ def forgotten(node: str, attempt: int, now: float) -> StopRequest:
 
 
 def unsaved(trouble: str, last: ExitReport | None, now: float) -> StopRequest:
-    """Return the stop request for a journal that has failed for too long.
-
-    `last`: the report of the previous attempt.
+    """Return the stop request for a job whose journal cannot be written. `trouble`: the write error. `last`: the report
+    of the previous attempt.
     """
     before = f"; the attempt before ended with {last.phrase}: {last.reason}" if last else ""
     return StopRequest(

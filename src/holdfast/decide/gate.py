@@ -1,4 +1,4 @@
-"""The gate of pre-checks decides which check runs next, which is retried, and what follows from a failure. Pure.
+"""The gate of pre-checks decides which check runs next, whether to retry one, and what a failed check leads to. Pure.
 
 It takes events (`Answered`, `TimePassed`) and returns instructions (`Start`, `Kill`). Callers pass in `now`.
 Independent checks run in parallel, the others one after another in the order of the job. The gate never waits:
@@ -35,7 +35,7 @@ class CheckStep(Noun, frozen=True, kw_only=True):
     interval_s: float = 5.0
     #: The time limit of the check with all its retries, from its first start.
     limit_s: float = 60.0
-    #: Whether the check must not run in parallel with another one.
+    #: Whether the check must not run at the same time as another one.
     alone: bool = True
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
     #: Whether a failure only prints a warning, so that the job still starts.
@@ -117,7 +117,7 @@ class _CheckProgress:
     tried: int = 0
     deadline: float = 0.0
     due: float = 0.0
-    #: The last failed or inconclusive result.
+    #: The last result that was a failure or inconclusive.
     bad: Finding | None = None
     final: Finding | None = None
     action: FailedAction | None = None
@@ -169,7 +169,7 @@ class Gate:
         return [(line.step, line.progress, line.tried, line.final or line.bad) for line in self._lines]
 
     def finished(self) -> ChecksFinished | None:
-        """Return the round's result; None while it is CHECKING."""
+        """Return the final state of the round of checks; None while it is CHECKING."""
         state = self.state
         if state is CheckState.CHECKING:
             return None
@@ -188,7 +188,7 @@ class Gate:
                     raise AssertionError(f"{action.kind!r} fails nothing")
                 case _:
                     assert_never(action.kind)
-        # The report shows the failure with the hardest action. Among equally hard actions it shows the first in the
+        # The report shows the failed check with the hardest action. Among equally hard ones it shows the first in the
         # job's order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
         warnings += [f"{line.step.name} failed too: {check_message(line.final)}" for line in failed[1:]]
@@ -204,7 +204,7 @@ class Gate:
         )
 
     def taken(self) -> ChecksTaken:
-        """Return the state of the round for the journal and its readers."""
+        """Return the state of the round of checks, for the journal and for displays."""
         return ChecksTaken(
             state=self.state,
             checks=tuple(
@@ -274,7 +274,7 @@ class Gate:
 
     def _may_retry(self, line: _CheckProgress, finding: Finding, now: float) -> bool:
         if finding.answer is CheckOutcome.BAD and (_is_note(line, finding) or _aborts(finding)):
-            return False  # a warning needs no retry, and an abort takes effect at once
+            return False  # no retry: the failure only causes a warning, or its check wants the job stopped at once
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
         ):
@@ -282,7 +282,7 @@ class Gate:
         return now + line.step.interval_s < line.deadline
 
     def _settle(self, line: _CheckProgress) -> list[Instruction]:
-        """Act on the last failed or inconclusive result, because no retry is left."""
+        """Act on the last failed or inconclusive result of this check, because no retry is left."""
         finding = line.bad
         assert finding is not None
         line.final = finding
@@ -370,13 +370,13 @@ class Gate:
 
 
 def _is_note(line: _CheckProgress, finding: Finding) -> bool:
-    """Return whether the failure only causes a warning."""
+    """Return whether this failed check only causes a warning."""
     notes = [action.kind is ActionKind.NOTE for action in finding.actions if action.kind is not ActionKind.RETRY]
     return line.step.only_warn or (bool(notes) and all(notes))
 
 
 def _aborts(finding: Finding) -> bool:
-    """Return whether the check's only request is to stop the job."""
+    """Return whether the failed check only asks to stop the job."""
     return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)
 
 
@@ -401,7 +401,8 @@ def failure_of(check: str, finding: Finding | None, action: FailedAction | None)
     reasons = [action.reason] if action is not None else []
     reasons += [action.reason for action in finding.actions if action.kind is ActionKind.STOP]
     for words in dict.fromkeys(reasons):
-        reason = words.replace(message, "").strip(" :;")  # DLRover's abort action only repeats the result's message
+        # DLRover's abort reason repeats the check's message, so leave the message out of it
+        reason = words.replace(message, "").strip(" :;")
         if reason and reason not in message:
             message = f"{message}; {reason}"
     return CheckFailure(

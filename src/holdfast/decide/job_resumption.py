@@ -12,7 +12,7 @@ from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: Maximum number of the platform's statements to keep for one attempt.
+#: Maximum number of the platform's statements that are kept for one attempt.
 MOST_SAID = 16
 
 
@@ -31,7 +31,7 @@ class Resuming:
     def resumed(self, event: ev.JobResumed, now: float) -> float | None:
         """Continue the job in a new run. Return the seconds during which no process of the job was alive.
 
-        None: the owner already knows this run, or the job is over.
+        Return None if the owner already knows this run, or the job is over.
         """
         course = self._course
         if not course.submitted or course.phase is Phase.DONE or event.run <= course.run:
@@ -70,28 +70,27 @@ class Resuming:
             self._give_up(event.reason, now)
 
     def unanswered(self, now: float) -> None:
-        """End the job because the platform was asked to start it again, but has not ended this run in time."""
+        """End the job because the platform, asked to start the job again, has not ended this run in time."""
         self._give_up(f"the platform was asked, and this run goes on {now - self._course.entered_at:.0f} s later", now)
 
     def _give_up(self, why: str, now: float) -> None:
         course = self._course
-        assert course.asked is not None  # every transition to QUEUED stores the request
+        assert course.asked is not None  # the request is stored by every transition to QUEUED
         course.caused_by_this()
         course.say(f"not queued again: {why}")
         course.move(PhaseTrigger.REFUSED, now, why)
         self._ending.finish(course.asked.report, course.asked.kind, f"not queued again: {why}")
 
     def said(self, event: ev.PlatformSaid) -> None:
-        """Add the platform's statement as evidence to the attempt for which the owner asked.
-
-        Before the first attempt, add it to the evidence about nodes that do not join.
+        """Add the platform's statement, which the owner requested, to the evidence of the attempt. Before the first
+        attempt, add it to the evidence about nodes that do not join.
         """
         course = self._course
         awaited = course.pending or (course.phase is Phase.ASSEMBLING and not course.attempt)
         if event.attempt != course.attempt or not awaited or len(course.trial.said) >= MOST_SAID:
             return
         if event.node and event.node not in course.trial.nodes:
-            return  # this attempt does not use the node of the statement
+            return  # the statement is about a node that this attempt does not use
         at = course.trial.stop_asked_at
         words = Evidence(
             kind=EvidenceKind.PLATFORM,

@@ -31,7 +31,7 @@ from holdfast.model.peer_addresses import ports_needed
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
 
-#: Number of transitions that the gang remembers, the last ones (see `story`).
+#: The number of latest transitions that `story` keeps.
 STORY = 256
 #: Maximum length of a transition's reason in `story`, in characters.
 STORY_TEXT = 200
@@ -58,18 +58,18 @@ class GangState:
         self.catalogue = catalogue
         self.phase: Phase = FIRST
         self.attempt = 0
-        #: The highest attempt that the owner or any node knows. It exceeds `attempt` if the journal lost its last
-        #: events.
+        #: The highest attempt number that the owner or any node knows. It exceeds `attempt` if the journal lost its
+        #: last events.
         self.highest = 0
         #: The owner's term, a number in every command. It rises with each restart of the owner.
         self.term = 1
         #: The number of times that the platform has started the job again.
         self.run = 0
-        #: The number of the last attempt before this run of the job; 0: there was none.
+        #: The last attempt before the present run of the job; 0: there was none.
         self.began_after = 0
-        #: The request to the platform that has no answer yet, while the job is QUEUED.
+        #: The unanswered request to the platform to start the job again, while the job is QUEUED; else None.
         self.asked: PendingRequeue | None = None
-        #: The number of requeues that followed no attempt, so that no attempt's record counts them.
+        #: The number of requeues that did not follow an attempt, so that no attempt's record counts them.
         self.unrecorded = 0
         #: When the last event was handled.
         self.handled_at = 0.0
@@ -81,8 +81,8 @@ class GangState:
         #: Node → why it cannot be used until its agent reports again.
         self.absent: Mapping[str, str] = self._absent
         self._left: set[str] = set()
-        #: The absent nodes whose agent has left. Only a new hello (an agent's first message) makes such a node usable
-        #: again.
+        #: The absent nodes whose agent has left. Such a node is only usable again after a hello (an agent's first
+        #: message).
         self.left: AbstractSet[str] = self._left
         #: The nodes of the last placed attempt, in the order of their ranks.
         self.line: tuple[str, ...] = ()
@@ -96,14 +96,15 @@ class GangState:
         self.report: JobReport | None = None
         #: The request that ends the job when its attempt ends.
         self.stop: StopRequest | None = None
-        #: When the pause before the next attempt ends.
+        #: When the pause before the next attempt ends, in seconds.
         self.due = 0.0
-        #: Seconds by which resets may delay the next attempt's checks.
+        #: Seconds by which resets of devices may delay the checks of the next attempt.
         self.reset_s = 0.0
         #: When the present phase began.
         self.entered_at = 0.0
         self.stale_reports = 0
-        #: The event that led to the job's present state, such as `agent-reported:17`; see `caused_by_this`.
+        #: The event that led to the job's present state, such as `agent-reported:17` (kind and number); see
+        #: `caused_by_this`.
         self.cause = ""
         #: The event that is being handled, or was handled last.
         self.event: ev.Event | None = None
@@ -134,18 +135,20 @@ class GangState:
         ]
 
     def this_event(self) -> str:
-        """Return the kind and number of the present event, such as `agent-reported:17`; empty before the first
-        event."""
+        """Return the kind and number of the event that is being handled, such as `agent-reported:17`; empty before the
+        first event.
+        """
         if self.event is None:
             return ""
         return f"{self.event.__struct_config__.tag}:{self.events}".replace("_", "-")
 
     def caused_by_this(self, cause: str = "") -> None:
-        """Make the present event (or `cause`, if set) the cause of all following actions, until the next call."""
+        """Name the present event (or `cause`, if set) as the cause of all following actions, until the next call."""
         self.cause = cause or self.this_event()
 
     def move(self, trigger: PhaseTrigger, now: float, why: str) -> None:
-        """Make the transition of the table, and add the time in the old phase to the attempt's time.
+        """Change the phase as the transition table says for `trigger`, and add the time in the old phase to the
+        attempt's time.
 
         Raises `InvalidTransition`, without any change, if the table has no such transition. `why`: the reason, for
         `story`.
@@ -159,7 +162,7 @@ class GangState:
         self._story.append((now, self.attempt, self.phase, self.cause, why[:STORY_TEXT]))
 
     def count_since(self, now: float) -> None:
-        """Count the time of the present phase from `now` on."""
+        """Count the seconds of the present phase from `now` on, not from its beginning."""
         self.entered_at = now
 
     # ------------------------------------------------------------------------------------------ events and actions
@@ -175,11 +178,11 @@ class GangState:
         return out
 
     def emit(self, *actions: Action) -> None:
-        """Add actions that result from the present event."""
+        """Add actions to the result of the present event."""
         self._out.extend(actions)
 
     def count_stale(self) -> None:
-        """Count a report that arrived too late to change anything."""
+        """Count a report of an agent that arrived too late to change anything."""
         self.stale_reports += 1
 
     # ------------------------------------------------------------------------------------------ the job
@@ -193,7 +196,9 @@ class GangState:
         self.utc_offset_s = event.utc_offset_s
 
     def resume(self, event: ev.JobResumed) -> None:
-        """Use the new run's nodes, specification and term. A stop request that asked for a new run is now fulfilled."""
+        """Use the new run's nodes, job specification and term. A stop request that asked for a new run is now
+        fulfilled.
+        """
         self.run, self.began_after = event.run, self.highest
         self.raise_term()
         self._known.clear()
@@ -207,25 +212,24 @@ class GangState:
             self.stop = None
 
     def raise_term(self, above: int = 0) -> None:
-        """Raise the term, because a new owner begins.
-
-        `above`: a term that an agent has reported; the new term is higher.
+        """Raise the owner's term, because a new owner begins. `above`: a term that an agent has reported; the new term
+        is higher.
         """
         self.term = max(self.term, above) + 1
 
     def end_with(self, request: StopRequest) -> None:
-        """Record the request that ends the job when its attempt ends."""
+        """Record the stop request that ends the job when its attempt ends."""
         self.stop = request
 
     def ask_requeue(self, asked: PendingRequeue) -> None:
         self.asked = asked
 
     def count_requeue(self) -> None:
-        """Count a requeue that followed no attempt, so that no attempt's record counts it."""
+        """Count a requeue of the job for which there is no attempt's record."""
         self.unrecorded += 1
 
     def finish(self, report: JobReport) -> None:
-        """End the job with its only report."""
+        """End the job. `report`: the job's report; a job has only one."""
         self.report = report
         self.emit(FinishJob(report=report, cause=self.cause))
 
@@ -243,11 +247,15 @@ class GangState:
         del self._absent[node]
 
     def leave(self, node: str) -> None:
-        """Record that the node's agent has left. Only a new hello makes the node usable again."""
+        """Record that the node's agent has left. The node is only usable again after a hello (an agent's first
+        message).
+        """
         self._left.add(node)
 
     def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
-        """Exclude these devices from the next attempts. `names`: the job's names of the devices."""
+        """Exclude these devices from the next attempts. `kept`: the devices and why; `names`: their names
+        in the job.
+        """
         self.kept_out += tuple(kept)
         self._avoid.update(names)
 
@@ -261,7 +269,7 @@ class GangState:
     # ------------------------------------------------------------------------------------------ attempts
 
     def begin_attempt(self, now: float) -> None:
-        """Begin an attempt with the next number. The preceding wait counts as a part of its time."""
+        """Begin an attempt with the next number. The wait before it counts as a part of the attempt's time."""
         self.attempt = self.highest = self.highest + 1
         waited = {"backoff": max(0.0, now - self.entered_at)}
         if self.phase is Phase.ASSEMBLING:
@@ -279,19 +287,18 @@ class GangState:
         self._try_next(now, {"backoff": 0.0})
 
     def _try_next(self, now: float, waited: dict[str, float]) -> None:
-        """Create the state of the present attempt, without anything from the previous one.
-
-        `waited`: phase → seconds.
+        """Create the state of the present attempt, with nothing carried over from the previous one. `waited`: phase →
+        seconds.
         """
         self.trial = AttemptState(self.attempt, now, waited, roster=self._roster)
 
     def seat(self, seats: tuple[Seat, ...]) -> None:
-        """Assign these seats to the attempt's ranks, and keep the order of the nodes for the next attempt."""
+        """Assign the attempt's ranks to `seats`, and keep the order of the nodes for the next attempt."""
         self.trial.seat(seats, self.addresses() if self.many else {})
         self.line = self.trial.roster.nodes
 
     def record(self, record: AttemptRecord) -> None:
-        """Record the end of the attempt."""
+        """Add the record of the ended attempt."""
         self._records.append(record)
         self.emit(RecordAttempt(record=record, cause=self.cause))
 
@@ -305,9 +312,8 @@ class GangState:
     # ------------------------------------------------------------------------------------------ output and timers
 
     def say(self, text: str, *, cause: str = "") -> None:
-        """Add one line for the user.
-
-        `cause`: the event that caused it; empty: the event that led to the present state.
+        """Print one line for the user. `cause`: the event that caused it; empty: the event that led to the present
+        state.
         """
         self.emit(Say(text=text, cause=cause or self.cause))
 
@@ -345,10 +351,8 @@ class GangState:
         return tuple(name for name in self.known if name not in self.absent and name not in self.avoid)
 
     def places(self, without: Collection[str] = (), among: Collection[str] | None = None) -> tuple[Seat, ...] | None:
-        """Return a seat for every rank; None if too few places are left.
-
-        `without`: nodes and devices not to use, in addition to the avoided ones. `among`: the only nodes to use; None:
-        all.
+        """Return a seat (node and devices) for every rank; None if too few are left. `without`: nodes and devices not
+        to use, in addition to the avoided ones. `among`: the only nodes to use; None: all.
         """
         avoid = {*self.avoid, *without} if without else self.avoid
         if not self.many:
@@ -365,9 +369,9 @@ class GangState:
         return line_up(self.spec, self.nodes, avoid, out, self.line)
 
     def names_on(self, node: str, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the job's names for devices of a node: `gpu-2/npu0` for `npu0`.
+        """Return the names in the job of a node's devices: `gpu-2/npu0` for `npu0`.
 
-        On one machine the names stay unchanged.
+        In a job on one machine the names are equal.
         """
         return on_node(self.known.get(node) if self.many else None, names)
 
@@ -390,13 +394,13 @@ class GangState:
         return next(on, "")
 
     def ports_to_ask(self) -> dict[str, int]:
-        """Return how many ports each node must reserve, if the next attempt were placed now."""
+        """Return how many ports each node must reserve if the next attempt has the present nodes."""
         if not self.spec.tells_peers:
             return {}
         return ports_needed(self.spec, self.places() or ())
 
     def first_node(self) -> str:
-        """Return the node on which rank 0 would be placed now; empty if too few places are left."""
+        """Return the node that rank 0 would get now; empty if the ranks do not fit on the usable nodes."""
         nodes = self.line_up(self.avoid)
         return nodes[0].name if nodes else ""
 
@@ -407,6 +411,6 @@ class GangState:
             self.emit(Avoid(names=fresh, reason=reason, cause=self.cause))
 
     def lease_s(self) -> float:
-        """Return the seconds of silence after which no process of a silent node can be alive."""
+        """Return the seconds of a lease. After such a silence no process of the silent node can be alive."""
         timers = self.spec.timers
         return timers.lease_s + timers.drift_s + timers.beat_s

@@ -16,14 +16,13 @@ import msgspec
 from holdfast.model.events import NodeFenced, NodeSilent
 from holdfast.model.job_spec import Timers
 
-#: The number of heartbeats before the last one that are remembered for each node.
+#: The number of heartbeats before the last one whose times are kept for each node.
 HISTORY = 3
 
 
 class _Word(msgspec.Struct):
-    """The last heartbeat of one agent.
-
-    `said_at`: when the silence since this heartbeat was last reported (seconds); None: not yet.
+    """The last heartbeat of one node's agent. `said_at`: when the silence since this heartbeat was last reported
+    (seconds); None: not yet.
     """
 
     boot: int
@@ -58,9 +57,8 @@ class Liveness:
         self._look_again()
 
     def heard(self, node: str, boot: int, now: float) -> bool:
-        """Record a report of an agent.
-
-        Return False for a report of the node's earlier agent, which the owner must not acknowledge.
+        """Record when an agent last reported. Return False for a report of the node's earlier agent, which the owner
+        must not acknowledge.
         """
         word = self._words.get(node)
         if word is None:
@@ -82,7 +80,8 @@ class Liveness:
         """Stop watching a node, because its agent has ended with all its processes."""
         word = self._words.get(node)
         if word is not None and word.boot <= boot:
-            del self._words[node]  # `_wake` may now be too early, which is cheaper than a scan of all nodes
+            # `_wake` may be too early now; an early call of `due` costs less than a scan of all nodes
+            del self._words[node]
 
     def next_wake(self) -> float | None:
         """Return when `due` may have an event, in seconds; None if no node is watched."""
@@ -95,7 +94,8 @@ class Liveness:
         if self._wake is None or now < self._wake:
             return []
         if now > self._wake + self._beat_s:
-            # The owner itself was suspended or starved and has not read the reports that arrived, so blame no node yet.
+            # The owner itself was suspended or starved, and reports that arrived meanwhile are still unread, so blame
+            # no node yet.
             for word in self._words.values():
                 word.heard_at = max(word.heard_at, now - self.silent_s + self._beat_s)
         found: list[NodeSilent | NodeFenced] = []
@@ -118,5 +118,5 @@ class Liveness:
         return min(again, fence) if word.said_at < fence else again
 
     def _look_again(self) -> None:
-        # Heartbeats can only move a node's time to later, so this minimum is never too late before the next call.
+        # A heartbeat can only postpone a node's next event, so this minimum stays early enough until the next call.
         self._wake = min(map(self._next, self._words.values()), default=None)

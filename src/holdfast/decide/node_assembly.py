@@ -14,7 +14,7 @@ from holdfast.model.human_format import with_address
 from holdfast.model.job_spec import NodeInfo
 from holdfast.model.phrases import Phrase
 
-#: The output names each of the first joining nodes, up to this many. After that it only prints a count from time to
+#: The output names each of the first joining nodes, up to this many. For later ones it only prints a count from time to
 #: time.
 SAID = 32
 
@@ -24,10 +24,11 @@ class Assembly:
 
     def __init__(self, course: GangState) -> None:
         self._course = course
-        #: The nodes that can take part. Thousands may join one by one, and this set avoids a scan of all nodes for
-        #: each.
+        #: The nodes that can take part in an attempt. Kept because thousands may join one by one, and each would need a
+        #: scan of all nodes.
         self._able: set[str] = set()
-        #: For which state `_able` was computed: the number of avoided names, and the number of the run.
+        #: The number of avoided names and of the run for which `_able` was computed. If either has changed, `_able` is
+        #: out of date.
         self._judged_by = (-1, 0)
 
     # ------------------------------------------------------------------------------------------ present nodes
@@ -58,7 +59,7 @@ class Assembly:
         return True
 
     def missed(self, node: str, why: str) -> None:
-        """Mark a node as lost. It takes no part until its agent reports again."""
+        """Mark a node as lost. It takes part in no attempt until its agent reports again."""
         course = self._course
         if node in course.absent or node not in course.known:
             return
@@ -78,12 +79,12 @@ class Assembly:
         return True
 
     def fit(self) -> list[NodeInfo]:
-        """Return the nodes that can take part, in their order."""
+        """Return the nodes that can take part in an attempt, in their order."""
         course = self._course
         return fit(course.spec, course.nodes, course.avoid, course.absent.keys())
 
     def count(self) -> int:
-        """Return how many nodes can take part."""
+        """Return how many nodes can take part in an attempt."""
         course = self._course
         if self._judged_by != (len(course.avoid), course.run):
             self._judged_by = (len(course.avoid), course.run)
@@ -118,9 +119,8 @@ class Assembly:
         return self._course.spec.nodes.many and self._course.attempt == self._course.began_after
 
     def may_wait(self) -> bool:
-        """Return whether more nodes may join.
-
-        If the job lists its nodes from the start, only a lost node can come back.
+        """Return whether to wait for more nodes. If the job lists its nodes from the start, only a lost node can come
+        back.
         """
         return self._course.spec.nodes.many or bool(self._course.absent)
 
@@ -134,7 +134,7 @@ class Assembly:
             course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
 
     def call(self, now: float) -> None:
-        """Once enough nodes are present, start the last call anew: a short wait for further nodes."""
+        """Enough nodes are present: restart the short wait for further nodes (the last call)."""
         course = self._course
         if self._first and self.at_least():
             course.arm(TimerKind.LAST_CALL, now + course.spec.nodes.last_call_s)
@@ -142,7 +142,9 @@ class Assembly:
             course.timers.disarm(TimerKind.LAST_CALL)
 
     def growth(self, now: float) -> StopRequest | None:
-        """Return a request to stop the attempt so that new nodes can take part; None if there is no reason."""
+        """Return a request to stop the running attempt, so that a larger one can use new nodes; None if there is no
+        reason.
+        """
         course, plan = self._course, self._course.spec.nodes
         before = len(course.trial.roster.nodes)
         if not plan.grow or course.phase is not Phase.RUNNING or before >= plan.most:

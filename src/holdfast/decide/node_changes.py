@@ -1,4 +1,6 @@
-"""Handles nodes that join, leave, fall silent or come back, in a gang of several nodes; also a restart of the owner."""
+"""Handles nodes that join, leave, fall silent or come back, and restarts of the owner. Only for a gang of several
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,8 @@ from holdfast.model.evidence import LeftBehind, MemoryKill
 
 
 class Nodes:
-    """Handles changes of the present nodes.
-
-    Depending on them it begins an attempt, continues it, or waits for nodes.
+    """Handles changes of the set of present nodes. As a result it begins an attempt, continues it, or
+    waits for nodes.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Nodes:
         course.leave(event.node)
         self._troubles.left(event, now)
         if event.fenced:
-            # The node's agent is gone, so no report will announce the end of its workers.
+            # The node's agent is gone and will not report the end of its workers.
             self._speakers.busy.pop(event.node, None)
             self._draining.fence(event.node, now)
         self.look(now)
@@ -88,12 +89,14 @@ class Nodes:
             self.look(now)
 
     def heard(self, node: str, now: float) -> None:
-        """Handle a report of an agent whose node may have been counted as lost."""
+        """Handle an agent's report. Its node may have counted as lost."""
         if self._assembly.heard(node):
             self.look(now, came=True)
 
     def look(self, now: float, *, came: bool = False) -> None:
-        """Continue after a change of the nodes. `came`: whether a node has joined or is back."""
+        """Begin an attempt, or wait, after the set of nodes has changed. `came`: whether a node has joined
+        or is back.
+        """
         course = self._course
         if course.phase is Phase.ASSEMBLING:
             course.caused_by_this()
@@ -163,10 +166,10 @@ class Nodes:
         course.raise_term()
         self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
         if course.phase is Phase.PREPARING:
-            # PREPARE may have been sent already. Sending it again does no harm, because the seats are the same
+            # PREPARE may have been sent already. A second one does no harm, because it has the same placement of ranks
             course.trial.mark_sent()
         if course.phase is Phase.ASSEMBLING:
-            # Nodes could not send their hello while no owner ran.
+            # Agents could not send their hello while no owner ran, so postpone these timers.
             for timer in (TimerKind.DEADLINE, TimerKind.LAST_CALL):
                 course.timers.postpone(timer, now + course.lease_s())
         if course.phase is Phase.CHECKING:

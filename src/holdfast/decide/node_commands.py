@@ -60,7 +60,9 @@ class Orders:
             course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s * self._patience())
 
     def _patience(self) -> float:
-        """Return the factor for `resend_s`. It exceeds 1 for a PREPARE that lists all peers of a large gang."""
+        """Return a factor for `resend_s`: 1, or more for a PREPARE that lists all peers of a large gang, because it
+        takes longer.
+        """
         trial = self._course.trial
         if self._course.phase is not Phase.PREPARING or trial.peers is None:
             return 1.0

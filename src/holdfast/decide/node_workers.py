@@ -51,8 +51,8 @@ class NodeWorkers:
         return True
 
     def prepared(self, rank: int, *, warm: bool) -> None:
-        """Record that the worker's process is ready and waits for GO. `warm`: whether it was forked with its modules
-        imported.
+        """Record that the worker's process is ready and waits for GO. `warm`: whether it was forked from a prewarmed
+        process.
         """
         if self.become(rank, MemberState.BOOTING, MemberState.PREPARED):
             self.hands[rank].warm = warm
@@ -88,7 +88,7 @@ class NodeWorkers:
                 hand.start_failed = "its process ended with status 0 before it was told to go"
 
     def reaped(self) -> None:
-        """Mark all live workers as stopped: no process is left, even if the agent did not see every exit."""
+        """Mark all live workers as stopped: no process is left, even if the agent missed some exits."""
         for hand in self.hands.values():
             if hand.state in ALIVE:
                 hand.state = MemberState.STOPPED

@@ -1,9 +1,9 @@
 """The owner of one job: its gang, the detection of silent nodes, acknowledgements, recovery after a crash. Pure.
 
-The loop of a run and the simulation are hosts of the same owner. The host passes every report to the owner (`hear`),
-and fetches due events at `next_wake` (`due`). The host writes each event to the journal before the owner handles it
-(`expect`, then the gang's `handle`), and performs the resulting actions. After a crash it replays the journal into a
-new owner (`recover`).
+The same owner runs in a real run and in the simulation, which are its hosts. The host passes every report to the owner
+(`hear`), and fetches due events at `next_wake` (`due`). The host writes each event to the journal before the owner
+handles it (`expect`, then the gang's `handle`), and performs the resulting actions. After a crash it replays the
+journal into a new owner (`recover`).
 
 A report becomes an event only if it changes something. The owner acknowledges and forgets a heartbeat that equals the
 previous one, because ten thousand agents send two thousand heartbeats a second.
@@ -40,7 +40,8 @@ class AgentClocks:
     def learn(self, report: Report, now: float) -> None:
         """Update the smallest delay from a report that arrived at `now` (seconds).
 
-        The smallest difference between the clocks may grow slowly, because no two clocks run at exactly the same speed.
+        The kept difference between the clocks may also grow slowly, because no two clocks run at exactly the same
+        speed.
         """
         key, seen = (report.node, report.boot), now - report.sent
         least, at = self._ahead.get(key, (seen, now))
@@ -93,7 +94,7 @@ class Owner:
         self.liveness = liveness
         self.clocks = clocks or AgentClocks()
         self._acknowledge = acknowledge
-        #: The last accepted report of each node.
+        #: Node and kind of event → the (boot, attempt, phase) in which a silence of the node was last reported.
         self.said: dict[str, Report] = {}
         #: Node and kind of event → the boot, attempt and phase for which this event was last reported.
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
@@ -118,7 +119,7 @@ class Owner:
         before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
             self.gang.count_stale()
-            return None  # a report that the agent sent later has arrived earlier
+            return None  # the report is stale: a newer one of the same node came first
         self.clocks.learn(report, now)
         self.said[report.node] = report
         lost = report.node in self.gang.absent and report.node not in self.gang.left
@@ -143,8 +144,8 @@ class Owner:
         return joined if news else None
 
     def heard_at(self, node: str) -> float | None:
-        """Return when the node's agent last reported, in seconds on the owner's clock; None: it never reported, or has
-        ended.
+        """Return when the node's agent last reported, in seconds on the owner's clock. None: it never reported, or it
+        has ended.
         """
         return self.liveness.heard_at(node) if self.liveness is not None else None
 
@@ -159,7 +160,7 @@ class Owner:
         return [Send(node=report.node, command=self._acknowledge(self.gang, report))]
 
     def expect(self, event: ev.Event, now: float) -> None:
-        """Start or end watching a node because of this event. Call this before the gang handles the event."""
+        """Start or stop watching a node because of this event. Call this before the gang handles the event."""
         if self.liveness is None:
             return
         if isinstance(event, ev.JobSubmitted):
@@ -204,7 +205,7 @@ class Owner:
         """Replay a journal from before a crash, and return the actions of each event. The caller then handles
         `OwnerRecovered`.
 
-        Agents could not reach the owner during the crash, so each gets a whole lease from now on.
+        Agents could not reach the owner before its restart, so each gets a whole lease from now on.
         """
         led_to = [self.gang.handle(event, then) for then, event in journal]
         if self.liveness is not None:

@@ -81,7 +81,7 @@ TABLE: dict[tuple[Phase, PhaseTrigger], Phase] = {
     (Phase.CHECKING, PhaseTrigger.RESUMED): Phase.BACKOFF,
 }
 
-#: The number of last transitions that the message of an `InvalidTransition` has.
+#: The message of an `InvalidTransition` shows this many of the latest transitions.
 SHOWN_MOVES = 20
 
 
@@ -115,7 +115,7 @@ MEANING: dict[Phase, str] = {
     Phase.DONE: "the job's one report is final",
 }
 
-#: The phases in which workers may live and no stop was requested.
+#: The phases in which workers may be alive and no stop was requested.
 LIVE = frozenset({Phase.PREPARING, Phase.STARTING, Phase.RUNNING})
 
 

@@ -37,8 +37,8 @@ def usable(nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[NodeInfo,
 
 
 def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the job's names for a node's devices: `node/gpu0`, since each node has a gpu0. `node` None: the names
-    stay.
+    """Return the names in the job of a node's devices: `node/gpu0`, since each node has a gpu0. `node` None: the job
+    has one node, and the names are equal.
     """
     if node is None:
         return tuple(names)
@@ -47,7 +47,7 @@ def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def names_here(names: Iterable[str], node: str) -> frozenset[str]:
-    """Return the node's names for devices that have the job's names: `gpu0` for `node/gpu0`."""
+    """Return a node's own names of devices, given their names in the job: `gpu0` for `node/gpu0`."""
     return frozenset(name.removeprefix(f"{node}/") for name in names)
 
 
@@ -146,8 +146,8 @@ def _in_order(spec: JobSpec, free: Sequence[tuple[NodeInfo, int]]) -> Iterator[t
 def _bound(
     spec: JobSpec, nodes: Sequence[NodeInfo], shares: dict[int, WorkerShare]
 ) -> list[tuple[Role, NodeInfo, int]] | None:
-    """Place roles that set devices or CPUs; return None if they do not fit. Fills `shares`: rank → its devices and
-    CPUs.
+    """Place the ranks of roles that set devices or CPUs; return None if they do not fit. Fills `shares`: rank → its
+    devices and CPUs.
     """
     free = [FreeDevices(node, node.devices) for node in nodes]
     local = [0] * len(nodes)
@@ -223,9 +223,9 @@ def line_up(
 ) -> list[NodeInfo]:
     """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few.
 
-    `line`: the nodes of the previous attempt, in order. A node of the previous attempt keeps its place. A spare takes
-    the place of a node that is gone, so that the other nodes keep their ranks. Without a spare the other nodes move up.
-    If there are more nodes than before, all but the first are sorted anew, so that rank 0 does not move.
+    `line`: the nodes of the previous attempt, in order. A node of the previous attempt keeps its place. A spare node
+    takes the place of a node that is gone, so that the other nodes keep their ranks. Without a spare node the following
+    nodes move up. If there are more nodes than before, all but the first are sorted anew, so that rank 0 does not move.
     """
     plan = spec.nodes
     most, least = (plan.most, plan.least) if plan.many else (len(nodes), 1)

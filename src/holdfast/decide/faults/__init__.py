@@ -1,1 +1,3 @@
-"""The fault engine, all pure: the policy, the readers of policy files, the engine itself, and graceful tolerance."""
+"""The fault engine: its policy, the readers of policy files, the engine itself, and graceful tolerance. All code is
+pure.
+"""

@@ -1,6 +1,8 @@
-"""Reads the two files of Ascend's device plugin, `faultCode.json` and `faultCustomization.json`, unchanged.
+"""Reads the two files of Ascend's device plugin, `faultCode.json` and `faultCustomization.json`, in their original
+format.
 
-An entry with a value out of range is dropped, and a problem names the entry; a later valid entry may use the same
+An entry with a value out of range is dropped, and a `PolicyProblem` names the entry; a later valid entry may use the
+same
 codes. A wrong data format (broken JSON, a string in place of a number, 2.5 for an integer) is fatal: the whole file is
 ignored. `null` means that the value is absent. Keys and codes are case-insensitive, as in Ascend's plugin.
 """
@@ -68,7 +70,7 @@ class _WrongAscendFormat(Exception):
 
 
 def read_codes(data: bytes) -> Levels:
-    """Read the levels of `faultCode.json`. Never raise: `problems` lists the ignored parts."""
+    """Read the levels of `faultCode.json`. Never raise: the result's `problems` lists the ignored parts of the file."""
     try:
         return _codes(_document(data), _repeated(data))
     except _WrongAscendFormat as error:
@@ -76,7 +78,9 @@ def read_codes(data: bytes) -> Levels:
 
 
 def read_rules(data: bytes) -> Rules:
-    """Read the rules of `faultCustomization.json`. Never raise: `problems` lists the ignored parts."""
+    """Read the rules of `faultCustomization.json`. Never raise: the result's `problems` lists the ignored parts of the
+    file.
+    """
     try:
         return _rules(_document(data), _repeated(data))
     except _WrongAscendFormat as error:
@@ -240,7 +244,7 @@ def _document(data: bytes) -> dict[str, Any]:
 
 
 def _repeated(data: bytes) -> list[PolicyProblem]:
-    """Return a problem for each name that occurs twice in one object, where only the last value counts."""
+    """Return a `PolicyProblem` for each name that occurs twice in one JSON object, where only the last value counts."""
     found: list[PolicyProblem] = []
 
     def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -255,7 +259,7 @@ def _repeated(data: bytes) -> list[PolicyProblem]:
     try:
         json_leniently(data, pairs=look)
     except Malformed:
-        return []  # `_document` reports the error
+        return []  # the file is broken JSON, which `_document` reports
     return found
 
 

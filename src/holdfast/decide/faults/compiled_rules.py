@@ -1,7 +1,7 @@
-"""The rules for one fault code in the form that the fault engine needs.
+"""The rules for one fault code in the form that the fault engine needs: plain numbers, times in milliseconds, remedies
+as integers.
 
-Numbers are plain, times are in milliseconds, and remedies are integers. The module also keeps the devices on which a
-code was seen only briefly.
+The module also keeps the devices on which a code was seen only briefly.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ class CompiledRules(msgspec.Struct, frozen=True):
     #: The code's base level. `NOTHING`: no list has the code, so the event's severity decides.
     level: int
     window: int
-    #: The number of occurrences within `window` that cause an escalation; 0: no frequency rule.
+    #: The number of occurrences within `window` (milliseconds) that cause an escalation; 0: no frequency rule.
     times: int
     frequency: int
     #: Milliseconds without the code after which the escalation ends; `INF`: only a person ends it.
     release: int
     frequency_dry: bool
-    #: Milliseconds after which a fault that persists times out; `NOTHING`: no duration rule.
+    #: The duration rule's limit: a fault that lasts longer than this many milliseconds escalates; `NOTHING`: no
+    #: duration rule.
     fault: int
     recover: int
     duration: int
@@ -66,8 +67,9 @@ class CompiledRules(msgspec.Struct, frozen=True):
     duration_entry: str
 
     def bases(self) -> tuple[int, ...]:
-        """Return the base level for each severity: the code's level, or the severity's level if no list has the
-        code."""
+        """Return the base level for each severity of event: the code's level, or the severity's level if no list has
+        the code.
+        """
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
     def only_counts_differ(self, other: CompiledRules) -> bool:
@@ -130,7 +132,7 @@ class Code:
         self.rule(judge_of(key, policy), policy)
 
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
-        """Use these rules from now on."""
+        """Use the rules `judge`, which come from `policy`, for this code from now on."""
         self.judge = judge
         #: Severity (its index in `SEVERITIES`) → the base level.
         self.bases = judge.bases()
@@ -146,7 +148,7 @@ class Code:
         self.seen[device] = order, until
 
     def sighting(self, device: str) -> Sighting | None:
-        """Return the latest sighting on the device, or None if none is kept."""
+        """Return the latest sighting of this code on the device, or None if none is kept."""
         new, old = self.seen.get(device), self.earlier.get(device)
         if new is None or old is None:
             return new or old
@@ -161,7 +163,7 @@ class Code:
         self.seen, self.earlier = {}, self.seen
 
     def shown_after(self, moment: int) -> Iterator[str]:
-        """Yield the devices on which a sighting still counts as active after `moment`."""
+        """Yield the devices on which a momentary event of this code still counts as active after `moment`."""
         for generation in (self.earlier, self.seen):
             for device, (_, until) in generation.items():
                 if until > moment:

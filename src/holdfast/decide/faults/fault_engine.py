@@ -42,7 +42,8 @@ __all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange",
 
 #: The engine refuses an event dated more than this many seconds in the future, because its source's clock is wrong.
 FUTURE_S = 60.0
-#: The circuit breaker's window for duration rules, in milliseconds. It is one hour, since these rules set no window.
+#: The circuit breaker's window for duration rules, in milliseconds. It is one hour, because these rules have no window
+#: of their own.
 _DURATION_WINDOW = 3_600_000
 _OLDEST = -1.0e12
 _AT = attrgetter("at")
@@ -237,9 +238,9 @@ class FaultEngine(FaultState):
         return changes
 
     def hold(self, name: str, code: str, now: float, remedy: Remedy = Remedy.HOLD) -> None:
-        """Add a hold or an escalation that another system's record has about the device.
+        """Add a hold or an escalation from the records of another system about the device.
 
-        `code`: `AUTOFILL` if that record has no code.
+        `code`: `AUTOFILL` if those records have no code.
         """
         device = self._device(name)
         known = self._code(canonical(code))
@@ -277,7 +278,7 @@ class FaultEngine(FaultState):
     # ---- internal
 
     def _begin(self, device: TrackedDevice, code: Code) -> Track:
-        """Create a device's track of a code. Its log gets the recent reloads, releases and sightings."""
+        """Create the track of a code on a device. The track's log gets the recent reloads, releases and sightings."""
         track = device.tracks[code.key] = Track(device, code)
         if self._reloads or self._releases:
             self._add_deeds(track)
@@ -311,7 +312,7 @@ class FaultEngine(FaultState):
         told = device.level
         if asked != told:
             device.level = asked
-            # Report no change between "no fault" and a code without a remedy.
+            # Do not report a change between "no fault" and a code without a remedy.
             if asked > 0 or told > 0:
                 changes.append(
                     LevelChange(
@@ -361,9 +362,8 @@ class FaultEngine(FaultState):
             )
 
     def _put_late(self, track: Track, entry: Entry, judge: CompiledRules) -> bool:
-        """Insert a late entry by its time and apply the log again.
-
-        Return False if the checkpoint is later than the entry.
+        """Insert a late entry by its time and apply the log again. Return False if the entry is older than the log's
+        checkpoint.
         """
         if track.checkpoint is not None and order_of(entry) < track.checkpoint[-1]:  # type: ignore[operator]  # its order
             return False

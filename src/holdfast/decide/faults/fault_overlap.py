@@ -16,9 +16,8 @@ MOST = 1000
 
 
 class Overlaps:
-    """The faults of a run, each with its end.
-
-    Call `note` for every event; `within` then returns the overlapping faults.
+    """The faults of a run of the job, each with its end. Call `note` for every event; `within` then returns the
+    overlapping faults.
     """
 
     def __init__(self) -> None:
@@ -50,9 +49,8 @@ class Overlaps:
     def within(
         self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]] | None = None
     ) -> tuple[ActiveFault, ...]:
-        """Return the faults that overlapped `start` to `end` (seconds), most severe first.
-
-        `ranks`: device → its ranks.
+        """Return the faults that overlapped the time from `start` to `end` (seconds), most severe first. `ranks`:
+        device → its ranks.
         """
         found = [
             msgspec.structs.replace(fault, ranks=(ranks or {}).get(fault.event.device, ()))

@@ -31,7 +31,7 @@ LINK_RECOVER_S = 60
 class FrequencyRule(Noun, frozen=True, kw_only=True):
     """A rule that escalates to `remedy` when a code occurs `times` times within `window_s` seconds.
 
-    The escalation ends when a person releases the device, or when the code has not occurred for over `release_s`
+    It ends when a person releases the device, or when the code has not occurred for over `release_s`
     seconds.
     """
 
@@ -179,7 +179,7 @@ class RulesDraft:
         self.spelling = Spelling()
 
     def skip(self, where: str, what: str) -> None:
-        """Record that a part of the file is ignored."""
+        """Record that a part of the file is ignored. `where`: the place in the file; `what`: the reason."""
         self.problems.append(PolicyProblem(where=where, what=what))
 
     def add_duration(

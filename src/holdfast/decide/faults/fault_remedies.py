@@ -62,9 +62,9 @@ def level_name(remedy: Remedy | None) -> str:
 
 
 def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
-    """Return whether a level is healthy by Ascend's rule.
+    """Return whether a level is healthy by Ascend's rule:
 
-    RETRY_REQUEST and higher levels are unhealthy. AVOID is unhealthy only while no job uses the device.
+    RETRY_REQUEST and higher levels are not. AVOID is healthy only while a job uses the device (`in_use`).
     """
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return True
@@ -72,7 +72,7 @@ def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
 
 
 def standing_of(remedy: Remedy | None) -> Standing:
-    """Return the device's standing at this level: whether new work may be placed on the device, and until when not."""
+    """Return what a device's level means for new work: whether work may be placed on the device, and until when not."""
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return Standing.HEALTHY
     if remedy is Remedy.HOLD:

@@ -165,9 +165,10 @@ def _do(engine: FaultEngine, files: _Files, op: Mapping[str, Any], at: float, ar
 
 
 def _take_over(engine: FaultEngine, initial: Any) -> None:
-    """Add the holds and escalations of another system's record: names of held devices, and device → reasons.
+    """Add the holds and escalations from the records of another system to the engine.
 
-    Each may be a value, or text as in a cluster's records: names separated by commas, and JSON.
+    `initial` has the names of held devices, and device → reasons. Each may be a value, or text as in a cluster's
+    records: names separated by commas, and JSON.
     """
     if not initial:
         return
@@ -181,9 +182,9 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
             kind, code, level, at = _reason(reason)
             remedy = REMEDIES[level]
             if remedy is Remedy.HOLD and held is not None and name not in held:
-                continue  # a person has released the device since then
+                continue  # a person has released the device since this hold was recorded
             if kind == "FaultDuration":
-                continue  # the engine judges the duration from the fault's events
+                continue  # skip a duration escalation, because the engine derives it from the fault's events
             engine.hold(name, code or engine.AUTOFILL, at, remedy)
     for name in held or ():
         if not engine.held(name):

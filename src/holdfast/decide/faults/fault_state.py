@@ -34,7 +34,7 @@ class Breaker(Noun, frozen=True, kw_only=True):
 
 
 class DevicesByRule:
-    """Rule → the devices that the rule has excluded, each with the time (milliseconds)."""
+    """Tracks for each rule the devices that it has excluded, each with the time of the exclusion (milliseconds)."""
 
     __slots__ = ("by_rule",)
 
@@ -58,9 +58,10 @@ class DevicesByRule:
 
 class ChangeKind(enum.StrEnum):
     LEVEL = "level"
-    #: A dry-run rule escalated: the change reports what the rule would have done.
+    #: The escalation came from a dry-run rule: the change only reports the rule's effect.
     WOULD = "would"
-    #: The circuit breaker stopped a rule that has excluded its share of devices. A person must check the rule.
+    #: The circuit breaker suppressed the escalation, because its rule has excluded its share of devices. A person must
+    #: check the rule.
     BREAKER = "breaker"
 
 
@@ -83,9 +84,8 @@ class LevelChange(Noun, frozen=True, kw_only=True):
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
-        """Return `reason`.
-
-        With `seed_names` it uses Ascend's names of levels, for users whose rules have these names.
+        """Return `reason` as printed text. `seed_names`: use Ascend's names of levels, for users whose rules have these
+        names.
         """
         was, now = ((level_name if seed_names else _word)(level) for level in (self.before, self.after))
         match self.kind:
@@ -114,7 +114,7 @@ class Reason(Noun, frozen=True, kw_only=True):
     code: str
     remedy: Remedy
     at: float
-    #: Whether the escalation has an effect; False: its rule is a dry run, or the circuit breaker stopped it.
+    #: Whether the escalation has an effect. False: its rule is a dry run, or the circuit breaker suppressed it.
     counts: bool = True
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class FaultState:
     ) -> None:
         self.policy = policy
         self.breaker = breaker
-        #: Device name → what the engine keeps about the device; None: only the name.
+        #: Device name → its node, use and tracks; None: the engine keeps only the device's name.
         self.devices: dict[str, TrackedDevice | None] = {}
         self.refused: Counter[str] = Counter()
         self.taken = DevicesByRule()
@@ -159,19 +159,19 @@ class FaultState:
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
         self._codes: dict[str, Code] = {}
-        #: Spelling → code, for every spelling that a source has used.
+        #: Spelling of a code → the code, for every spelling that a source has used.
         self._spoken: dict[str, Code] = {}
-        #: When each track has its next deadline, or its momentary event stops counting as active.
+        #: The time of each track's next deadline, or of the end of its momentary event.
         self._alarms = Alarms()
         self._alarms_most = 1024
-        #: Tracks due for deletion, in buckets by the minute of their `fades`. A track is in at most one bucket.
+        #: Tracks that may be deleted soon, in buckets by the minute of their `fades`. A track is in at most one bucket.
         self._fading: dict[int, list[Track]] = {}
         #: When the engine last forgot old sightings, in milliseconds (see `Code.age`).
         self._aged = 0
         #: The order of the latest reload or release.
         self._last_deed = -INF
-        #: The recent reloads, as (order, policy before, policy after). A code that is seen late for the first time
-        #: needs them.
+        #: The recent reloads, as (order, policy before, policy after). A new track needs them to judge late events by
+        #: the rules of that time.
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
 
@@ -191,7 +191,9 @@ class FaultState:
     # ---- queries
 
     def level(self, name: str) -> Remedy | None:
-        """Return the device's level as of the latest `now`: the highest of both planes. None: no fault."""
+        """Return the device's level as of the latest `now`: the higher one of its chip plane and its network plane.
+        None: no fault.
+        """
         return remedy_or_none(max(self._levels(name)))
 
     def plane_levels(self, name: str) -> tuple[Remedy | None, Remedy | None]:
@@ -220,7 +222,7 @@ class FaultState:
         return {code: count for code, count in sorted(found.items()) if count}
 
     def reasons(self, name: str) -> tuple[Reason, ...]:
-        """Return the escalations of the device, sorted by their text."""
+        """Return the escalations and holds of the device, sorted by their text."""
         found = []
         for track in self._tracks(name):
             judge = track.code.judge
@@ -253,8 +255,8 @@ class FaultState:
         return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
 
     def given_back(self, name: str) -> bool:
-        """Return whether a person has released the device since its latest event, and the device has no fault or
-        escalation.
+        """Return whether a person has released the device since its latest event, and it has no fault or escalation
+        now.
         """
         released = max((order for order, device in self._releases if device == name), default=-INF)
         return not self.lasts(name) and released >= max((track.order for track in self._tracks(name)), default=INF)
@@ -332,7 +334,7 @@ class FaultState:
         return code
 
     def _meet(self, spelled: str) -> Code:
-        """Add a spelling of a code. If there are too many, first forget all spellings and the unused codes."""
+        """Add a spelling of a code. If there are too many spellings, first forget all of them and the unused codes."""
         if len(self._spoken) >= _SPOKEN_MOST:
             self._spoken.clear()
             used = {track.code.key for device in self.devices.values() if device for track in device.tracks.values()}
@@ -356,7 +358,7 @@ class FaultState:
         due = track.due
         shown = track.seen_until - 1
         if shown < due and shown >= self.clock and not track.active and track.code.bases[track.severity] > 0:
-            # The end of a momentary event changes the level only if its code has a remedy.
+            # The deadline is the end of a momentary event, which only changes the level if the code has a remedy.
             due = shown
         if due < track.wake:
             track.wake = due
@@ -382,7 +384,9 @@ class FaultState:
         return () if device is None else device.tracks.values()
 
     def _passing(self, name: str) -> Iterator[tuple[Code, int]]:
-        """Yield the codes without a track whose momentary event still counts as active, each with the event's order."""
+        """Yield the codes without a track of which a momentary event on this device still counts as active, with the
+        event's order.
+        """
         for code in self._codes.values():
             seen = code.sighting(name)
             if seen is not None and seen[1] > self.clock:

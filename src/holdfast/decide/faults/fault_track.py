@@ -34,7 +34,7 @@ SHORT = 64
 
 
 class TrackedDevice:
-    """A device or node about which the engine keeps more than its name: its node, whether it is in use, or tracks of
+    """A device (or node) about which the engine keeps more than a name: its node, whether it is in use, its tracks of
     codes.
     """
 
@@ -113,16 +113,17 @@ class Track:
         self.escalated_at = 0
         self.last_fault = 0
         self.last_recover = 0
-        #: Whether the fault has recovered since the last counted occurrence. If so, the release window counts from
+        #: Whether the fault has ended since its last counted occurrence. If so, the release window counts from
         #: `last_recover`.
         self.quiet = False
         #: For the duration rule: when the present fault began, if it has not timed out yet; else `NOTHING`.
         self.pending = NOTHING
         self.timed_out = False
         self.timed_at = 0
-        #: When a fault that had timed out ended; `NOTHING`: the fault still lasts.
+        #: When a timed-out fault ended, while its recovery time runs; `NOTHING`: the fault lasts, or none has timed
+        #: out.
         self.recovering = NOTHING
-        #: The order of the latest change. An event with a smaller order is late.
+        #: The order (see `event_order`) of the latest change. An event with a smaller order is late.
         self.order = NOTHING
 
         #: A momentary event counts as active until this time.
@@ -131,13 +132,13 @@ class Track:
         self.suppressed = 0
         self.level = NOTHING
         self.due = INF
-        #: The time of the alarm that the engine has set; never later than `due`.
+        #: The time of the alarm that the engine has set for this track; never later than the track's next deadline.
         self.wake = INF
         #: When the engine next tries to delete this track; `INF` while a rule needs the track.
         self.fades = INF
         #: The entries since the checkpoint, in the order of their times.
         self.log: list[Entry] = []
-        #: The snapshot before the first entry of the log; None: the track had no history.
+        #: The track's snapshot before the first entry of the log; None: the track had no history then.
         self.checkpoint: tuple[object, ...] | None = None
         #: Number of entries above which `settle` moves old entries of the log into the checkpoint.
         self.full = SHORT
@@ -165,7 +166,7 @@ class Track:
         return False
 
     def once(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply a momentary event. Return whether the track escalated."""
+        """Apply a momentary event, which has no end of its own. Return whether the track escalated."""
         self.severity = severity
         if not self.active:
             self.since = at
@@ -252,9 +253,8 @@ class Track:
         return self.judge_counts(at, judge)
 
     def judge_counts(self, at: int, judge: CompiledRules) -> bool:
-        """Escalate if enough occurrences are counted. The count then restarts from zero.
-
-        Return whether the track escalated.
+        """Escalate if the frequency rule's number of occurrences is reached; then count from zero. Return whether the
+        track escalated.
         """
         if len(self.counts) < judge.times:
             return False
@@ -304,7 +304,7 @@ class Track:
             self.forget_before(at - old.window)
         if old.fault >= 0 and new.fault < 0:
             if self.timed_out and not self.active:
-                # The fault has already ended, and the new rules require no recovery time.
+                # The fault has already ended, and the new rules have no duration rule that would wait for its recovery.
                 self.last_recover = self.recovering if self.recovering >= 0 else at
                 self.quiet = True
             self.timed_out = False

@@ -27,7 +27,7 @@ class TolerancePhase(enum.StrEnum):
     IDLE = "idle"
     #: The group waits, because a RESTART_WORKERS fault may end without help.
     HEALING = "healing"
-    #: A reset waits until no process uses the group, because the fault is a RESET_WHEN_IDLE fault.
+    #: A RESET_WHEN_IDLE fault needs a reset, which waits until no process uses the group.
     WAITING = "waiting"
     #: The workers are notified that they must save and exit.
     NOTIFIED = "notified"
@@ -36,7 +36,7 @@ class TolerancePhase(enum.StrEnum):
     RESETTING = "resetting"
     #: The workers were restarted because a RESTART_WORKERS fault did not end. The restart may have ended it.
     RETRIED = "retried"
-    #: The group was reset after such a restart. If the fault returns soon, resets do not help.
+    #: The group was reset after a restart did not help. If the fault comes back soon, the devices are isolated.
     PROVING = "proving"
     ISOLATED = "isolated"
 
@@ -49,11 +49,11 @@ class LevelChanged(Message, frozen=True, kw_only=True):
 
 
 class GroupIdle(Message, frozen=True, kw_only=True):
-    """No process uses any device of the group any more."""
+    """No process uses any device of the reset group any more."""
 
 
 class GroupBusy(Message, frozen=True, kw_only=True):
-    """A process uses a device of the group."""
+    """A process uses a device of the reset group."""
 
 
 class ResetEnded(Message, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class Tolerance:
     ) -> None:
         self.devices = devices
         self.resettable = resettable
-        #: Whether a restart did not end a RESTART_WORKERS fault, so that the group now needs a reset.
+        #: Whether the group needs a reset, because a restart did not end a RESTART_WORKERS fault.
         self.escalated = False
         self.grace = grace
         self.attempts = attempts
@@ -203,9 +203,8 @@ class Tolerance:
 
     @property
     def wanted(self) -> Remedy:
-        """The most severe remedy that needs a reset or a restart.
-
-        Other parts handle the remedies that exclude devices.
+        """The most severe remedy of the group that needs a reset or a restart. Remedies that exclude devices are
+        handled elsewhere.
         """
         answerable = [level for level in self.levels.values() if Remedy.RESTART_WORKERS <= level <= Remedy.RESET_NOW]
         most = max(answerable, default=Remedy.NONE)
@@ -261,7 +260,8 @@ class Tolerance:
         if self.phase is TolerancePhase.WAITING:
             return self._reset(now)
         if self.phase in (TolerancePhase.HEALING, TolerancePhase.RETRIED):
-            self._to(TolerancePhase.RETRIED)  # the workers ended by themselves, so their next start counts as a restart
+            # the workers exited without a notice, so their next start counts as the restart
+            self._to(TolerancePhase.RETRIED)
         elif self.phase is TolerancePhase.PROVING:
             self._to(TolerancePhase.PROVING)
         return []
@@ -277,7 +277,9 @@ class Tolerance:
         return [RestartWorkers(devices=self.devices, reason="the workers left for a fault that needs no reset")]
 
     def _reset(self, now: float, last: str = "") -> list[ToleranceAction]:
-        """Reset once more, or isolate the group after too many tries. No other method emits `Reset`."""
+        """Reset the group, or isolate its devices after too many failed resets. No other method emits `Reset`. `last`:
+        why the last reset failed.
+        """
         if self.attempt >= self.attempts:
             tried, last = self.attempt, last or "a process came back to a device that was reset"
             return self._isolate(f"{tried} resets did not help, the last: {last}")

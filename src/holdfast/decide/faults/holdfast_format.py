@@ -63,7 +63,7 @@ class _WrongFormat(Exception):
 
 
 def read_levels(data: bytes) -> Levels:
-    """Read the `codes` of a file. Never raise: `problems` lists the ignored parts."""
+    """Read the `codes` section of a file. Never raise: the result's `problems` lists the ignored parts."""
     try:
         return _levels(_sections(data).get("codes"))
     except _WrongFormat as error:
@@ -71,7 +71,7 @@ def read_levels(data: bytes) -> Levels:
 
 
 def read_rules(data: bytes) -> Rules:
-    """Read the rules of a file. Never raise: `problems` lists the ignored parts."""
+    """Read the rules of a file. Never raise: the result's `problems` lists the ignored parts."""
     try:
         sections = _sections(data)
         reader = _PolicyReader()
@@ -87,7 +87,7 @@ def read_rules(data: bytes) -> Rules:
 
 
 def has_codes(data: bytes) -> bool:
-    """Return whether the file has a section about levels."""
+    """Return whether the file has a `codes` section."""
     try:
         return "codes" in _sections(data)
     except _WrongFormat:
@@ -95,7 +95,7 @@ def has_codes(data: bytes) -> bool:
 
 
 def has_rules(data: bytes) -> bool:
-    """Return whether the file has a section about rules."""
+    """Return whether the file has a section with rules (`frequency`, `duration` or `grace`)."""
     try:
         return bool({"frequency", "duration", "grace"} & set(_sections(data)))
     except _WrongFormat:

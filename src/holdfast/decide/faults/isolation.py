@@ -56,7 +56,7 @@ class LevelConsequence(Noun, frozen=True, kw_only=True):
     elsewhere: bool = False
     #: Whether to reset the device before it is used again.
     reset: bool = False
-    #: Whether workers that asked for a notice get time to save before the stop.
+    #: Whether workers that asked for a notice get time to save before they are stopped.
     save: bool = True
     #: When to check again (seconds), because the fault may have ended by then; None: no check is needed.
     wait_until: float | None = None
@@ -145,7 +145,7 @@ def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ..
 
 
 def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding: Iterable[Reason]) -> str:
-    """Return what would end this standing, in words; empty for a healthy device."""
+    """Return the event that would make the device usable again, in words; empty for a healthy device."""
     found = list(deciding)
     if standing_of(level) is Standing.HEALTHY:
         return ""

@@ -27,7 +27,7 @@ def shipped_rules() -> Rules:
 
 @functools.cache
 def default_rules() -> Rules:
-    """Return the rules of all vendors together."""
+    """Return the rules for the devices of all vendors."""
     frequency, duration, spelled = {}, {}, {}
     for vendor in vendors():
         text = rules_text(vendor)

@@ -1,4 +1,5 @@
-"""Alarms: when each track must be checked next. The cost of an alarm hardly depends on the number of alarms.
+"""Alarms: the time at which each track of the fault engine must be checked next. The cost of an alarm hardly depends on
+the number of alarms.
 
 One heap of all alarms would be slow when there are many. So the heap only has the alarms of about the next second. The
 others are in unordered buckets of 1.024 seconds each.

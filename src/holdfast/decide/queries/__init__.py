@@ -1,1 +1,1 @@
-"""Requests of the owner to all nodes: link measurements and samples of ranks, and the merging of the answers. Pure."""
+"""Requests of the owner to all nodes (link measurements, samples of ranks), and the merging of their answers. Pure."""

@@ -32,9 +32,9 @@ from holdfast.model.evidence import (
 from holdfast.model.exit_report import Evidence
 from holdfast.model.faults import ActiveFault
 
-#: Seconds that the nodes may take to send evidence. This is well below the owner's time limit for evidence.
+#: Seconds that the nodes may take to send evidence. This is well below the owner's own time limit for evidence.
 EVIDENCE_S = 10.0
-#: Seconds that the nodes may take to answer about hooks, in addition to the time limits of the hooks.
+#: Seconds that the nodes may take to report the results of hooks, in addition to the time limits of the hooks.
 HOOKS_S = 5.0
 #: Minimum seconds between two progress events of a round of checks.
 MOVED_S = 0.2
@@ -47,7 +47,7 @@ class _OpenQuestion(msgspec.Struct):
     """A request that not all nodes have answered."""
 
     question: Question
-    #: The nodes that have not answered, in the order of the request.
+    #: The nodes that have not answered yet, in the order of the request.
     waits_for: dict[str, None]
     limit_s: float
     due: float
@@ -154,8 +154,8 @@ def _number(question: Question) -> tuple[int, int]:
 def _limit_s(question: Question) -> float:
     match question:
         case RunChecks():
-            # Each node ends its round just before `deadline_s`. The limit here is later than the node's, and earlier
-            # than the gang's.
+            # A node ends its checks just before `deadline_s`. This limit is later, and the gang's own limit is later
+            # still.
             return question.deadline_s - min(0.5, question.deadline_s / 20) + question.fetch_s
         case CollectEvidence():
             return EVIDENCE_S
@@ -169,12 +169,12 @@ def _limit_s(question: Question) -> float:
 def _nodes_of(evidence: AttemptEvidence) -> Iterable[str]:
     silent = {lost.node for lost in evidence.lost if lost.silent_s > 0 or lost.gone}
     nodes = dict.fromkeys(worker.node for worker in evidence.workers)
-    # If all nodes are silent, ask all of them, because some may have come back.
+    # If all nodes are silent, ask all of them, because some may be reachable again.
     return [node for node in nodes if node not in silent] or nodes
 
 
 def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
-    """Yield (node, request for its evidence). A request has only the node's own data, so that its size does not grow
+    """Yield (node, request for its evidence). Each request has only that node's data, so that its size does not grow
     with the gang.
 
     Faults are left out too, because each node knows its own faults.
@@ -194,10 +194,10 @@ def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
         yield node, replace(question, evidence=part)
 
 
-#: The owner keeps the full log reading of this many ranks, those that died first. Of the other ranks it keeps only the
-#: best clue.
+#: The owner keeps the full log reading of the ranks that died first, up to this many. Of the other ranks it keeps only
+#: the best clue.
 MOST_READ = 1000
-#: Maximum seconds between the dates of one fault, as the node and the gang date it.
+#: A fault of the node and one of the gang count as the same fault if their times differ by at most this many seconds.
 SAME_FAULT_S = 2.0
 #: The order of a check's states, worst first. If the states differ between nodes, the report shows the worst.
 _WORST_FIRST = (
@@ -230,7 +230,7 @@ def merged_checks(
     # nodes.
     failed.sort(key=lambda one: not one[1].fatal)
     failures = [failure for _, word in failed if (failure := word.failure) is not None]
-    # Add the node's name to its device names, because each node has a gpu0.
+    # Prefix device names with the node's name, because each node has a gpu0.
     nodes = frozenset(order.nodes)
     avoid = [
         name if name in nodes or name.startswith(f"{node}/") else f"{node}/{name}"
@@ -318,7 +318,9 @@ def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
 def merged_evidence(
     known: AttemptEvidence, told: Mapping[str, AttemptEvidence], silent: Sequence[str], limit_s: float
 ) -> AttemptEvidence:
-    """Return the gang's evidence with each node's additions. `silent`: nodes that sent none within `limit_s`."""
+    """Return the gang's evidence `known` with the additions `told` of each node. `silent`: nodes that sent none within
+    `limit_s`.
+    """
     read = {worker.rank: worker for of_node in told.values() for worker in of_node.workers}
     workers = _bounded([_told(worker, read.get(worker.rank)) for worker in known.workers])
     nodes = list(told.items())
@@ -349,7 +351,7 @@ def merged_evidence(
 
 
 def _told(known: WorkerEvidence, said: WorkerEvidence | None) -> WorkerEvidence:
-    """Return one worker's evidence: the exit from the gang's record, and the log reading from the node."""
+    """Return one worker's evidence: its exit from the gang's record, and its log reading from the node."""
     if said is None:
         return known
     ended = known.exit
@@ -382,7 +384,7 @@ def _of_node(line: Evidence, node: str) -> Evidence:
 
 
 def _faults(known: AttemptEvidence, told: Mapping[str, AttemptEvidence]) -> tuple[ActiveFault, ...]:
-    """Return the faults that the gang knows, and those that only the nodes report."""
+    """Return the faults that the gang knows, and the faults that only the nodes report."""
     found = list(known.faults)
     for node, of_node in told.items():
         for fault in of_node.faults:

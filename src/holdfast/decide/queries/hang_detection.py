@@ -3,7 +3,7 @@ together.
 
 Pure: callers pass in `now`, and get requests to the nodes.
 
-    hangs.begin(attempt, seats, now), hangs.end()     an attempt runs; it runs no more
+    hangs.begin(attempt, seats, now), hangs.end()     watch an attempt; stop watching
     hangs.due(now), hangs.next_wake()                 returns the next request, or the hang that was found
     hangs.hear(node, seen, now)                       takes a node's sample; returns the same as `due` once all have
     answered
@@ -111,7 +111,7 @@ class HangWatch:
             return None
         early_s = self.timeout_s - gap_s(self.timeout_s)
         if self._looks and min(self._words.values()) > max(shot.at for shot in self._looks[0]):
-            self._forget()  # every rank has printed or reported since the first sample
+            self._forget()  # every rank has printed a line or reported a step since the first sample
         if now - max(self._words.values()) >= early_s:
             return Closeness.STACKS
         if self._suspicious:
@@ -213,12 +213,12 @@ NATIVE_S = 15.0
 #: The evidence has the snapshots of up to this many culprits, and of up to this many other ranks.
 SHOWN = 64
 
-#: The next step of the owner: a request to every node, or the event of the hang that was found.
+#: The owner's next step: a request to every node, or the event for a hang that was found.
 Next = LookAtRanks | WantLastWords | HangFound
 
 
 class _OpenLook(msgspec.Struct):
-    """A request for a sample that not all nodes have answered."""
+    """An open request for a sample: not all nodes have answered."""
 
     look: LookAtRanks
     waits_for: set[str]
@@ -235,7 +235,7 @@ class HangDetection:
         self._watch: HangWatch | None = None
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._asked: _OpenLook | None = None
-        #: Node → the seconds that the owner waited for its answer, for the nodes that did not answer the last sample.
+        #: Node → how many seconds the owner waited for it in vain, for nodes that did not answer the last sample.
         self._deaf: dict[str, float] = {}
         self._number = 0
 
@@ -292,8 +292,8 @@ class HangDetection:
         if closeness is Closeness.STACKS:
             limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
             limit_s += NATIVE_S if native else 0.0
-        # The sample with native frames follows at once, so do not wait again for a node that did not answer the last
-        # sample.
+        # The sample with native frames follows directly after another one. Skip nodes that did not answer that one, to
+        # save a second wait.
         wanted = set(self._ranks) - set(self._deaf if native else ())
         self._asked = _OpenLook(look, wanted or set(self._ranks), now, now + limit_s)
         return look
@@ -320,7 +320,9 @@ class HangDetection:
         return found
 
     def _listen(self, watch: HangWatch, answers: Mapping[str, RanksSeen]) -> None:
-        """Update the watch: when each rank last printed a line or reported a step, and which ranks have ended."""
+        """Update the watch from the nodes' answers: when each rank last printed a line or reported a step, and which
+        ranks ended.
+        """
         for node, seen in answers.items():
             for heard in seen.heard:
                 if heard.at is not None:
@@ -330,8 +332,8 @@ class HangDetection:
 
 
 def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], waited_s: float) -> HangEvidence:
-    """Add the ranks without a sample to the hang's reason. If all other ranks wait alike, the ranks without a sample
-    are the culprits.
+    """Add the ranks of nodes that gave no sample (`missing`) to the hang's reason. If all sampled ranks wait alike, the
+    ranks without a sample are the culprits.
     """
     if not missing:
         return hang
@@ -354,7 +356,7 @@ def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> Han
 
 
 def _bounded(hang: HangEvidence) -> HangEvidence:
-    """Keep only the snapshots of the first culprits and of some other ranks, since a report shows no more."""
+    """Keep the snapshots of only the first culprits and of some other ranks, because a report shows no more."""
     kept = set(hang.culprits[:SHOWN])
 
     def some(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:

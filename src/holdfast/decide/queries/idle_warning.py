@@ -16,7 +16,7 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
-#: Number of samples of a silent gang within the seconds after which the warning is due.
+#: A silent gang is sampled this many times before the warning is due.
 PARTS = 4
 #: Seconds that a sample may take. Nothing waits for it.
 ANSWER_S = 60.0
@@ -43,7 +43,7 @@ class IdleWarning:
         self._attempt = 0
         self._ranks: dict[str, tuple[int, ...]] = {}
         self._began_at = 0.0
-        #: The time of the last activity.
+        #: The time of the last activity of any rank, in seconds.
         self._since = 0.0
         self._next_at: float | None = None
         self._number = 0
@@ -81,9 +81,8 @@ class IdleWarning:
         return self._ask(Closeness.WORDS, now)
 
     def hear(self, node: str, seen: RanksSeen, now: float) -> LookAtRanks | HangEvidence | None:
-        """Record a node's answer.
-
-        Return the next request, or the evidence for the warning. `node`: empty if there is only one node.
+        """Record a node's answer to a sample. Return the next request, or the evidence for the warning. `node`: empty
+        if there is only one node.
         """
         asked = self._asked
         if asked is None or (seen.attempt, seen.number) != (self._attempt, asked.look.number):
@@ -131,7 +130,7 @@ class IdleWarning:
         return self._ask(Closeness.LIGHT, now)
 
     def _moved(self, at: float, now: float) -> None:
-        """Restart the wait at `at`, because a rank was active then."""
+        """A rank was active at the time `at`: count the idle time from then."""
         self._since = at
         self._looks = []
         self._cores = {}

@@ -28,20 +28,21 @@ from holdfast.model.pair_search import Pair, PairSearch
 #: The name of the check, as users select it.
 NAME = "links"
 SIZE = 1 << 20
-#: Seconds that one exchange may take, including the time to open a port and to send the messages.
+#: Seconds that one exchange of data between two nodes may take, including the time to open a port and to send the
+#: messages.
 WAIT_S = 5.0
 #: Seconds that the measurement of all links may take.
 ALL_S = 20.0
-#: Maximum number of waves of exchanges, because more waves find nothing more. With more nodes than this, the search
-#: ends after two waves if no exchange has worked.
+#: Maximum number of waves of exchanges, because more waves find nothing more. If no exchange of a larger job has worked
+#: after two waves, the search ends.
 MOST_WAVES = 8
-#: An exchange that takes more than this many times the first quartile of all exchanges is slow, which causes a warning.
+#: An exchange counts as slow, which causes a warning, if it takes this many times the first quartile of all exchanges.
 SLOW_FACTOR = 8.0
 SLACK_S = 0.1
 
 Word = PortOpen | PeerMeasured
 Order = OpenPort | MeasurePeer | ClosePort
-#: Commands for nodes: (node, command).
+#: Commands of the link measurement, as (node, command).
 Orders = list[tuple[str, Order]]
 
 
@@ -72,7 +73,7 @@ class LinkMeasurement:
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:
         self._order = order
-        # Nodes that are neighbours in this order are mostly neighbours in the order of ranks too.
+        # The nodes in the order of their names, so that neighbours are mostly neighbours in the order of ranks too.
         self._nodes = tuple(sorted(order.nodes, key=natural))
         self._addresses = addresses
         self._token = token
@@ -81,7 +82,7 @@ class LinkMeasurement:
         self._search = PairSearch(len(self._nodes), slow_factor=SLOW_FACTOR, slack_s=SLACK_S)
         self._ports: dict[str, int] = {}
         self._why: dict[Pair, str] = {}
-        #: Node → why it could not open a port.
+        #: Node → why it could not open a port for its peers.
         self._closed: dict[str, str] = {}
         self._silent: set[str] = set()
         self._last = now
@@ -94,7 +95,7 @@ class LinkMeasurement:
         self.verdict: LinkVerdict | None = None
 
     def begin(self) -> Orders:
-        """Return the command to listen for peers, for every node."""
+        """Return the command for every node to listen for its peers."""
         return [
             (
                 node,
@@ -114,9 +115,8 @@ class LinkMeasurement:
         return None if self.verdict is not None else min(self._due, self._ends)
 
     def hear(self, node: str, word: Word, now: float) -> Orders:
-        """Handle a node's answer and return the next commands.
-
-        Ignore an unexpected answer, and an answer of another round.
+        """Handle a node's answer and return the next commands. Ignore an answer that is unexpected or of
+        another round.
         """
         if self.verdict is not None or (word.attempt, word.round) != (self._order.attempt, self._order.round):
             return []
@@ -171,7 +171,9 @@ class LinkMeasurement:
         return [] if hopeless or self._wave > MOST_WAVES else self._search.next_wave()
 
     def _meet(self, exchange: _Exchange) -> Orders:
-        """Return the command for one node to connect to the other. The pair fails if neither node has a port."""
+        """Return the command for one node of a pair to connect to the other. The exchange fails if neither node has a
+        port.
+        """
         for turned in (exchange.turned, not exchange.turned):
             left, right = (self._nodes[index] for index in exchange.pair)
             host, guest = (right, left) if turned else (left, right)
@@ -224,7 +226,8 @@ class LinkMeasurement:
         if len(failed) == len(found.times):
             warnings = [self._none(failed)]
         else:
-            # A node that did not answer only gets a warning, because its lease decides about it.
+            # A node that did not answer only causes a warning here, because the end of its lease decides whether it is
+            # lost.
             warnings = [f"{NAME}: {self._name(node)} gave no answer within {WAIT_S:g} s" for node in sorted(silent)]
             warnings += [self._link(pair) for pair in failed if blamed.isdisjoint(pair)]
             warnings += [self._slow(pair) for pair in found.times if pair not in failed and not found.works(pair)]
@@ -243,7 +246,7 @@ class LinkMeasurement:
         return [(node, close) for node in self._nodes]
 
     def _bad(self, dead: Sequence[int], failed: Sequence[Pair]) -> CheckFailure:
-        """Return the failure that names the nodes which could not exchange data with working nodes."""
+        """Return the failure of the check. It names the nodes that could not exchange data with working nodes."""
         said = []
         for node in dead[:NAMED]:
             tried = [(pair, pair[0] if pair[1] == node else pair[1]) for pair in failed if node in pair]
@@ -301,8 +304,10 @@ class LinkMeasurement:
 
 
 def worth_measuring(checked: ChecksFinished, order: RunChecks, linked: Collection[str] = ()) -> bool:
-    """Return whether to measure the links. Several nodes must have passed their checks. In addition, these checks ran
-    now, or some node is not in `linked`, the nodes whose links were good in the last round.
+    """Return whether to measure the links between nodes.
+
+    Several nodes must have passed their checks. In addition, these checks ran now, or some node is not in `linked` (the
+    nodes whose links were good in the last round).
     """
     mine = (checked.attempt, checked.round) == (order.attempt, order.round)
     passed = checked.state is CheckState.PASS and checked.taken is not None

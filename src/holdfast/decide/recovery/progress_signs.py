@@ -15,7 +15,7 @@ from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.progress_facts import RESTORING, Count, Sign, SignKind
 
 LONGER_FACTOR = 2.0
-#: A run counts as longer if it exceeds every earlier attempt by this factor and by `LONGER_S` seconds.
+#: A run counts as longer if it exceeds every earlier attempt by `LONGER_FACTOR` and by at least this many seconds.
 LONGER_S = 60.0
 EPOCH = "epoch"
 
@@ -29,7 +29,7 @@ def signs_of(
     ran_s: float,
     healthy_s: float,
 ) -> tuple[Sign, ...]:
-    """Return the signs of progress of an attempt. Signs that restore the budget come first.
+    """Return the signs of progress of an attempt. Signs that restore the restart budget come first.
 
     `step`: the step that `holdfast.progress` reported. `history`: the earlier attempts. `ran_s`: seconds in RUNNING.
     """
@@ -44,8 +44,8 @@ def signs_of(
         found.append(Sign(kind=SignKind.CHECKPOINT, text=f"checkpoint {first}{more} was finished"))
     if history and (sign := _longer(ran_s, history)):
         found.append(sign)
-    # If two attempts end at exactly the same counts, the job fails at that place, even if the attempts differ in
-    # length.
+    # If two attempts end at exactly the same counts, the program seems to fail at that point, so a long run is no sign
+    # of health.
     stuck = bool(counts) and bool(history) and _standing(counts) == _standing(history[-1].counts)
     if ran_s >= healthy_s and not stuck:
         found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
@@ -53,12 +53,12 @@ def signs_of(
 
 
 def restores(signs: Iterable[Sign]) -> bool:
-    """Return whether one of these signs restores the user's budget."""
+    """Return whether one of these signs of progress restores the user's restart budget."""
     return any(sign.kind in RESTORING for sign in signs)
 
 
 def healthy(signs: Iterable[Sign]) -> bool:
-    """Return whether one of these signs is a run of at least `healthy_s`."""
+    """Return whether one of these signs of progress is a run of at least `healthy_s`."""
     return any(sign.kind is SignKind.HEALTHY for sign in signs)
 
 
@@ -79,7 +79,7 @@ def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
         other = highest.get(count.name)
         if other is None or _place(count) > _place(other):
             highest[count.name] = count
-    # The epoch comes first, because the other counts may restart in each epoch.
+    # The epoch comes first, because other counts may restart from zero in each epoch.
     return tuple(sorted(highest.values(), key=lambda count: (count.name != EPOCH, count.name)))
 
 
@@ -88,7 +88,7 @@ def _standing(counts: Iterable[Count]) -> list[tuple[str, tuple[float, float]]]:
 
 
 def _place(count: Count) -> tuple[float, float]:
-    """Return the sort key of counts of one name: the epoch, then the count within it."""
+    """Return the sort key of a count, for comparison with counts of the same name: the epoch, then the value."""
     return (-1.0 if count.epoch is None else count.epoch, count.value)
 
 
@@ -101,8 +101,8 @@ def _step(step: int, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign | None:
-    """Return a sign for the first count that exceeds those of all earlier attempts. Return none if the epoch is lower
-    than before.
+    """Return a sign of progress for the first count that exceeds those of all earlier attempts; None if there is none,
+    or if the epoch is lower than before.
     """
     series = [count for count in counts if not count.alone]
     earlier = [count for record in history for count in record.counts]
@@ -124,7 +124,7 @@ def _counted(counts: Sequence[Count], history: Sequence[AttemptRecord]) -> Sign 
 
 
 def _best(count: Count, history: Sequence[AttemptRecord]) -> tuple[Count, int] | None:
-    """Return the furthest count of this name in earlier attempts, with the attempt's number; None if no count is
+    """Return the furthest count of the same name in earlier attempts, with the attempt's number; None if none is
     comparable.
 
     A count with an epoch and a count without one are not compared: they may mean different things.
@@ -148,8 +148,8 @@ def _longer(ran_s: float, history: Sequence[AttemptRecord]) -> Sign | None:
 
 
 def _ran_s(record: AttemptRecord) -> float:
-    # The detection time of the record was subtracted from the phase in which the trouble began, which is mostly
-    # RUNNING.
+    # The record's `detection` seconds were subtracted from the phase in which the trouble began, which is mostly
+    # RUNNING, so add them again.
     return record.parts.get("running", 0.0) + record.parts.get("detection", 0.0)
 
 

@@ -23,7 +23,7 @@ from holdfast.model.progress_facts import Sign, SignKind
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
 #: Each attempt has a new rendezvous port. So if two attempts in a row find a port in use, the program chose that port.
 OWN_PORT = Phrase.ADDRESS_IN_USE
-#: All ranks only waited before these failures, so a long attempt does not count as healthy.
+#: Before these failures all ranks only waited, so the length of the attempt says nothing about its health.
 WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
 
 
@@ -41,28 +41,27 @@ def recover(
     """Decide what follows the attempt that `report` explains.
 
     `history`: the earlier attempts, oldest first. `signs`: the signs of progress in this attempt. `now`: when the delay
-    begins, in seconds. `jitter`: a random number in [0, 1]. `spare`: whether every rank still has a place without the
-    blamed nodes or devices. `left`: the remaining budget for another run of the job; None: no platform starts it again.
+    begins, in seconds. `jitter`: a random number in [0, 1]. `spare`: whether the job can place every rank without the
+    blamed nodes or devices. `left`: how often the platform may still start the job again; None: no platform does that.
     """
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
     whole, history = history, [record for record in history if restart_budgets.failed(record)]
     row = 1 if restores(signs) or healthy(signs) else 1 + restart_budgets.failures_in_row(history)
-    # A failure that a device reported is not charged to the user, even if the program caused it.
+    # A failure that a device reported is charged to the platform, even if the program caused it.
     charged = report.blame in CHARGED and report.trigger is not Trigger.FAULT
     spent = restart_budgets.spent_restarts(whole, charged=charged, restored=restores(signs))
     elsewhere = report.rerun is Rerun.ELSEWHERE or (spare and _blamed_before(report, history, policy))
     bad = report.devices or ((report.first.node,) if report.first else ())
     taken = {name for record in history for name in record.decision.avoid}
     if is_loss(report):
-        # A lost node takes no part until it is back, and then gets a second chance. So the job needs no spare place for
-        # it.
+        # A lost node takes part again once it is back, so the job need not avoid it the first time.
         bad = tuple(name for name in bad if any(is_loss(r.report) and name in r.report.devices for r in history))
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
-    # A try on other nodes is a new try. The same failure ends the job only if it happens on them too.
+    # The next attempt on other nodes counts as a new try: the same failure only ends the job if it happens there too.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
-        # Another run of the job gets other nodes, and does not count against the user's budget.
+        # A further run of the job gets other nodes, and is not charged to the user's budget.
         taken_from = is_loss(report) or report.rerun is Rerun.ELSEWHERE
         if taken_from and (policy.max_restarts == 0 or (elsewhere and not (spare and bad))):
             return _elsewhere(report, left, bad)
@@ -169,14 +168,16 @@ def _same_again(
 
 
 def _is_judged(report: ExitReport, *, charged: bool) -> bool:
-    """Return whether an equal failure in the next attempts would end the job."""
+    """Return whether the job ends if the next attempts fail in the same way."""
     return bool(report.fingerprint) and ((charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT)
 
 
 def _last_chance(
     report: ExitReport, policy: RestartPolicy, history: Sequence[AttemptRecord], signs: Sequence[Sign], *, charged: bool
 ) -> bool:
-    """Return whether one more equal failure without progress would end the job: the decision must not promise more."""
+    """Return whether one more equal failure without progress would end the job. Then the decision must not announce
+    more attempts.
+    """
     if policy.same_failure <= 2:
         return policy.same_failure == 2 and _is_judged(report, charged=charged)
     fewer = replace(policy, same_failure=policy.same_failure - 1)
@@ -188,7 +189,7 @@ def _gained(report: ExitReport, signs: Sequence[Sign]) -> bool:
 
 
 def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy: RestartPolicy) -> bool:
-    """Return whether the previous attempt made no progress and blamed the same node. Then the job avoids the node.
+    """Return whether the previous attempt also blamed this node and made no progress. Then the job avoids the node.
 
     Failures of the workload do not count: a bug in the program blames a rank, and a rank is often on the same node.
     """
@@ -199,8 +200,8 @@ def _blamed_before(report: ExitReport, history: Sequence[AttemptRecord], policy:
 
 
 def no_more_avoided(bad: Sequence[str], taken: set[str], most: int) -> str:
-    """Return why the job may not avoid these devices or nodes as well; empty if it may. The job itself may be what
-    breaks them.
+    """Return why the job may not avoid these devices or nodes too; empty if it may. The job itself may be breaking
+    them.
 
     `taken`: the names that the job already avoids. `most`: how many it may avoid.
     """
@@ -224,7 +225,7 @@ def failure_name(report: ExitReport) -> str:
 
 
 def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> str:
-    """Return a clause about the first sign of progress, or about the lack of progress. Empty for a first attempt."""
+    """Return a clause that names the first sign of progress, or says that there was none. Empty for a first attempt."""
     if signs:
         return f"; progress: {signs[0].text}"
     return f"; no sign of progress since attempt {_last_sign(history)}" if history else ""
@@ -262,7 +263,7 @@ def as_before(report: ExitReport, history: Sequence[AttemptRecord]) -> ExitRepor
 
 
 def is_loss(report: ExitReport) -> bool:
-    """Return whether the report is about nodes that fell silent or left, as detected by the gang itself."""
+    """Return whether the report is about nodes that fell silent or left, which the gang itself detects."""
     return report.phrase == Phrase.NODE_FAILED and report.trigger is Trigger.RUNTIME and bool(report.devices)
 
 

@@ -17,10 +17,10 @@ from holdfast.model.phrases import Phrase
 
 
 def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
-    """Return the spent restarts of one budget. `charged`: the user's budget, else the platform's.
+    """Return how many restarts of one budget are spent. `charged`: True: the user's budget; False: the platform's.
 
-    The user's budget starts anew after each attempt with a sign that restores it. `restored`: whether the present
-    attempt has such a sign.
+    The user's budget starts anew after each attempt with a sign of progress that restores it. `restored`: whether the
+    present attempt has such a sign.
     """
     count = 0
     if charged and restored:
@@ -61,7 +61,7 @@ def restart_delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: fl
     doublings = failures - 1 if rerun is Rerun.LATER else failures - 2
     if doublings < 0:
         return 0.0
-    # Limit the exponent, so that a long row of failures cannot overflow before the cap applies.
+    # Limit the exponent, because a long row of failures would overflow before the cap applies.
     longest = min(policy.backoff_cap_s, policy.backoff_s * 2.0 ** min(doublings, 60))
     return longest * (0.5 + jitter / 2)
 
@@ -75,11 +75,11 @@ class RequeueBudget(msgspec.Struct, frozen=True):
 
     spent: int
     limit: int
-    #: Why no further run is possible; empty: no platform starts jobs again. None: a further run is possible.
+    #: Why no further run of the job is possible; empty: no platform starts jobs again. None: a further run is possible.
     refusal: str | None
 
     def cost(self) -> str:
-        """Return the cost in words: `restart 3 of 20 (platform budget, not yours)`."""
+        """Return the cost of another run in words: `restart 3 of 20 (platform budget, not yours)`."""
         return f"restart {self.spent + 1} of {self.limit} (platform budget, not yours)"
 
     def instead(self, reason: str) -> str:
@@ -88,8 +88,8 @@ class RequeueBudget(msgspec.Struct, frozen=True):
 
 
 def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int) -> RequeueBudget:
-    """Return the budget for further runs. `unrecorded`: the number of requeues that followed no attempt, so that no
-    record shows them.
+    """Return the budget for further runs of the job. `unrecorded`: the number of requeues that no attempt's record
+    shows.
     """
     limit = spec.restarts.platform_max_restarts
     spent = spent_restarts(history, charged=False, restored=False) + unrecorded
