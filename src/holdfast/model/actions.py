@@ -1,5 +1,5 @@
-"""Actions: the gang's instructions to the loop. An action that is performed twice has the same effect as one performed
-once.
+"""Actions: the instructions of the gang (the job's state machine) to the owner's main loop. Performing an action twice
+has the same effect as performing it once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from holdfast.model.sidecar_ends import AttemptEnd
 
 
 class Act(Message, frozen=True, kw_only=True):
-    """The base of all actions."""
+    """The base class of all actions."""
 
-    #: The event that caused the action, such as `agent-reported:17`: the event's kind and its number in the job's
-    #: journal.
+    #: The event that caused the action, as kind and number in the job's journal: `agent-reported:17`.
     cause: str = ""
 
 
@@ -40,7 +39,7 @@ class RunChecks(Act, frozen=True, kw_only=True):
 
 
 class Send(Act, frozen=True, kw_only=True):
-    """Send a command to a node's agent."""
+    """Send a command of the owner to a node's agent."""
 
     node: str
     command: Command
@@ -55,37 +54,40 @@ class Secure(Act, frozen=True, kw_only=True):
 
 
 class CollectEvidence(Act, frozen=True, kw_only=True):
-    """Add logs, memory kills and kernel lines to the evidence of a drained attempt; answer with `EvidenceCollected`."""
+    """Add logs, OOM kills and lines of the kernel log to the evidence of a drained attempt; answer with
+    `EvidenceCollected`.
+    """
 
     attempt: int
     evidence: AttemptEvidence
 
 
 class RunHooks(Act, frozen=True, kw_only=True):
-    """Run the hooks after a drained and explained attempt; answer with `HooksFinished`.
+    """Run the user's hooks after a drained and explained attempt; answer with `HooksFinished`.
 
-    The nodes run no hook twice, even if the action is repeated.
+    The nodes run no hook twice, even if this action is repeated.
     """
 
     attempt: int
     nodes: tuple[str, ...]
     end: AttemptEnd
-    #: Seconds that all hooks of a node may take together.
+    #: Seconds that all hooks of one node may take together.
     limit_s: float
-    #: Seconds from now until every hook is killed, whatever its own limit is; None: only each hook's limit applies.
+    #: Seconds from now until every running hook is killed, even if its own limit is later; None: only each hook's own
+    #: limit applies.
     within_s: float | None = None
     #: Whether a stop was requested. If so, running hooks get a signal to exit, and no further hook starts.
     stop: bool = False
 
 
 class RecordAttempt(Act, frozen=True, kw_only=True):
-    """Write the record of an explained and decided attempt, before anything follows from the decision."""
+    """Write the record of an explained attempt and its decision, before anything acts on the decision."""
 
     record: AttemptRecord
 
 
 class FinishJob(Act, frozen=True, kw_only=True):
-    """End the job with its one report."""
+    """End the job, and publish its only report."""
 
     report: JobReport
 
@@ -93,20 +95,19 @@ class FinishJob(Act, frozen=True, kw_only=True):
 class Requeue(Act, frozen=True, kw_only=True):
     """Ask the platform to start the job again once this run has ended; answer with `RequeueRefused` if it refuses.
 
-    If the platform has already started a run after `run`, do nothing.
+    If the platform has already started a later run than `run`, do nothing.
     """
 
-    #: The number of the present run.
+    #: The number of the present run of the job.
     run: int
     reason: str
-    #: The platform must not give the job these nodes again.
+    #: The nodes that the platform must not give to the job again.
     without: tuple[str, ...] = ()
 
 
 class Say(Act, frozen=True, kw_only=True):
-    """Print one line for the user: the event and its reason.
-
-    The gang prints nothing itself; the loop performs this action.
+    """Print one line for the user: an event and its reason. The gang prints nothing itself; the owner's main loop
+    performs this action.
     """
 
     text: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-#: The form of a duration and of a size, for messages.
+#: A description of the accepted durations, for messages.
 DURATION = "seconds, or a time such as 5m, 2h or 1d12h"
 SIZE = "bytes, or a size such as 500M, 16GiB or 1.5T"
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-#: Other names of the units, besides those with an `s` at their end.
+#: Other spellings of the units, in the singular form → the unit. A plural with `s` is accepted too.
 _NAMES = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hr": "h", "hour": "h", "day": "d", "week": "w"}
 _POWERS = "KMGTP"
 
@@ -48,7 +48,7 @@ def _leading(text: str, letters: str) -> str:
 
 
 def shown(duration_s: float) -> str:
-    """Return a duration as `seconds` reads it: `30s`, `10m`, `4h`, `1d12h`."""
+    """Return a duration in the form that `seconds` reads: `30s`, `10m`, `4h`, `1d12h`."""
     rest, parts = duration_s, []
     for unit in ("w", "d", "h", "m"):
         count, rest = divmod(rest, _UNITS_S[unit]) if unit != "w" or rest % _UNITS_S["w"] == 0 else (0.0, rest)

@@ -16,11 +16,11 @@ _UNIT = Lazy(r".*/(?P<unit>[^/]+\.(?:service|scope|slice))(?:/|$)")
 
 
 class Mount(Noun, frozen=True, kw_only=True):
-    """One mounted hierarchy (a line of /proc/self/mountinfo)."""
+    """One mounted cgroup hierarchy (a line of /proc/self/mountinfo)."""
 
-    #: The version of the hierarchy, 1 or 2.
+    #: The cgroup version of the hierarchy, 1 or 2.
     version: int
-    #: The group that is mounted at `point`: `/`, or the container's group if the mount is a bind mount.
+    #: The control group that is mounted at `point`: `/`, or the container's group if the mount is a bind mount.
     root: str
     point: str
     #: The controllers of a v1 hierarchy. A v2 directory lists them in `cgroup.controllers`.
@@ -28,10 +28,11 @@ class Mount(Noun, frozen=True, kw_only=True):
 
 
 class MemoryGroup(Noun, frozen=True, kw_only=True):
-    """A group whose memory kills count as evidence."""
+    """A control group whose OOM kills count as evidence."""
 
     directory: str
-    #: The version: 1 has `memory.oom_control` and `memory.limit_in_bytes`, 2 has `memory.events` and `memory.max`.
+    #: The cgroup version: 1 has the files `memory.oom_control` and `memory.limit_in_bytes`, 2 has `memory.events` and
+    #: `memory.max`.
     version: int
     #: The rank of the worker in the group; None: holdfast itself is in the group, or in a group below it.
     rank: int | None = None
@@ -40,7 +41,7 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
 
 
 def limit_in_words(directory: str) -> str:
-    """Return who set a group's memory limit, and by which option: `Slurm's step 12.0 (sbatch --mem)`.
+    """Return who set the memory limit of a control group, and by which option: `Slurm's step 12.0 (sbatch --mem)`.
 
     The function recognises the names that Slurm, Kubernetes, container engines and systemd give their groups, in v1 and
     v2.
@@ -61,7 +62,9 @@ def limit_in_words(directory: str) -> str:
 
 
 def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
-    """Return the cgroup mounts in the text of /proc/PID/mountinfo (proc(5)), in its order. Skip other lines."""
+    """Return the cgroup mounts in the text of /proc/PID/mountinfo (proc(5)), in the order of its lines. Skip mounts of
+    other kinds.
+    """
     found = []
     for line in mountinfo.splitlines():
         left, separator, right = line.partition(" - ")
@@ -80,12 +83,14 @@ def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
 
 
 def _plain(word: str) -> str:
-    """Decode a path of mountinfo, which has blanks and similar characters as octal numbers."""
+    """Decode a path in mountinfo, where blanks and similar characters are written as octal numbers."""
     return word if "\\" not in word else _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), word)
 
 
 def parse_membership(cgroup: str) -> dict[str, str]:
-    """Return controller → path, from the text of /proc/PID/cgroup; the key of the v2 hierarchy is the empty string."""
+    """Return controller → the process's group, from the text of /proc/PID/cgroup. The key of the v2 hierarchy is the
+    empty string.
+    """
     paths = {}
     for line in cgroup.splitlines():
         _, _, rest = line.partition(":")
@@ -97,9 +102,10 @@ def parse_membership(cgroup: str) -> dict[str, str]:
 
 
 def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controller: str) -> tuple[Mount, str] | None:
-    """Return the mount and the directory of the process's group. `controller`: a v1 controller's name; empty for v2.
+    """Return the mount and the directory of the process's control group. `controller`: a v1 controller's name; empty
+    for v2.
 
-    Return None if the hierarchy is not mounted, or if the process's group is outside the mounted part.
+    Return None if the hierarchy is not mounted, or if the group is outside the mounted part.
     """
     path = membership.get(controller)
     if path is None:
@@ -110,7 +116,8 @@ def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controlle
         try:
             inside = PurePosixPath(path).relative_to(mount.root)
         except ValueError:
-            # If a container has a cgroup namespace, its mounts and memberships are relative to different roots.
+            # In a container with a cgroup namespace, the mount's root and the group's path are relative to different
+            # roots. Only the path `/` is certain then.
             if path != "/":
                 continue
             inside = PurePosixPath()

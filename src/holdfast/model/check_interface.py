@@ -1,6 +1,6 @@
 """The interface for authors of checks: DLRover's pre-check operator, its result, and the actions after a failure.
 
-A class written for DLRover's `PreCheckOperator` runs here unchanged once its imports read `holdfast.checks`.
+A class written for DLRover's `PreCheckOperator` runs in holdfast once it imports from `holdfast.checks`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Node:
 
 
 class DiagnosisAction:
-    """The action that a failed check requests. `nodes`: the nodes to act on; empty: the result's abnormal nodes."""
+    """The action that a failed check requests. `nodes`: the affected nodes; empty: the result's abnormal nodes."""
 
     #: The kind of the action; None: the action has no effect, and the check counts as failed.
     kind: ActionKind | None = None
@@ -98,17 +98,17 @@ class ReplaceNode(DiagnosisAction):
 
 
 class StopJob(DiagnosisAction):
-    """Stop the job, and start it on no other node either, until a person has examined the problem."""
+    """Stop the job. No other node may start it either, until a person has examined the problem."""
 
     kind = ActionKind.STOP
 
 
 class NoAction(DiagnosisAction):
-    """DLRover's name for "no action": the check's failure still counts."""
+    """DLRover's name for "no action". The check still counts as failed."""
 
 
 class EventAction(DiagnosisAction):
-    """DLRover's message to users. The check's failure still counts."""
+    """DLRover's message to users. The check still counts as failed."""
 
     def __init__(
         self,
@@ -159,7 +159,9 @@ class JobAbortionAction(StopJob):
 
 @dataclass
 class PreCheckResult:
-    """The result of a check. 0 is good; each check defines its other numbers. Override `is_success` for other rules."""
+    """The result of a check. The number 0 is good; each check defines its other numbers. Override `is_success` for
+    other rules.
+    """
 
     result: int = 0
     result_msg: str = ""
@@ -183,7 +185,7 @@ class Verdict(PreCheckResult):
     blame: str = ""
     figures: dict[str, Any] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
-    #: Whether the check could not decide between good and bad.
+    #: Whether the check could not decide between a good and a bad machine.
     inconclusive: bool = False
     phrase: str = ""
 
@@ -191,10 +193,11 @@ class Verdict(PreCheckResult):
 class PreCheckOperator(ABC):
     """One check. It runs in a separate process with a time limit, and is killed with its children when the limit ends.
 
-    `check` and `failed_actions` are called with these keywords: `job` (a `JobSpec`, or None for `holdfast check`),
+    `check` and `failed_actions` are called with these keyword arguments: `job` (a `JobSpec`, or None for `holdfast
+    check`),
     `nodes` (a list of `Node`), `attempt` (from 1) and `now` (seconds since the epoch); a method that declares only some
     of them gets only those. Class attributes that may be set: `blame`, `solution`, `question`, `cost`, `independent`
-    (may run beside others).
+    (whether it may run beside other checks).
     """
 
     question = ""
@@ -222,7 +225,7 @@ class PreCheckOperator(ABC):
 
     @classmethod
     def get_running_interval_secs(cls) -> float:
-        """Return the seconds between two runs during a job; 0: the check only runs before a job."""
+        """Return the seconds between two runs of the check during a job; 0: the check only runs before a job."""
         return 0
 
     @abstractmethod
@@ -231,7 +234,7 @@ class PreCheckOperator(ABC):
 
     @abstractmethod
     def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
-        """Return the actions after a failure, from mild to hard; an empty list: the job does not start.
+        """Return the actions to take after a failure, from mild to hard; an empty list: the job does not start.
 
-        The method also gets the keyword `result`.
+        The method also gets the keyword argument `result`.
         """

@@ -1,7 +1,7 @@
 """Pre-checks as data: the chosen checks, their results, and the actions that they request.
 
 The interface for authors of checks (`PreCheckOperator`, `PreCheckResult`) is in `model/check_interface.py`. This module
-has the data that is sent between processes, written to the journal, or judged by the gate.
+has the data about checks that is sent between processes, written to the journal, or used by `decide/gate.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.model.noun_base import Noun
 
 
 class CheckChoice(Noun, frozen=True, kw_only=True):
-    """A check that a job runs: its name and parameters."""
+    """A check that a job selects: its name and parameters."""
 
     name: str
     params: dict[str, Any] = {}
@@ -32,10 +32,10 @@ class CheckState(enum.StrEnum):
 class ActionKind(enum.IntEnum):
     """The actions that a failed check can request, from mild to hard; code compares them with `<`."""
 
-    #: Print the failure, and start the job with a warning.
+    #: Print the check's failure, and start the job with a warning.
     NOTE = 0
     RETRY = 1
-    #: Leave the abnormal nodes out.
+    #: Start the job without the abnormal nodes.
     AVOID = 2
     #: Leave the abnormal nodes out and ask the platform for others in their place.
     REPLACE = 3
@@ -48,7 +48,7 @@ class FailedAction(Noun, frozen=True, kw_only=True):
 
     kind: ActionKind
     reason: str = ""
-    #: The nodes to act on; empty: the result's abnormal nodes.
+    #: The affected nodes; empty: the result's abnormal nodes.
     nodes: tuple[str, ...] = ()
     #: For RETRY: the number of further tries; 0: as many as the check's own limit allows.
     times: int = 0
@@ -83,51 +83,55 @@ class Finding(Noun, frozen=True, kw_only=True):
     node: str = ""
     #: The result code that the check returned; 0 is good.
     result: int = 0
-    #: One line with node, number and unit: `node-3: 11.2 of 900 GB free on /data, 50 GB asked`.
+    #: One line that describes the result, with node, number and unit: `node-3: 11.2 of 900 GB free on /data, 50 GB
+    #: asked`.
     message: str = ""
     solution: str = ""
     blame: str = "unknown"
-    #: The names of the abnormal nodes.
+    #: The names of the nodes that the check found abnormal.
     nodes: tuple[str, ...] = ()
     actions: tuple[FailedAction, ...] = ()
     #: Measured values by name; each name has its unit as a suffix.
     figures: dict[str, Any] = {}
     took_s: float = 0.0
-    #: The abnormal devices, if the check names any.
+    #: The devices that the check found abnormal.
     devices: tuple[str, ...] = ()
     #: The class of the exit if the check knows how each worker would fail; empty: CheckFailed.
     phrase: str = ""
 
 
 class CheckLine(Noun, frozen=True, kw_only=True):
-    """The state of one check of a round, for readers of the journal and the report."""
+    """The state of one check in a round of checks, for the journal and the report."""
 
     name: str
-    #: One of: waiting, running, paused until the next try, passed, passed with a warning, failed, not run.
+    #: The state of the check: waiting, running, paused until the next try, passed, passed with a warning, failed, or
+    #: not run.
     state: str
     #: The message of the check's last result.
     message: str = ""
     tries: int = 0
-    #: Seconds that the last run took.
+    #: Seconds that the last run of the check took.
     took_s: float = 0.0
 
 
-#: The maximum number of nodes for which a round keeps the lines of each node.
+#: The maximum number of nodes of which the result of a round of checks keeps each check's state.
 MOST_NODES = 64
 
 
 class ChecksTaken(Noun, frozen=True, kw_only=True):
-    """An attempt's last round of pre-checks: its state, and each check in the order of the job."""
+    """The result of an attempt's last round of pre-checks: its state, and each check in the order of the job."""
 
     state: CheckState
-    #: Whether no check ran, because the checks had just passed and nothing has cast doubt on the machine since.
+    #: Whether the results of an earlier round were used, because it has just passed and nothing has cast doubt on the
+    #: machine since.
     reused: bool = False
     checks: tuple[CheckLine, ...] = ()
-    #: For a round over several nodes: node → its lines, for at most `MOST_NODES` nodes, those with failures first.
+    #: In a job of several nodes: node → the states of its checks, for at most `MOST_NODES` nodes, those with failures
+    #: first.
     by_node: dict[str, tuple[CheckLine, ...]] = {}
 
     def where(self, host: str) -> dict[str, tuple[CheckLine, ...]]:
-        """Return the lines by node. `host`: the node's name for a round of one node."""
+        """Return node → the states of its checks. `host`: the node's name if the checks ran on one node."""
         return self.by_node or {host: self.checks}
 
 
@@ -144,19 +148,19 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
     """One check that can be chosen, as `holdfast check --list` shows it."""
 
     name: str
-    #: The question about the machine that the check answers.
+    #: The question about the machine that the check answers, as text.
     question: str
     #: The approximate duration of the check: `2 ms`, `1 s with two processes`.
     cost: str = "unknown"
-    #: The source of the check: built-in, entry point, plugin file or executable, with its place.
+    #: The origin of the check: built-in, entry point, plugin file or executable, with its path or package.
     source: str = "built-in"
     by_default: bool = False
     #: Whether the check loads the machine or the network. Such a check runs alone, after the cheap checks.
     needs_gang: bool = False
     during_job: bool = False
-    #: Seconds between two runs during a job, if the check may run during a job.
+    #: Seconds between two runs of the check during a job; 0: it only runs before a job.
     interval_s: float = 0.0
-    #: The default time limit of the check with all its retries, in seconds.
+    #: The default limit in seconds for the check with all its retries.
     limit_s: float = 0.0
     params: tuple[ParamInfo, ...] = ()
     #: Whether the check accepts any parameter, as an executable or a check with `**kwargs` does.
@@ -164,20 +168,24 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
 
 
 class Site(Noun, frozen=True, kw_only=True):
-    """The place where a check runs. Checks get it as the keyword `site`, in addition to DLRover's context."""
+    """The machine and job for which a check runs. Checks get it as the keyword argument `site`, in addition to
+    DLRover's arguments.
+    """
 
-    #: This machine's name in the job.
+    #: The name in the job of the machine on which the check runs.
     node: str
     cwd: str = "."
     #: The path of holdfast's state directory.
     home: str = ""
     #: The number of workers of the job on this node.
     workers: int = 1
-    #: The port at which the first attempt's workers meet, if the user chose it. Later attempts use any free port.
+    #: The rendezvous port of the first attempt's workers, if the user chose one; else None. Later attempts use any free
+    #: port.
     port: int | None = None
-    #: Whether the job is running. The check is then a periodic run, on other cores than the workers'.
+    #: Whether the workers are running. The check is then a periodic run, on other cores than the workers'.
     running: bool = False
-    #: Devices of this node that holdfast has recorded as faulty. None: not read yet; the check that needs them reads
-    #: them. A process that has the journal open must read them itself: in a fork of that process, SQLite would wait for
-    #: locks that the fork believes it holds.
+    #: Devices of this node that holdfast has recorded as faulty. None: the check reads the record itself.
+    #:
+    #: The check's process cannot read the record if its parent has the journal open: in a fork, SQLite would wait for
+    #: locks that the fork believes it holds. The parent then reads it.
     kept_out: tuple[DeviceStanding, ...] | None = None

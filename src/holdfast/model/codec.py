@@ -1,4 +1,4 @@
-"""The only codec between structs and JSON bytes. The journal, the connections and the output use it."""
+"""The only codec between structs and JSON bytes. The journal, the connections and the printed JSON use it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def encode(value: Any) -> bytes:
 
 
 def decode_event(data: bytes) -> Event:
-    """Return the event in these JSON bytes. Raises `untrusted.Malformed` on anything else."""
+    """Return the event that these JSON bytes encode. Raises `untrusted.Malformed` if they encode no event."""
     event: Event = json_as(data, Event)
     return event
 
 
 def writable(value: Any) -> Any:
-    """Return lists, dicts, texts and numbers with every lone surrogate replaced, so that they can be encoded."""
+    """Return a copy of lists, dicts, texts and numbers with every lone surrogate replaced, so that it can
+    be encoded.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def cpus_of(text: str) -> set[int]:
-    """Return the CPUs of a list in the kernel's form. Raise ValueError if the text is no such list."""
+    """Return the CPUs in a list of the kernel's form, such as `0-3,8`. Raise ValueError if the text is no such list."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -15,7 +15,7 @@ def cpus_of(text: str) -> set[int]:
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Return the CPUs as a list in the kernel's form."""
+    """Return CPU numbers as a list of the kernel's form, such as `0-3,8`."""
     spans: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if spans and cpu == spans[-1][1] + 1:
@@ -26,13 +26,12 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 
 def cores_of(domain: str) -> list[tuple[int, ...]]:
-    """Return the cores of a memory domain.
-
-    Each core is a tuple of its CPUs (hardware threads). Raise ValueError for another text.
+    """Return the cores of a memory domain (NUMA node), from text such as `0+64,1+65,2`. Each core is a tuple of its
+    CPUs (hardware threads). Raise ValueError for other text.
     """
     return [tuple(int(cpu) for cpu in core.split("+")) for core in domain.split(",") if core]
 
 
 def domain_of(cores: Iterable[Iterable[int]]) -> str:
-    """Return cores in the form that `cores_of` reads: `0+64,1+65,2`."""
+    """Return cores as text that `cores_of` reads: `0+64,1+65,2`."""
     return ",".join("+".join(map(str, core)) for core in cores)

@@ -26,11 +26,11 @@ class Decision(Noun, frozen=True, kw_only=True):
 
     kind: DecisionKind
     reason: str
-    #: Whether the restart counts against the user's budget (`--max-restarts`). If not, it counts against the platform's
+    #: Whether the restart counts against the user's budget (`--max-restarts`). False: it counts against the platform's
     #: larger budget.
     charged: bool = False
     delay_s: float = 0.0
-    #: The devices or nodes that the next attempt must not use.
+    #: The devices or nodes that the following attempts must not use.
     avoid: tuple[str, ...] = ()
 
 
@@ -40,36 +40,36 @@ class Bound(Noun, frozen=True, kw_only=True):
     rank: int
     role: str
     node: str
-    #: The CPUs as `0-3,8`; empty: the worker was bound to no CPU.
+    #: The CPUs to which the worker was bound, as `0-3,8`; empty: none.
     cpus: str = ""
-    #: The devices; None: the worker saw all devices that the node may use.
+    #: The devices to which the worker was bound; None: the worker saw all devices that the node may use.
     devices: tuple[str, ...] | None = None
 
 
-#: Maximum number of bound workers in an attempt's record, which lists the first of them.
+#: Maximum number of bound workers that an attempt's record lists, from the first.
 MOST_BOUND = 1024
 
 
 class Tally(Noun, frozen=True, kw_only=True):
-    """Counts of an attempt that its report does not have. Records of holdfast 0.1 have none."""
+    """Counts of an attempt that its report does not have. Records of holdfast 0.1 lack this struct."""
 
-    #: The lowest first step among the ranks that reported a step. The attempt continued from this step.
+    #: The lowest of the first steps that the ranks reported. The attempt continued from this step.
     first_step: int | None = None
-    #: The lowest saved step among the ranks that reported one. The next attempt would continue from this step.
+    #: The lowest of the saved steps that the ranks reported. The next attempt would continue from this step.
     saved_step: int | None = None
-    #: Whether all workers were forked from processes that had already imported their modules; None: the attempt had no
-    #: workers.
+    #: Whether all workers were forked from a prewarmed process, which had already imported their modules; None: the
+    #: attempt had no workers.
     warm: bool | None = None
-    #: Whether a worker had asked to be notified when it must save and exit.
+    #: Whether a worker had asked for a notice when it must save and exit.
     listened: bool = False
     #: The number of workers that failed because of another worker's death, before holdfast stopped them.
     peers: int = 0
     #: The number of workers that holdfast stopped.
     stopped: int = 0
-    #: Whose memory limit made the kernel kill a process: `worker`, `container` or `host`; empty: no memory kill.
+    #: Whose memory limit led to an OOM kill: `worker`, `container` or `host`; empty: no OOM kill.
     memory_scope: str = ""
-    #: Console's name → bytes of output left out because the console's reader had stopped reading. The name `log` counts
-    #: bytes that no log file took.
+    #: Console's name → bytes of output that the console did not get, because its reader had stopped reading. The name
+    #: `log` counts bytes that could not be written to a log file.
     dropped_bytes: dict[str, int] = {}
 
 
@@ -81,20 +81,21 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     ended_at: float
     report: ExitReport
     decision: Decision
-    #: Phase (its name in lower case: checking, preparing, starting, running, draining) → the seconds in it.
+    #: Phase (its name in lower case: checking, preparing, starting, running, draining) → the seconds that the attempt
+    #: spent in it.
     parts: dict[str, float] = {}
-    #: Whether the attempt passed the furthest step of all earlier attempts, or ran for at least `healthy_s`. Steps come
-    #: from `holdfast.progress` or from counts in the output.
+    #: Whether the attempt got further than all earlier attempts, or ran for at least `healthy_s`. The progress is a
+    #: step of `holdfast.progress` or a count in the output.
     progressed: bool = False
-    #: The lowest last step among the ranks that reported a step.
+    #: The lowest of the last steps that the ranks reported.
     step: int | None = None
     #: The last counts in the workers' output. For each name and role, the count is the lowest among the role's ranks.
     counts: tuple[Count, ...] = ()
     #: The pre-checks before this attempt; None: an earlier release wrote the record without them.
     checks: ChecksTaken | None = None
-    #: The signs of progress. Signs that restore the user's budget come first.
+    #: The attempt's signs of progress. Signs that restore the user's budget come first.
     signs: tuple[Sign, ...] = ()
-    #: The number of workers; 0: an earlier release wrote the record without it.
+    #: The number of workers of the attempt; 0: the record is of an earlier release, which did not store it.
     workers: int = 0
     #: The workers that were bound to CPUs or devices, at most `MOST_BOUND`.
     bound: tuple[Bound, ...] = ()
@@ -102,8 +103,8 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
 
 
 class JobReport(Noun, frozen=True, kw_only=True):
-    """The job's only report. `holdfast.report.brief_report` renders it as text, and `holdfast.record.report_file` as
-    `holdfast.report/1` JSON.
+    """The job's only report. `holdfast.report.brief_report` renders it as text, `holdfast.record.report_file` as JSON
+    of the form `holdfast.report/1`.
     """
 
     job_id: str
@@ -114,10 +115,11 @@ class JobReport(Noun, frozen=True, kw_only=True):
 
 
 def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, int]]:
-    """Return the attempts whose last steps a later attempt repeated, each with the number of repeated steps.
+    """Return the attempts whose last steps had to be repeated by a later attempt, each with the number of repeated
+    steps.
 
     Both attempts must call `holdfast.progress`. For the last attempt of a failed job, count the steps after the last
-    saved step, if the program ever reported one.
+    saved step, if the program ever reported a saved step.
     """
     found = []
     last: AttemptRecord | None = None
@@ -135,7 +137,7 @@ def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, i
 
 
 def _unsaved(record: AttemptRecord) -> int:
-    """Return the number of steps of an attempt after its last saved one; all its steps if it saved none."""
+    """Return the number of steps that an attempt did after its last saved step; all its steps if it saved none."""
     tally = record.tally
     if record.step is None or tally.first_step is None:
         return 0
@@ -143,5 +145,5 @@ def _unsaved(record: AttemptRecord) -> int:
 
 
 def lost_by_attempt(attempts: Iterable[AttemptRecord]) -> dict[int, int]:
-    """Return attempt number → lost steps, for attempts that lost any."""
+    """Return attempt number → lost steps. Attempts that lost none are left out."""
     return {record.attempt: lost for record, lost in lost_steps(attempts)}

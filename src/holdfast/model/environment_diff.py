@@ -1,7 +1,7 @@
 """Saves a worker's environment without its secrets, and compares the environments of two attempts. Pure.
 
-An environment may contain the user's secrets, and the saved file stays on the disk. If a variable's name or value looks
-like a secret, holdfast saves only the name.
+An environment may contain the user's secrets, and the saved file stays on the disk. If the name or value of a variable
+looks like a secret, holdfast saves only the name.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ FILE = "environment.json"
 #: Maximum size of `environment.json` in bytes. A larger environment is not saved.
 MOST_BYTES = 256 * 1024
 HIDDEN = "***"
-#: Variables whose names contain `PWD` but which are not passwords.
+#: Variables that look like passwords because their names contain `PWD`, but are not.
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
-#: The prefix of the variables that carry a job file's secrets to the workers. The job's `env` may copy such a secret
+#: The prefix of the variables that pass a job file's secrets to the workers. The job's `env` may copy such a secret
 #: into another variable.
 _OF_THE_JOB = "HOLDFAST_SECRET_"
-#: Variables that have a new value in each attempt.
+#: Variables of holdfast that have a new value in each attempt.
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
 _ATTEMPT = Lazy(r"attempt-\d+")
 
 
 class Difference(Noun, frozen=True, kw_only=True):
-    """One variable that differs between two attempts."""
+    """One environment variable that differs between two attempts."""
 
     name: str
     #: The value in the earlier attempt; None: the variable was not set.
@@ -38,7 +38,9 @@ class Difference(Noun, frozen=True, kw_only=True):
 
 
 def kept(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by name. `HIDDEN` replaces a value that may be a secret or contains a secret of the job."""
+    """Return the environment's variables by name. `HIDDEN` replaces a value that may be a secret or contains a secret
+    of the job.
+    """
     secrets = [value for name, value in env.items() if name.startswith(_OF_THE_JOB) and value]
     return {
         name: HIDDEN if _secret(name, value) or any(secret in value for secret in secrets) else value
@@ -52,7 +54,9 @@ def _secret(name: str, value: str) -> bool:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Return the differences by name, without those that any two attempts have, such as the attempt's directory."""
+    """Return the differing variables by name, except differences that any two attempts have, such as the attempt's
+    directory.
+    """
     return tuple(
         Difference(name=name, before=old, now=new)
         for name in sorted({*before, *now} - OWN)

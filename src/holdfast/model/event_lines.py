@@ -1,4 +1,4 @@
-"""The output of `holdfast run --events`: one JSON object per line. The names of its keys and kinds never change."""
+"""The output of `holdfast run --events`: one JSON object per line. Its keys and kinds of events are never renamed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class EventLine(Noun, frozen=True, kw_only=True):
     """One event, as one line of the output."""
 
     event: EventKind
-    #: When it happened, in seconds since the epoch.
+    #: When the event happened, in seconds since the epoch.
     at: float
     #: The event in one sentence.
     text: str
-    #: The keys that only this kind of event has. The line has them in addition to the common keys.
+    #: The keys that only this kind of event has. The printed line has them beside the common keys.
     body: dict[str, Any]

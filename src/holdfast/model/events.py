@@ -20,55 +20,56 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     nodes: tuple[NodeInfo, ...]
     #: The devices and nodes that are excluded from the start, because this machine's store of faults lists them.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The seed for the jitter of back-off. It is recorded so that a replay computes the same waits.
+    #: The seed for the jitter of pauses between attempts. It is recorded so that a replay computes the same pauses.
     seed: int = 0
     #: Local time minus UTC in seconds where the job was submitted. It is recorded so that a replay prints the same
     #: times.
     utc_offset_s: float = 0.0
-    #: The number of times that the platform had started the job before this run.
+    #: How often the platform had already started the job before this run.
     run: int = 0
 
 
 class JobResumed(Message, frozen=True, kw_only=True):
     """The platform has started the job again: all nodes and processes of the previous run are gone.
 
-    The previous run's journal may end anywhere, even in the middle of an attempt.
+    The journal of the previous run may end anywhere, even in the middle of an attempt.
     """
 
-    #: The platform's name for the job: `Slurm job 1234`.
+    #: The platform's name for the job, for messages: `Slurm job 1234`.
     platform: str
-    #: The number of the run; it rises with every start. The event has no effect if this run was already resumed.
+    #: The number of this run, which rises with every start of the job. The event has no effect if this run was already
+    #: resumed.
     run: int
     #: Why the platform restarted the job, in the platform's own words.
     reason: str
-    #: The phrase that explains an attempt which the end of the previous run interrupted.
+    #: The phrase (kind of exit) for the attempt that was interrupted by the end of the previous run.
     phrase: str = Phrase.PREEMPTED
-    #: The job's specification in this run; None: unchanged.
+    #: The job's specification in this run; None: the same as in the previous run.
     spec: JobSpec | None = None
     #: The nodes of this run.
     nodes: tuple[NodeInfo, ...] = ()
     #: The devices and nodes that are excluded from the start, as in `JobSubmitted`.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The last sign of life of the previous run; None: no sign is later than the end of that run's journal.
+    #: The last sign of life of the previous run; None: no such sign is later than the last event in its journal.
     seen_at: At | None = None
 
 
 class PlatformSaid(Message, frozen=True, kw_only=True):
-    """The platform's statement about a node or the job. It adds to the evidence that holdfast collected."""
+    """The platform's statement about a node or the job. The owner adds it to the evidence about an attempt."""
 
-    #: The attempt about which the owner asked the platform.
+    #: The attempt about which the owner had asked the platform.
     attempt: int
-    #: The subject of the statement: `n3`, `job 1234`.
+    #: The node or job that the statement is about: `n3`, `job 1234`.
     subject: str
     words: str
-    #: The command that shows the statement: `scontrol show node n3`.
+    #: The command with which a user can see the statement: `scontrol show node n3`.
     command: str
-    #: The node of the statement; empty: the whole job.
+    #: The node that the statement is about; empty: the whole job.
     node: str = ""
 
 
 class RequeueRefused(Message, frozen=True, kw_only=True):
-    """The platform refuses to start the job again, or did not answer in time."""
+    """The platform refuses to start the job again, or has not answered the request in time."""
 
     #: The number of the present run, as in the refused `Requeue`.
     run: int
@@ -76,50 +77,50 @@ class RequeueRefused(Message, frozen=True, kw_only=True):
 
 
 class NodeJoined(Message, frozen=True, kw_only=True):
-    """An agent was admitted. Its node becomes a node of the gang, becomes a spare, or is an earlier node that has
-    reconnected.
-    """
+    """An agent was admitted to the job. Its node is new (part of the gang, or a spare), or has reconnected."""
 
     node: NodeInfo
     boot: int
-    #: The agent's random number. A node that reconnects with the same number keeps its name.
+    #: The agent's random identification number. A node that reconnects with the same number keeps its name.
     agent: str = ""
-    #: The devices, or the node, that the store of faults on that machine excludes.
+    #: The devices that the node's own record of faults excludes; it may also exclude the whole node.
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: The memory kill that ended the node's earlier agent, if its guard found one.
+    #: The OOM kill that ended the node's earlier agent, if the guard of that agent found one.
     memory_kill: MemoryKill | None = None
 
 
 class NodeLeft(Message, frozen=True, kw_only=True):
-    """A node will not come back: a user has ended it, or its starter knows that it is lost."""
+    """A node will not come back: a user has ended its agent, or the program that started the agent knows that the node
+    is lost.
+    """
 
     node: str
     boot: int
     reason: str
-    #: Whether the node's agent or its platform has confirmed that no process on the node is alive.
+    #: Whether the node's agent or its platform has confirmed that no process of the job is alive on the node.
     fenced: bool = False
 
 
 class ChecksFinished(Message, frozen=True, kw_only=True):
-    """A round of pre-checks has ended. The gang ignores the result of another round or attempt."""
+    """A round of pre-checks has ended. The gang ignores the result if it is not of the present attempt and round."""
 
     attempt: int
     round: int
-    #: The result of the round.
+    #: The result of the round of checks.
     state: CheckState
     failure: CheckFailure | None = None
-    #: The nodes to leave out; the job may continue with the others.
+    #: The nodes to leave out. The job may continue with the other nodes.
     avoid: tuple[str, ...] = ()
-    #: Whether the failed check requests that the job stops.
+    #: Whether the failed check wants the job to stop.
     fatal: bool = False
     warnings: tuple[str, ...] = ()
-    #: The round in detail: every check with its result.
+    #: The result of every check in the round.
     taken: ChecksTaken | None = None
-    #: The port that rank 0's node has reserved for this attempt's workers.
+    #: The rendezvous address of this attempt's workers. Rank 0's node has reserved the port.
     meeting: Meeting | None = None
     #: Node → the ports that the node has reserved for this attempt's workers.
     ports: dict[str, tuple[int, ...]] = {}
-    #: The `cause` of the action that this event answers.
+    #: The `cause` of the `RunChecks` action that this event answers.
     cause: str = ""
 
 
@@ -134,7 +135,7 @@ class ChecksMoved(Message, frozen=True, kw_only=True):
 
 
 class CheckFailedRunning(Message, frozen=True, kw_only=True):
-    """A check has failed while the job runs and requests more than a warning, so the attempt must stop."""
+    """A check that runs beside the workers has failed and requests more than a warning, so the attempt must stop."""
 
     attempt: int
     failure: CheckFailure
@@ -155,7 +156,7 @@ class NodeSilent(Message, frozen=True, kw_only=True):
     node: str
     boot: int
     silent_s: float
-    #: The ages, in seconds, of the node's last messages when the silence was noticed; the latest message first.
+    #: How long before the silence was noticed the node's last messages came, in seconds; the latest message first.
     words_s: tuple[float, ...] = ()
 
 
@@ -167,10 +168,9 @@ class NodeFenced(Message, frozen=True, kw_only=True):
 
 
 class NodeSignalled(Message, frozen=True, kw_only=True):
-    """The guard of a node has received a signal from the platform, and keeps running.
+    """The guard of a node has received a signal from the platform, and keeps running. The event itself changes nothing.
 
-    The event alone changes nothing. The owner asks its platform what the signal means, and the answer leads to another
-    event.
+    The owner asks its platform what the signal means, and the answer becomes another event.
     """
 
     node: str
@@ -188,24 +188,23 @@ class StopRequested(Message, frozen=True, kw_only=True):
 
 
 class FaultSeen(Message, frozen=True, kw_only=True):
-    """A fault of a device or node began, ended, or happened in one moment. The event includes the consequence for this
-    job.
+    """A fault of a device or node began, ended, or was momentary. The event also has the consequence for this job.
 
-    The machine's store of faults, which outlives the job, judged the fault. The event records the judgement, so that a
-    replay does not need the store.
+    The consequence comes from the machine's record of faults, which outlives the job. It is part of the event, so that
+    a replay does not need that record.
     """
 
     fault: FaultEvent
     remedy: Remedy = Remedy.WATCH
-    #: Whether the attempt stops if it uses the device.
+    #: Whether the attempt must stop if it uses the device.
     stop: bool = False
     #: The devices or nodes on which no worker of this job is placed from now on.
     avoid: tuple[str, ...] = ()
     #: Seconds before the stop during which workers that asked for a notice may save and exit.
     save_s: float = 0.0
-    #: Seconds that the resets of the device before the next attempt may take, all tries together.
+    #: Seconds for resetting the device before the next attempt, with all tries.
     reset_s: float = 0.0
-    #: The devices that can only be reset together with this device. An attempt that uses any of them is stopped too.
+    #: The devices that must be reset together with this device. An attempt that uses any of them is stopped too.
     group: tuple[str, ...] = ()
     why: str = ""
 
@@ -222,7 +221,7 @@ class EvidenceCollected(Message, frozen=True, kw_only=True):
 
     attempt: int
     evidence: AttemptEvidence
-    #: The `cause` of the action that this event answers.
+    #: The `cause` of the `CollectEvidence` action that this event answers.
     cause: str = ""
 
 
@@ -230,29 +229,33 @@ class HooksFinished(Message, frozen=True, kw_only=True):
     """The hooks after an attempt have run on its nodes."""
 
     attempt: int
-    #: The failures of hooks that count as failures of the attempt.
+    #: The hooks' failures that make the attempt count as failed.
     failures: tuple[SideFailure, ...] = ()
-    #: Nodes that did not answer in time.
+    #: The nodes that did not report the results of their hooks in time.
     unanswered: tuple[str, ...] = ()
-    #: The `cause` of the action that this event answers.
+    #: The `cause` of the `RunHooks` action that this event answers.
     cause: str = ""
 
 
 class JournalSecured(Message, frozen=True, kw_only=True):
-    """All events up to this attempt's placement are safe from a power cut; `trouble`: why they are not."""
+    """All events up to this attempt's placement are on disk, safe from a power cut. `trouble`: why they are not; empty:
+    they are.
+    """
 
     attempt: int
     trouble: str = ""
-    #: The `cause` of the action that this event answers.
+    #: The `cause` of the `Secure` action that this event answers.
     cause: str = ""
 
 
 class OwnerRecovered(Message, frozen=True, kw_only=True):
-    """The owner has restarted after a crash and replayed its journal. Earlier reports of agents may be out of date."""
+    """The owner has restarted after a crash and replayed its journal. The last reports of agents in it may be out of
+    date.
+    """
 
 
 class Tick(Message, frozen=True, kw_only=True):
-    """The time that `next_wake` returned has come. The gang has no other timer."""
+    """The time that `Gang.next_wake` returned has come. The gang has no other timer."""
 
 
 Event = (

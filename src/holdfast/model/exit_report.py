@@ -23,9 +23,8 @@ class Blame(enum.StrEnum):
 
 
 class Rerun(enum.StrEnum):
-    """Whether another try helps.
-
-    NOW: at once. LATER: after a back-off. ELSEWHERE: on other hardware. NEVER: not at all.
+    """Whether another attempt can help. NOW: at once. LATER: after a pause. ELSEWHERE: on other hardware. NEVER: not at
+    all.
     """
 
     NOW = "now"
@@ -44,9 +43,8 @@ class Outcome(enum.StrEnum):
 
 
 class Trigger(enum.StrEnum):
-    """The kind of evidence that decided a report.
-
-    If OpenPAI's exit info has the same kind, the value is OpenPAI's field name.
+    """The kind of evidence that decided a report. Where OpenPAI's exit information has the same kind, the value is
+    OpenPAI's field name.
     """
 
     EXIT_CODE = "originalUserExitCode"
@@ -63,7 +61,7 @@ class Trigger(enum.StrEnum):
     HANG = "hangDetector"
 
 
-#: The exit code of a stop that a user requested, or a component that chose no code.
+#: The exit code after a stop by a user, or by a component that chose no code.
 OPERATOR_CODE = 250
 
 
@@ -82,7 +80,7 @@ TRAVELLING_BYTES = 2048
 
 
 class LimitKind(enum.StrEnum):
-    """The resource that a limit of a process limits."""
+    """The resource to which a limit of a process applies."""
 
     CPU = "cpu"
     FILE = "file"
@@ -99,7 +97,7 @@ class ProcessLimit(Noun, frozen=True, kw_only=True):
     soft: int
     #: The hard limit; None: unlimited.
     hard: int | None = None
-    #: Whether holdfast's own process has the same limit. If not, the worker's program or command set the limit.
+    #: Whether holdfast's own process has the same limit. If not, the worker's program or its command set the limit.
     inherited: bool = False
 
 
@@ -124,25 +122,26 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     started_at: At | None = None
     ended_at: At | None = None
     order: int = 0
-    #: Whether a stop had been requested when the worker died. Such an exit is collateral, even if the worker's log
+    #: Whether a stop had been requested before the worker died. Such an exit is collateral, even if the worker's log
     #: blames a peer.
     after_stop: bool = False
-    #: Whether the worker was already dying before a stop was requested, and the exit was only reported later.
-    #: Holdfast's stop is then not the cause.
+    #: Whether the worker was already dying when a stop was requested, and its exit was only reported later. Holdfast's
+    #: stop is then not the cause.
     was_dying: bool = False
-    #: The end of the worker's stderr (of stdout if stderr is empty), decoded; at most 8 KiB on the worker's node. The
-    #: agent's report and the journal keep `TRAVELLING_BYTES` of it, and nothing if the exit status is 0.
+    #: The end of the worker's stderr (of stdout if stderr is empty), decoded; at most 8 KiB.
+    #:
+    #: The agent's report and the journal only keep `TRAVELLING_BYTES` of it, and nothing if the exit status is 0.
     last_words: str = ""
-    #: The stream of `last_words`: `stderr` or `stdout`; empty: not known.
+    #: The stream from which `last_words` came: `stderr` or `stdout`; empty: not known.
     last_words_stream: str = ""
-    #: The content of the worker's TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node reads it and does not send it to
-    #: the owner.
+    #: The content of the worker's TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node does not send it to the owner.
     error_file: str = ""
     #: The resource limits of a worker that failed.
     limits: tuple[ProcessLimit, ...] = ()
-    #: The CPU seconds of the worker and of its reaped children.
+    #: CPU seconds that the worker and its reaped children used.
     cpu_s: float | None = None
-    #: Seconds from the end of the program by an exception until holdfast ended the process, which had stayed alive.
+    #: Seconds from the exception that ended the program until holdfast ended the process, which had stayed alive; None:
+    #: the process exited by itself.
     unended_s: float | None = None
 
     @property
@@ -151,7 +150,9 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
 
     @property
     def ended_by(self) -> int | None:
-        """The signal that ended the worker; for an exit status 128 + N (from handlers and shells) it is signal N."""
+        """The number of the signal that ended the worker. An exit status of 128 + N, as from handlers and shells,
+        counts as signal N.
+        """
         if self.signal is None and self.exit_code is not None and 128 < self.exit_code < 160:
             return self.exit_code - 128
         return self.signal
@@ -188,7 +189,7 @@ class EvidenceKind(enum.StrEnum):
         return cls.LOG
 
 
-#: The `source` of evidence about processes that ended ranks had left running.
+#: The `source` of evidence about processes that exited workers had left running.
 LEFT_RUNNING = "left running"
 
 
@@ -197,7 +198,7 @@ class Evidence(Noun, frozen=True, kw_only=True):
 
     kind: EvidenceKind
     text: str
-    #: The source: `worker-1 stderr`, `kernel log`, `cgroup`, a file name.
+    #: The origin of the evidence: `worker-1 stderr`, `kernel log`, `cgroup`, a file name.
     source: str = ""
     at: At | None = None
     #: The machine on which the evidence was seen; empty: the evidence is about all machines.
@@ -205,10 +206,12 @@ class Evidence(Noun, frozen=True, kw_only=True):
 
 
 class Original(Noun, frozen=True, kw_only=True):
-    """The culprit's exit as it was reported, kept beside the final code because the two may differ."""
+    """The culprit's exit as the operating system reported it, kept beside the report's code because the
+    two may differ.
+    """
 
     exit_code: int | None = None
-    #: The signal's name: `SIGKILL`.
+    #: The name of the signal: `SIGKILL`.
     signal: str | None = None
 
     @property
@@ -231,7 +234,7 @@ class Culprit(Noun, frozen=True, kw_only=True):
 
 
 class OtherRule(enum.StrEnum):
-    """The names of rules that are not functions in `holdfast.explain.explanation_rules`."""
+    """The rule that made a report, if it is not a function in `holdfast.explain.explanation_rules`."""
 
     EXIT_STATUS = "exit_status"
     OWNER_DIED = "owner_died"
@@ -241,26 +244,28 @@ class OtherRule(enum.StrEnum):
 
 
 class DecidingLine(Noun, frozen=True, kw_only=True):
-    """The line of a log that decided a report; its secrets are masked."""
+    """The line of a log that decided a report. Secrets in it are masked."""
 
     text: str
-    #: The file, the stream or the kernel log that has the line.
+    #: The file, the stream or the kernel log from which the line comes.
     source: str = ""
     #: The line's number in `source`, from 1; 0: not known.
     number: int = 0
 
 
 class Because(Noun, frozen=True, kw_only=True):
-    """Why a report came out as it did: the rule, the catalogue row, and, if a log decided, the wording and the line."""
+    """What decided a report: the rule, the row of the catalogue, and, if a log decided, the matched pattern and the
+    line.
+    """
 
     #: The name of a function in `holdfast.explain.explanation_rules`, or an `OtherRule`. Empty only in reports of
     #: versions before 0.2.
     rule: str = ""
-    #: The phrase of the catalogue's row, or the phrase that a user or a component chose for its stop.
+    #: The phrase of the row in the catalogue, or the phrase that a user or a component chose for its stop.
     row: str = ""
-    #: The id of the row's wording that matches `line`; empty: no wording decided.
+    #: The id of the row's pattern (wording) that matches `line`; empty: no pattern decided.
     wording: str = ""
-    #: The line that decided; None: an exit status, a check or a hang decided.
+    #: The line of a log that decided; None: an exit status, a check or a hang decided.
     line: DecidingLine | None = None
 
 
@@ -282,27 +287,26 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     #: The ranks that ended only because another rank ended or holdfast stopped them.
     collateral: tuple[int, ...] = ()
     attempt: int = 1
-    #: The phrase, exception type, innermost frame of the user's code, and device, as one text. Equal failures have
+    #: One text made of phrase, exception type, innermost frame of the user's code, and device. Equal failures have
     #: equal fingerprints.
     fingerprint: str = ""
     #: The exception's type; empty if there was no exception.
     exception: str = ""
-    #: The linked exceptions, if there are several: the one that left the program first, then `because …` or
-    #: `while handling …` for each below it.
+    #: The linked exceptions, if there are several: first the one that left the program, then `because …` or `while
+    #: handling …` for each exception below it.
     chain: tuple[str, ...] = ()
-    #: The ranks that failed in the same way, so that none of them is the culprit.
+    #: The ranks that failed in the same way, so that no single one is the culprit.
     alike: tuple[int, ...] = ()
-    #: Further culprits, if several causes are equally likely.
+    #: Further culprits, if several ranks are equally likely to be the cause.
     also: tuple[Culprit, ...] = ()
-    #: The confidence of the attribution in `first`, 0 to 1.
+    #: The confidence that `first` is the culprit, 0 to 1.
     confidence: float = 1.0
-    #: The devices or nodes that the report blames; recovery avoids them.
+    #: The devices or nodes that the report blames. The next attempts avoid them.
     devices: tuple[str, ...] = ()
-    #: The decision behind the report. Only reports of earlier versions have the default, because every new report names
-    #: its rule.
+    #: The rule and evidence that decided the report. The default only occurs in reports of earlier versions.
     because: Because = Because()
 
     @property
     def left_running(self) -> tuple[str, ...]:
-        """The sentences about processes that ended ranks had left running, and that holdfast ended."""
+        """The sentences about processes that exited workers had left running and that holdfast ended."""
         return tuple(item.text for item in self.evidence if item.source == LEFT_RUNNING)

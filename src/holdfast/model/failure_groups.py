@@ -1,7 +1,7 @@
-"""Groups failures that a person would call the same, by their fingerprints without the parts that vary. Pure.
+"""Groups failures that a person would call the same, by comparing fingerprints without their variable parts. Pure.
 
-Recovery needs exact fingerprints: a failure at "shard 18" after one at "shard 17" is progress. In statistics over many
-jobs, both failures are one problem. This module reads the fingerprints of all releases.
+Deciding on restarts needs exact fingerprints: a failure at "shard 18" after one at "shard 17" is progress. In
+statistics over many jobs, both failures are one problem. This module reads the fingerprints of all releases.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from holdfast.lazy_pattern import Lazy
 if TYPE_CHECKING:
     import re
 
-#: Number of words of the text that are compared. A fingerprint's text is cut, and the place of the cut depends on the
-#: lengths of paths and names.
+#: Number of words of a fingerprint's text that are compared. The text is cut off, and the place of the cut depends on
+#: the lengths of paths and names.
 MOST_WORDS = 16
 
-#: The first four parts stay unchanged: class, signal or status, exception, place.
+#: The first four parts of a fingerprint are compared as they are: class, signal or status, exception, place in the
+#: program.
 _PLACES = 4
 _COLLECTIVE, _TEXT, _PARTS = 4, 5, 7
 
 _LIKE = Lazy(
-    # URLs, and paths. A name with a slash is a path if it begins like a path.
+    # Matches URLs and paths. A name with a slash is a path if it begins like a path.
     r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\",;)\]}>]+"
     r"|(?<![\w/.])(?:~|\.{1,2})?/[^\s'\",;:)\]}>]+(?::\d+)?"
     r"|(?<![\w/.])[\w.#-]+/(?:[\w.#-]+/)*[\w.#-]+"
-    # Names of machines. A name counts if it has a port, is in a known domain, or follows a word such as `host`.
+    # Matches names of machines. A name counts if it has a port, is in a known domain, or follows a word such as `host`.
     r"|\b(?=[\w.-]*[A-Za-z])[\w-]+(?:\.[\w-]+)*:\d+\b"
     r"|\b(?:[\w-]+\.)+(?:com|net|org|io|ai|cn|de|eu|uk|us|edu|gov|local|internal|lan|intern|corp|cluster|svc|cloud|test"
     r"|example|invalid)\b(?::\d+)?"
@@ -50,20 +51,20 @@ def group_of(fingerprint: str) -> str:
     parts = fingerprint.split("|")
     kept = parts[:_PLACES]
     if len(parts) == _PARTS:
-        # Keep the collective's name without its number. Omit the devices, which the report shows beside the group.
+        # Keep the collective's name without its number. Leave out the devices, because the report shows them elsewhere.
         kept += [parts[_COLLECTIVE].partition(" ")[0], alike(parts[_TEXT])]
-    else:  # a fingerprint of another release, or one with only a class
+    else:  # the fingerprint is of another release, or has only a class
         kept += [alike(part) for part in parts[_PLACES:]]
     return "|".join(kept)
 
 
 def alike(text: str) -> str:
-    """Return the text's first words, with `#` for the parts that differ each time."""
+    """Return the text's first words, with `#` in place of the parts that differ each time."""
     text = _RANKS.sub(lambda found: found[1], _LIKE.sub(_sign, text))
     text = _SIGNS.sub("#", _LISTED.sub("#", text))
     words = text.split()
     if words and words[-1].endswith("…"):
-        words.pop()  # the last word may be cut off
+        words.pop()  # the last word may be incomplete, because the text is cut off
     return " ".join(words[:MOST_WORDS])
 
 

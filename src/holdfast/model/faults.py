@@ -1,4 +1,4 @@
-"""Faults of devices and nodes: the reports, their remedies, and the state of devices."""
+"""Faults of devices and nodes: reported events, remedies, and the resulting state of devices."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ class Remedy(enum.IntEnum):
 
 
 class Standing(enum.StrEnum):
-    """The state of a device.
-
-    HEALTHY: it may be used. SUSPECT: it gets no new work. ISOLATED: it is not used until the fault clears. HELD: it is
-    not used until a person releases it.
+    """Whether a device may be used. HEALTHY: yes. SUSPECT: it gets no new work. ISOLATED: not until the fault clears.
+    HELD: not until a person releases it.
     """
 
     HEALTHY = "HEALTHY"
@@ -52,7 +50,7 @@ class Severity(enum.StrEnum):
 
 
 class FaultEvent(Noun, frozen=True, kw_only=True):
-    """A condition of a device or node that has a code. It is raised, cleared, or momentary.
+    """A condition of a device or node that has a code. The event says that it began, ended, or was momentary.
 
     `at`: when it happened, by its source's clock, in seconds since the epoch. `device`: `npu0`, `gpu3`, or the node's
     name for a fault of the node.
@@ -64,9 +62,9 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     at: At
     node: str = ""
     severity: Severity = Severity.MAJOR
-    #: The line or message with the fault.
+    #: The log line or message that reports the fault.
     text: str = ""
-    #: The source: kernel log, nvml, ascend, socket, command line …
+    #: The origin of the event: kernel log, nvml, ascend, socket, command line …
     source: str = ""
     #: The process id in the source's message, if the message has one, as Xid lines do.
     pid: int | None = None
@@ -78,11 +76,11 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     event: FaultEvent
     remedy: Remedy
     ended_at: At | None = None
-    #: The ranks that used the device. Empty: unknown, and then every rank of the node is affected.
+    #: The ranks that used the faulty device. Empty: unknown, and then every rank of the node counts as affected.
     ranks: tuple[int, ...] = ()
     #: Whether the attempt was stopped because of this fault. The fault is then the cause, however mild it is.
     stopped: bool = False
-    #: Whether the job continues without the device; False: the remedy decides.
+    #: Whether the job continues without the faulty device; False: that depends on the remedy.
     avoid: bool = False
 
 
@@ -98,7 +96,7 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
 
 
 def is_verdict_of_a_check(codes: tuple[str, ...]) -> bool:
-    """Return whether all these codes come from pre-checks, as release 0.1.0 stored them (`CHECK-DISK`).
+    """Return whether all these codes come from pre-checks (`CHECK-DISK`), as release 0.1.0 stored them.
 
     That release excluded such a device from every later job. A check's result should only hold for its own job, because
     the next job checks again.

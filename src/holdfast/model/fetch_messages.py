@@ -1,4 +1,6 @@
-"""The messages of a fetch: the request to the fetching process, its progress messages, and a failure."""
+"""The messages of fetching a prerequisite: the request to the fetching process, its progress messages, and
+a failure.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from holdfast.model.runtime_plan import Prerequisite
 class FetchOrder(Noun, frozen=True, kw_only=True):
     """The request to one fetching process: JSON on its standard input."""
 
-    #: The prerequisites to fetch. Their variables are expanded, and `into` is an absolute path.
+    #: The prerequisites to fetch. Variables in them are expanded, and `into` is an absolute path.
     things: tuple[Prerequisite, ...]
-    #: The name of this fetch, such as `job train on node gpu-1`. Another job that waits for this fetch prints it.
+    #: The name of the requester, such as `job train on node gpu-1`. Another job that waits for this fetch prints it.
     who: str = ""
     node: str = ""
     #: The seed for the jitter of pauses between tries, so that nodes that fail together do not retry together.
     seed: int = 0
-    #: Seconds after the start of the fetch after which no further try begins.
+    #: Seconds from the start of the fetch; no further try begins after that.
     limit_s: float = 14_400.0
-    #: Seconds without a byte after which a server counts as failed.
+    #: Seconds without a received byte after which a server counts as failed.
     stall_s: float = 60.0
 
 
@@ -27,23 +29,23 @@ class FetchTrouble(Noun, frozen=True, kw_only=True):
 
     #: The prerequisite's name.
     name: str
-    #: The phrase of a catalogue row. The row says who is to blame and whether another try helps.
+    #: The phrase of a row of the exit catalogue. The row says who is to blame and whether another try helps.
     phrase: str
-    #: The cause in one sentence, without secrets.
+    #: The cause of the failure in one sentence, without secrets.
     words: str
-    #: The solution, if it is more precise than the catalogue row's; else empty.
+    #: The advice to the user, if it is more precise than the catalogue row's; else empty.
     solution: str = ""
-    #: Whether the cause is on this node (its disk or file system), so that another node may succeed.
+    #: Whether the cause is on this node (its disk or file system), so that a fetch on another node may succeed.
     here: bool = False
 
 
 class NotPrepared(Noun, frozen=True, kw_only=True):
-    """The output of a failed `holdfast prepare`: JSON in a file, and as its last line on stdout."""
+    """The result of a failed `holdfast prepare`: JSON in a file, and as its last line on stdout."""
 
     phrase: str
     words: str
     solution: str = ""
-    #: The exit status of `holdfast prepare`.
+    #: The exit status with which `holdfast prepare` ends.
     code: int = 1
     #: The prerequisite that could not be fetched; empty: the failure is another one.
     name: str = ""
@@ -53,7 +55,7 @@ class FetchBegan(Message, frozen=True, kw_only=True):
     """The fetch of one prerequisite begins."""
 
     name: str
-    #: The address, without secrets.
+    #: The address of the prerequisite, without secrets.
     uri: str
     into: str
 
@@ -73,14 +75,14 @@ class FetchMoved(Message, frozen=True, kw_only=True):
 
 
 class FetchWaits(Message, frozen=True, kw_only=True):
-    """Another process of this node is fetching the same prerequisite, so this process waits for that process to end."""
+    """Another process of this node is fetching the same prerequisite, so this process waits for its end."""
 
     name: str
     who: str
 
 
 class FetchAgain(Message, frozen=True, kw_only=True):
-    """A try failed; another one follows."""
+    """A try to fetch the prerequisite failed; another try follows."""
 
     name: str
     trouble: FetchTrouble
@@ -106,11 +108,11 @@ class FetchDone(Message, frozen=True, kw_only=True):
 
 
 class FetchFailed(Message, frozen=True, kw_only=True):
-    """The fetch has failed for good. The job uses no part of the prerequisite."""
+    """The prerequisite could not be fetched, and no further try follows. The job uses no part of it."""
 
     trouble: FetchTrouble
     tries: int = 1
 
 
-#: The messages of the fetching process, which writes one per line to its standard output.
+#: The messages of the fetching process. It writes one per line to its standard output.
 FetchWord = FetchBegan | FetchMoved | FetchWaits | FetchAgain | FetchDone | FetchFailed

@@ -1,4 +1,4 @@
-"""The output of a fetch for users: lines of progress, a bar, and one sentence for its end."""
+"""The text about a fetch for users: lines of progress, a bar, and one sentence at its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def size(count: float) -> str:
 
 
 def progress(word: FetchMoved) -> str:
-    """Return the progress as `1.2 of 4.0 GB, 85.3 MB/s, 33 s left`; unknown parts are left out."""
+    """Return the progress of a fetch as `1.2 of 4.0 GB, 85.3 MB/s, 33 s left`; unknown parts are left out."""
     if word.most_bytes is None:
         text = f"{word.doing}: {size(word.bytes)}"
     else:
@@ -40,7 +40,7 @@ def progress(word: FetchMoved) -> str:
 
 
 def bar(word: FetchMoved, width: int) -> str:
-    """Return one line of at most `width` columns, for a terminal that redraws it."""
+    """Return a progress bar of one line with at most `width` columns, for a terminal that redraws it."""
     text = f"{word.name}  {progress(word)}"
     room = width - len(text) - 5
     if word.most_bytes and room >= LEAST_BAR:
@@ -51,7 +51,7 @@ def bar(word: FetchMoved, width: int) -> str:
 
 
 def fetch_sentence(word: FetchWord) -> str:
-    """Return one sentence about a message, without the prefix `holdfast:`."""
+    """Return a message of the fetching process as one sentence, without the prefix `holdfast:`."""
     match word:
         case FetchBegan():
             return f"prerequisite {word.name}: fetching {word.uri} to {word.into}"
@@ -71,8 +71,9 @@ def fetch_sentence(word: FetchWord) -> str:
 
 
 def done(word: FetchDone) -> str:
-    """Return a sentence about the end: `4.0 GB in 33 s at /usr/local/pai/model, 1.0 GB of it from an earlier fetch,
-    try 2`."""
+    """Return a sentence about a complete prerequisite: `4.0 GB in 33 s at /usr/local/pai/model, 1.0 GB of it from an
+    earlier fetch, try 2`.
+    """
     if word.there:
         return f"{size(word.bytes)} at {word.into}, whole from an earlier fetch"
     text = f"{size(word.bytes)} in {duration(word.took_s)} at {word.into}"

@@ -7,17 +7,17 @@ from holdfast.model.noun_base import Noun
 
 
 class CollectiveRecord(Noun, frozen=True, kw_only=True):
-    """One collective, as the rank recorded it."""
+    """One call of a collective, as the rank's flight recorder recorded it."""
 
-    #: The number of the collective in its group, from 1. The same call has the same number on all ranks.
+    #: The number of the collective in its process group, from 1. The same call has the same number on all ranks.
     number: int
-    #: The name: `nccl:all_reduce`.
+    #: The name of the collective: `nccl:all_reduce`.
     name: str
     #: Shape and type of the input: `[[4, 10]] Float`.
     sizes: str = ""
     #: The place of the call in the user's code: `train.py:20`.
     place: str = ""
-    #: The recorded state: `scheduled`, `started` or `completed`; for gloo always `scheduled`.
+    #: The collective's recorded state: `scheduled`, `started` or `completed`; for gloo always `scheduled`.
     state: str = ""
     done: bool = False
 
@@ -25,13 +25,13 @@ class CollectiveRecord(Noun, frozen=True, kw_only=True):
 class GroupFlight(Noun, frozen=True, kw_only=True):
     """The collectives of one process group of a rank."""
 
-    #: The group's description, or its name if it has no description: `default_pg`.
+    #: The description of the process group, or its name if it has none: `default_pg`.
     group: str
-    #: The members of the group; empty: the dump does not list them.
+    #: The ranks in the process group; empty: the dump does not list them.
     ranks: tuple[int, ...] = ()
-    #: The last collective that the rank has called.
+    #: The last collective that the rank has called in the group.
     last: CollectiveRecord | None = None
-    #: The first collective that is not complete.
+    #: The first collective of the group that is not complete on this rank.
     waits: CollectiveRecord | None = None
 
 

@@ -1,8 +1,8 @@
 """The gang protocol: the messages between the owner and the agents.
 
-Every command has its attempt's number, and a message of an old attempt never changes a newer one. Every report repeats
-the whole state, so a lost message does no harm. A time is sent as an age, or as a reading of the sender's clock that
-the receiver echoes. The wall clocks of two machines are never compared.
+Every command has the number of its attempt, and a message about an old attempt never changes a newer one. Every report
+repeats the whole state, so a lost message does no harm. A time is sent as an age, or as a reading of the sender's clock
+that the receiver echoes. The wall clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from holdfast.model.noun_base import At, Message, Noun
 
 
 class Meeting(Noun, frozen=True, kw_only=True):
-    """The address at which the workers of one attempt meet: MASTER_ADDR and MASTER_PORT."""
+    """The rendezvous address of the workers of one attempt: MASTER_ADDR and MASTER_PORT."""
 
     address: str
     port: int
-    #: Whether a store already listens at this address. If not, rank 0 opens one.
+    #: Whether a rendezvous store already listens at this address. If not, rank 0 opens one.
     served: bool = False
 
 
@@ -35,27 +35,27 @@ class Peers(Noun, frozen=True, kw_only=True):
     #: Role → its tasks in order, as pairs in one flat tuple: a node (its index in `hosts`), then how many tasks in a
     #: row run on that node.
     tasks: dict[str, tuple[int, ...]]
-    #: Role → label → the number of ports of each of its tasks.
+    #: Role → label of ports → the number of such ports of each task of the role.
     labels: dict[str, dict[str, int]] = {}
     #: The ports of each node, ordered by the node's ranks and then by their labels. Empty: no ports are reserved.
     ports: tuple[tuple[int, ...], ...] = ()
-    #: The port of each node's sshd. Empty: no sshd runs.
+    #: The port of the sshd on each node. Empty: no sshd runs.
     ssh: tuple[int, ...] = ()
 
 
 class Prepare(Message, frozen=True, kw_only=True):
-    """Prepare these workers (process, environment, imports); they then wait for `Go`."""
+    """Prepare these workers (process, environment, imports). They then wait for `Go`."""
 
     attempt: int
-    #: The workers of the receiving node only: a command's size must not grow with the gang.
+    #: The workers of the receiving node only, so that the size of a command does not grow with the gang.
     seats: tuple[Seat, ...]
     shape: GangShape = GangShape()
-    #: The address at which the workers meet; None: the job has one node, which chooses the address.
+    #: The rendezvous address of the workers; None: the job has one node, which chooses the address.
     meeting: Meeting | None = None
-    #: The addresses of all tasks, equal for every node; None: the job does not use them.
+    #: The addresses of all tasks, the same for every node; None: the job does not use them.
     peers: Peers | None = None
     #: The owner's term, which rises with every restart of the owner. An agent ignores commands with a lower term than
-    #: the last.
+    #: it has seen.
     term: int = 0
 
 
@@ -77,15 +77,16 @@ class Stop(Message, frozen=True, kw_only=True):
     save_s: float = 0.0
     term: int = 0
     #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: none, because the workers already
-    #: got one from outside holdfast.  If it is another signal than SIGTERM, SIGTERM follows after half of the grace
-    #: period.
+    #: got one from outside holdfast.
+    #:
+    #: If the signal is not SIGTERM, SIGTERM follows after half of the grace period.
     signal: int = 15
-    #: Seconds from this command to the first signal. Meanwhile the owner may learn that the workers already got the
+    #: Seconds from this command to the first signal. The owner may learn meanwhile that the workers already got the
     #: signal.
     hold_s: float = 0.0
     #: SIGKILL follows at most this many seconds after the command, even if `save_s` and `grace_s` are longer.
     within_s: float | None = None
-    #: Seconds until SIGTERM for processes that an ended rank left running. None: they get SIGTERM at once, because a
+    #: Seconds until SIGTERM for processes that an exited worker left running. None: they get SIGTERM at once, because a
     #: stop of the job was requested.
     leftover_s: float | None = None
 
@@ -127,33 +128,34 @@ class Member(Noun, frozen=True, kw_only=True):
     rank: int
     state: MemberState
     exit: WorkerExit | None = None
-    #: Seconds since the worker ended, by the agent's clock.
+    #: Seconds since the worker ended, by the agent's clock; 0 while it runs.
     age_s: float = 0.0
     start_failed: str = ""
     #: When the worker ended, in seconds on the owner's clock. The owner adds this estimate to the agent's report.
     died_at: float | None = None
-    #: Whether the worker was forked from a process that had already imported its modules.
+    #: Whether the worker was forked from a prewarmed process, which had already imported its modules.
     warm: bool = False
-    #: Whether the worker had asked to be notified when it must save and exit.
+    #: Whether the worker had asked for a notice when it must save and exit.
     listened: bool = False
 
 
 class Report(Noun, frozen=True, kw_only=True):
-    """The only message of an agent about its workers. The agent sends it on every change, and as the heartbeat."""
+    """An agent's report about its workers, with their whole state. The agent sends it on every change, and as the
+    heartbeat.
+    """
 
     node: str
-    #: A number that rises with each start of the agent. A higher number shows that the workers of the earlier agent
-    #: have ended.
+    #: A number that rises with each start of the agent. A higher number shows that the workers of the node's earlier
+    #: agent have ended.
     boot: int
     #: The attempt that the agent is working on.
     attempt: int
-    #: The number of the newest attempt of which no process is left on this node; no process of an older attempt is left
-    #: either.
+    #: The newest attempt of which no process is left on this node. No process of an older attempt is left either.
     stopped: int
     #: When the report was sent, by the agent's clock; the acknowledgement echoes it.
     sent: float
     members: tuple[Member, ...] = ()
-    #: The highest term in a command that this agent received.
+    #: The highest owner's term in a command that this agent received.
     term: int = 0
 
 
@@ -161,24 +163,24 @@ class Report(Noun, frozen=True, kw_only=True):
 
 
 class Closeness(enum.StrEnum):
-    """How much a node collects about its ranks in one sample."""
+    """How much data a node collects about its ranks in one sample."""
 
     #: Only the time of each rank's last line or step. Reading it costs nothing.
     WORDS = "words"
-    #: The facts in /proc.
+    #: The facts about each rank in /proc.
     LIGHT = "light"
-    #: The facts in /proc, and every rank's stack.
+    #: The facts about each rank in /proc, and the stack of each rank.
     STACKS = "stacks"
 
 
 class LookAtRanks(Message, frozen=True, kw_only=True):
-    """Take a sample of this node's ranks. Answer with `RanksSeen` of the same attempt and number."""
+    """Take a sample of the ranks on this node. Answer with `RanksSeen` of the same attempt and number."""
 
     attempt: int
     #: The number of the sample; each sample has a higher one. An answer to another sample is ignored.
     number: int
     closeness: Closeness
-    #: Whether the stacks include native frames. To read these, the node halts each process for a moment.
+    #: Whether the stacks include native frames. To read native frames, the node halts each process for a moment.
     native: bool = False
 
 
@@ -191,18 +193,20 @@ class RankActivity(Noun, frozen=True, kw_only=True):
 
 
 class RanksSeen(Message, frozen=True, kw_only=True):
-    """A node's sample of its ranks."""
+    """The sample that a node took of its ranks."""
 
     attempt: int
     number: int
-    #: The live ranks of the attempt on the node.
+    #: When each live rank of the attempt on this node was last active.
     heard: tuple[RankActivity, ...] = ()
     #: A snapshot of each rank; empty if the request had `Closeness.WORDS`.
     look: tuple[RankSnapshot, ...] = ()
 
 
 class WantLastWords(Message, frozen=True, kw_only=True):
-    """Let the workers write their stacks when they are stopped. Sent when the gang hangs and no sample has a stack."""
+    """Let the workers write their stacks when they are stopped. The owner sends it when the gang hangs and no sample
+    has a stack.
+    """
 
     attempt: int
 
@@ -213,11 +217,11 @@ TOKEN_BYTES = 16
 
 
 class OpenPort(Message, frozen=True, kw_only=True):
-    """Listen for peers that present this token, until `ClosePort`; answer with `PortOpen`."""
+    """Listen for connections of peers that present this token, until `ClosePort`. Answer with `PortOpen`."""
 
     attempt: int
     round: int
-    #: The token, in hexadecimal.
+    #: The secret that peers must present, in hexadecimal.
     token: str
     #: The number of bytes that a peer sends and gets back.
     size: int
@@ -226,7 +230,7 @@ class OpenPort(Message, frozen=True, kw_only=True):
 
 
 class PortOpen(Message, frozen=True, kw_only=True):
-    """The node listens on `port`; `trouble`: why it cannot listen."""
+    """The node listens on `port`. `trouble`: why it cannot listen; empty: it listens."""
 
     attempt: int
     round: int
@@ -248,7 +252,7 @@ class MeasurePeer(Message, frozen=True, kw_only=True):
 
 
 class PeerMeasured(Message, frozen=True, kw_only=True):
-    """The times of an exchange with a peer; `trouble`: why it failed."""
+    """The times of an exchange of data with a peer. `trouble`: why the exchange failed; empty: it worked."""
 
     attempt: int
     round: int
@@ -261,7 +265,7 @@ class PeerMeasured(Message, frozen=True, kw_only=True):
 
 
 class ClosePort(Message, frozen=True, kw_only=True):
-    """Stop listening: the links are measured."""
+    """Stop listening for peers, because the links have been measured."""
 
     attempt: int
     round: int

@@ -1,4 +1,4 @@
-"""Formats times with their zone, durations and ranks as words. A stored report and the screen get the same words."""
+"""Formats times with their zone, durations and ranks as words. Stored reports and the screen use the same words."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Zone = Callable[[float], float]
 
 #: The years 1 to 9999, in seconds since the epoch.
 _FIRST_S, _LAST_S = -62_135_596_800.0, 253_402_300_799.0
-#: (from this many seconds, larger unit in seconds, its name, smaller unit in seconds, its name).
+#: For durations: (from this many seconds, the larger unit in seconds, its name, the smaller unit in seconds, its name).
 _UNITS = ((172_800, 86_400, "d", 3_600, "h"), (3_600, 3_600, "h", 60, "min"), (60, 60, "min", 1, "s"))
 _MOST_RUNS = 12
 
 
 def utc(_: float) -> float:
-    """Return 0. This is the zone of times whose place is unknown, such as those in the journal."""
+    """Return 0, the offset of UTC. This zone is for times whose place is unknown, such as those in the journal."""
     return 0.0
 
 
@@ -35,7 +35,7 @@ def clock(at: float, zone: Zone = utc) -> str:
 
 
 def linked(chain: Sequence[str]) -> str:
-    """Join linked exceptions into a clause: `A: a, because B: b while handling C: c`."""
+    """Join linked exceptions into one clause: `A: a, because B: b while handling C: c`."""
     told = chain[0]
     for text in chain[1:]:
         told = f"{told.rstrip('.')}{' ' if text.startswith('while ') else ', '}{text}"
@@ -45,7 +45,7 @@ def linked(chain: Sequence[str]) -> str:
 def duration(seconds: float) -> str:
     """Return a duration as `40 ms`, `0.4 s`, `12 s`, `3 min 20 s`, `24 h`, `5 h 2 min`, `3 d 4 h`.
 
-    A number that is not finite is returned as it is.
+    A huge or infinite number is returned as plain seconds.
     """
     if not seconds < 1e15:
         return f"{seconds:g} s"
@@ -89,7 +89,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def everyone(number: int, noun: str) -> str:
-    """Return all of a number: `the worker`, `both workers`, `all 4 workers`."""
+    """Return a group of things in words: `the worker`, `both workers`, `all 4 workers`."""
     return f"the {noun}" if number == 1 else f"both {noun}s" if number == 2 else f"all {number} {noun}s"
 
 

@@ -12,15 +12,16 @@ from holdfast.model.check_results import CheckChoice
 from holdfast.model.noun_base import Noun
 from holdfast.model.runtime_plan import RuntimePlan
 
-#: The pattern of names of jobs and roles. Names become directory names.
+#: The pattern for the names of jobs and roles. The names become names of directories.
 NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-#: Variable that selects a process's devices by number → the prefix of the devices' names.
+#: Environment variable that selects devices by number → the prefix of these devices' names.
 VISIBLE = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
 
 
-#: Prefixes of variables. A job that uses a variable with such a prefix gets OpenPAI's environment (see `tells_peers`).
+#: Prefixes of environment variables. A job that uses a variable with such a prefix gets OpenPAI's environment (see
+#: `tells_peers`).
 _TOLD = ("PAI_", "HOLDFAST_PEERS", "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_CONFIG")
 
 
@@ -42,7 +43,7 @@ class Completion(Noun, frozen=True, kw_only=True):
 
 
 class Resources(Noun, frozen=True, kw_only=True):
-    """The resources of each worker of a role."""
+    """The resources that each worker of a role gets."""
 
     memory_bytes: int | None = None
     #: The number of whole CPUs reserved for each worker; below 1 no CPU is reserved.
@@ -61,8 +62,8 @@ class Role(Noun, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     resources: Resources = Resources()
     completion: Completion = Completion()
-    #: Whether each node runs as many workers of this role as it has slots, so that the number of nodes decides the
-    #: gang's size.
+    #: Whether each node runs as many workers of this role as it has slots. If so, the number of nodes decides the size
+    #: of the gang.
     per_node: bool = False
     #: The image of the workers' container, on platforms that run containers; empty: the job's image.
     image: str = ""
@@ -74,23 +75,24 @@ class Role(Noun, frozen=True, kw_only=True):
 
 
 class RestartPolicy(Noun, frozen=True, kw_only=True):
-    """The limits and pauses of restarts.
+    """The limits on restarts, and the pauses before them.
 
-    The job's own failures count against the user's budget, all others against the platform's larger one.
+    Failures of the workload count against the user's budget, all others against the platform's larger budget.
     """
 
-    #: The user's budget: restarts after failures of the workload or of unknown cause.
+    #: The user's budget: the number of restarts after failures of the workload or of unknown cause.
     max_restarts: int = 3
-    #: The platform's budget: restarts after failures of hardware, platform and network, and after preemption.
+    #: The platform's budget: the number of restarts after failures of hardware, platform and network, and after
+    #: preemption.
     platform_max_restarts: int = 20
     #: Maximum number of failures in a row, of any cause, without progress between them.
     max_in_a_row: int = 5
     window_restarts: int = 20
-    #: At most `window_restarts` restarts of any kind within `window_s`.
+    #: The time in seconds within which at most `window_restarts` restarts of any kind are made.
     window_s: float = 86_400.0
     backoff_s: float = 1.0
     backoff_cap_s: float = 300.0
-    #: Seconds after which a running attempt counts as healthy. Back-off and the count of failures in a row then start
+    #: Seconds after which a running attempt counts as healthy. The pauses and the count of failures in a row then start
     #: anew.
     healthy_s: float = 600.0
     #: Maximum number of nodes or devices that one job may exclude, so that a faulty job cannot exclude a whole cluster.
@@ -108,31 +110,32 @@ class Timers(Noun, frozen=True, kw_only=True):
     prepare_s: float = 600.0
     start_s: float = 600.0
     grace_s: float = 30.0
-    #: Seconds until SIGTERM for processes that an ended rank left running.
+    #: Seconds until SIGTERM for processes that an exited worker left running.
     leftover_s: float = 10.0
-    #: Seconds after SIGKILL until a worker that has not been reaped (D state) counts as lost.
+    #: Seconds after SIGKILL until a worker that has not been reaped (in D state) counts as lost.
     kill_s: float = 30.0
-    #: Seconds to wait for other workers' failures after an exit that only blames a peer.
+    #: Seconds to wait for the failures of other workers after an exit that only blames a peer.
     peer_wait_s: float = 0.5
     #: With several nodes: seconds after the last exit during which the owner still accepts evidence of the attempt.
     settle_s: float = 1.5
     beat_s: float = 5.0
     lease_s: float = 30.0
     drift_s: float = 1.0
-    #: With several nodes: seconds that the owner waits for a journal that cannot be written, before it ends the job.
+    #: With several nodes: seconds that the owner waits for a journal that cannot be written. After that it ends the
+    #: job.
     owner_wait_s: float = 60.0
-    #: Seconds after which the owner repeats a command, until the phase ends.
+    #: Seconds after which the owner repeats a command that some node has not obeyed, until the phase ends.
     resend_s: float = 1.0
 
 
 class NodePlan(Noun, frozen=True, kw_only=True):
-    """The number of nodes of a gang, and the limits on waiting for them. A job on one node waits for no other."""
+    """The number of nodes of a gang, and how long to wait for them. A job on one node does not wait."""
 
-    #: The minimum number of nodes to begin or continue.
+    #: The minimum number of nodes to begin or continue the job.
     least: int = 1
     #: The maximum number of nodes of an attempt. Further nodes become spares.
     most: int = 1
-    #: The number of spares that the owner waits for during `last_call_s`, and that it keeps ready.
+    #: The number of spare nodes that the owner waits for during `last_call_s`, and that it keeps ready.
     spares: int = 0
     #: Once `least` nodes have joined, the first start waits until no other node has joined for this many seconds.
     last_call_s: float = 30.0
@@ -140,11 +143,11 @@ class NodePlan(Noun, frozen=True, kw_only=True):
     join_s: float = 600.0
     #: Seconds that the owner waits for a new node if fewer than `least` are left.
     replace_s: float = 30.0
-    #: The address that nodes dial, HOST:PORT as the user typed it; empty: not known.
+    #: The owner's address, to which nodes connect, as the user typed it: HOST:PORT; empty: not known.
     endpoint: str = ""
-    #: The names of the nodes by rank, if the starter knows them. Only the owner has them.
+    #: The names of the nodes by rank, if the job's starter knows them. Only the owner has this list.
     names: tuple[str, ...] = ()
-    #: Whether a new node stops the running attempt, so that the next attempt can use the node at once.
+    #: Whether a new node stops the running attempt, so that the next attempt can use that node at once.
     grow: bool = False
     #: Seconds that workers which asked for a notice may take to save before a new node (`grow`) stops the attempt.
     save_s: float = 30.0
@@ -155,25 +158,27 @@ class NodePlan(Noun, frozen=True, kw_only=True):
 
     @property
     def many(self) -> bool:
-        """Whether the job may use other machines than its owner's."""
+        """Whether the job may use machines other than the owner's."""
         return self.most > 1 or self.spares > 0 or self.apart
 
 
 class PlatformJob(Noun, frozen=True, kw_only=True):
-    """The platform's names for a job that it started. They stay the same when the platform starts the job again."""
+    """The names that the platform uses for a job which it started. They stay the same when the platform starts the job
+    again.
+    """
 
-    #: The platform's name: `slurm`.
+    #: The name of the platform: `slurm`.
     platform: str
-    #: The id in the form that users type: `42`, or `42_7` for a task of an array.
+    #: The job's id in the form that users type: `42`, or `42_7` for a task of an array.
     id: str
-    #: The id for the platform's own commands, if it differs from `id`, as for a task of an array; else empty.
+    #: The job's id for commands of the platform, if it differs from `id`, as for a task of an array; else empty.
     number: str = ""
-    #: The cluster's name, if there are several clusters; else empty.
+    #: The name of the cluster, if the platform has several; else empty.
     cluster: str = ""
 
 
 class Requeuing(Noun, frozen=True, kw_only=True):
-    """The platform's permission to start the job again if this run ends early."""
+    """Whether and when the platform may start the job again if this run ends early."""
 
     possible: bool = False
     #: Whether the platform may also start the job again after its time limit has ended the run.
@@ -190,11 +195,11 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     kind: JobKind = JobKind.TRAINING
     restarts: RestartPolicy = RestartPolicy()
     timers: Timers = Timers()
-    #: The pre-checks in order, with their parameters; None: the default checks; (): no checks.
+    #: The pre-checks to run, in order, with their parameters; None: the default checks; (): no checks.
     checks: tuple[CheckChoice, ...] | None = None
     hang_timeout_s: float | None = None
-    #: For jobs without a hang time-out: warn after this many seconds without any sign of life, once per attempt; 0:
-    #: never.
+    #: For jobs without a hang time-out: the job warns once per attempt after this many seconds without any sign of
+    #: life; 0: never.
     hang_warning_s: float = 600.0
     time_limit_s: float | None = None
     on_subhealth: str = "ignore"
@@ -202,22 +207,23 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     #: The platform's names for the job; None: no platform has started it.
     platform: PlatformJob | None = None
     requeue: Requeuing = Requeuing()
-    #: Whether holdfast writes the cause of an attempt's end into the comment of the platform's job.
+    #: Whether holdfast writes the cause of an attempt's end into the comment of the job in the platform.
     job_comment: bool = True
-    #: The user who submitted the job; empty: the user that runs it.
+    #: The user who submitted the job; empty: the user who runs the owner.
     user: str = ""
     #: The image of the workers' container, on platforms that run containers.
     image: str = ""
     #: The platform's queue or partition for the job.
     virtual_cluster: str = ""
-    #: Parameters by name, which commands can use.
+    #: The job file's parameters by name, which commands can use.
     parameters: dict[str, str] = {}
     runtime: RuntimePlan = RuntimePlan()
     #: Whether workers are bound to the CPUs and devices of their `Resources`; False: those are only recorded.
     binds: bool = True
-    #: Whether workers get OpenPAI's variables with their peers' addresses; None: only if the job uses such variables.
+    #: Whether workers get OpenPAI's environment variables with the addresses of their peers; None: only if the job uses
+    #: such variables.
     pai: bool | None = None
-    #: Whether each worker starts in a directory of its own even if workers share a machine, as in containers.
+    #: Whether each worker starts in its own directory even if workers share a machine, as containers would.
     task_directories: bool = False
 
     @property
@@ -242,7 +248,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
 
 
 class NodeInfo(Noun, frozen=True, kw_only=True):
-    """A machine that can run workers of the job."""
+    """A machine that can run workers of the job, with its resources."""
 
     name: str
     #: The number of workers that the node can run.
@@ -254,14 +260,16 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
     node_rank: int | None = None
     cores: int = 0
     memory_bytes: int = 0
-    #: Whether this machine is the owner's machine.
+    #: Whether this node is the owner's own machine.
     here: bool = False
     #: The node's place in the platform's topology (switches, zones, racks), from the widest unit to the narrowest.
     labels: tuple[str, ...] = ()
-    #: The usable cores of each memory domain, as `0+64,1+65`. Cores to which other processes are bound come last.
+    #: The usable cores of each memory domain (NUMA node), as `0+64,1+65`. Cores to which other processes are bound come
+    #: last.
+    #:
     #: Empty: no worker is bound to a core.
     cpus: tuple[str, ...] = ()
-    #: Device → the index of the memory domain to which it is attached.
+    #: Device → the index of the memory domain (NUMA node) to which the device is attached.
     near: dict[str, int] = {}
 
 
@@ -274,13 +282,14 @@ class GangShape(Noun, frozen=True, kw_only=True):
     index: int = 0
     #: The number of workers of this node.
     local: int = 1
-    #: The number of workers of each role in the whole gang. A role that is missing has `Role.count` workers.
+    #: The number of workers of each role in the whole gang. A role that is not listed has `Role.count` workers.
     roles: dict[str, int] = {}
 
 
 class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
-    """One worker's place in an attempt. A PREPARE command has one for each worker of a node, so fields with default
-    values are not sent.
+    """One worker's place in an attempt: its rank, node, devices and CPUs.
+
+    A PREPARE command has one for each worker of a node, so fields with default values are not sent.
     """
 
     rank: int
@@ -289,23 +298,22 @@ class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
     node: str
     local_rank: int
     device: str = ""
-    #: The devices that the worker shares with other workers, if none is reserved for it. A fault of any of them affects
-    #: the worker.
+    #: The devices that the worker shares with other workers, if no device is reserved for it. A fault of any of them
+    #: affects the worker.
     shares: tuple[str, ...] = ()
-    #: The devices that the worker may see, if it must not use some devices of its node; empty: it may see all.
+    #: The devices that the worker may see, if it must not use all devices of its node; empty: it may see all.
     visible: tuple[str, ...] = ()
     #: Whether the devices in `visible` are reserved for this worker, so that it sees no other device (and none if
-    #: `visible` is empty). The worker numbers its devices, and LOCAL_RANK, from 0.
+    #: `visible` is empty).
+    #:
+    #: The worker numbers its devices from 0, and its LOCAL_RANK is 0.
     bound: bool = False
     #: The CPUs to which the worker is bound, in the kernel's form `0-3,8`; empty: the worker is not bound.
     cpus: str = ""
 
 
 def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:
-    """Return node → the gang's shape for this node, for each node with a seat.
-
-    The nodes are in the order of their first seats.
-    """
+    """Return node → the facts about the gang for this node. The nodes are in the order of their first ranks."""
     local = Counter(seat.node for seat in seats)
     roles = dict(Counter(seat.role for seat in seats))
     return {
@@ -338,7 +346,7 @@ class JobSetting(Noun, frozen=True, kw_only=True):
 
     name: str
     value: str | bool | int | float | tuple[str, ...] | None
-    #: The strength of the source that set it, as in `holdfast.settings.resolved_settings.SettingSource`.
+    #: The rank of the source that set it, as in `holdfast.settings.resolved_settings.SettingSource`.
     source: int
-    #: The name of the source: `--log-size`, `/etc/holdfast/config.yaml`.
+    #: The name of the source that set it: `--log-size`, `/etc/holdfast/config.yaml`.
     origin: str

@@ -1,4 +1,4 @@
-"""The format of the file with the times of a log's bytes: `stdout.times` beside `stdout.log`.
+"""The format of the file that records when the bytes of a log were written: `stdout.times` beside `stdout.log`.
 
 The file has a head and then records of equal length. A record has an offset in the log and a time. The bytes from this
 offset to the next record's offset were read at that time. An incomplete last record is ignored.
@@ -6,10 +6,11 @@ offset to the next record's offset were read at that time. An incomplete last re
 
 from __future__ import annotations
 
-#: `_MAGIC`, then the inode number of the log's file. The inode is needed because the two names do not match for a
-#: moment after a rotation.
+#: The length of the file's head in bytes: `_MAGIC`, then the inode number of the log's file.
+#:
+#: The inode number shows whether both files belong together: their names do not match for a moment after a rotation.
 HEAD_BYTES = 12
-#: A record: milliseconds since the epoch, then the offset of a byte; six bytes each, big-endian.
+#: The length of a record in bytes: milliseconds since the epoch, then an offset in the log; six bytes each, big-endian.
 RECORD_BYTES = 12
 SUFFIX = ".times"
 _MAGIC = b"HFT1"
@@ -18,7 +19,7 @@ _MASK = (1 << _HALF) - 1
 
 
 def times_name(log: str) -> str:
-    """Return the name of the file with a log's times: `stdout.times.2` for `stdout.log.2`."""
+    """Return the name of the file with the times of a log: `stdout.times.2` for `stdout.log.2`."""
     name, _, number = log.partition(".log")
     return f"{name}{SUFFIX}{number}"
 

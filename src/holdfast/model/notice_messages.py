@@ -12,7 +12,7 @@ class NoticeKind(enum.StrEnum):
     """The events for which holdfast runs a user's notice command."""
 
     JOB_STARTED = "job_started"
-    #: Another owner, or another run of the job, continues the job.
+    #: A restarted owner, or another run of the job, continues the job.
     JOB_CONTINUED = "job_continued"
     ATTEMPT_ENDED = "attempt_ended"
     HANG_FOUND = "hang_found"
@@ -22,12 +22,12 @@ class NoticeKind(enum.StrEnum):
 
 
 class NoticePlan(Noun, frozen=True, kw_only=True):
-    """The receivers of notices. `notify` contains secrets, so it is never stored or printed."""
+    """Who gets notices, and how. `notify` contains secrets, so this struct is never stored or printed."""
 
     on_event: str = ""
     on_end: str = ""
     notify: tuple[str, ...] = ()
-    #: A Markdown file to which the notice is appended.
+    #: The path of a Markdown file to which each notice is appended.
     summary: str = ""
     traces: bool = False
     limit_s: float = 30.0
@@ -46,7 +46,7 @@ class Beginning(Noun, frozen=True, kw_only=True):
 
 
 class Notice(Noun, frozen=True, kw_only=True):
-    """Any later line on that standard input: one notice."""
+    """Each further line on the standard input of the notifying process: one notice."""
 
     kind: NoticeKind
     #: The notice in one sentence.
@@ -55,6 +55,6 @@ class Notice(Noun, frozen=True, kw_only=True):
     fingerprint: str = ""
     #: Whether the notice is so urgent that it should wake a person.
     wakes: bool = False
-    #: The data for the user's command: `report`, and the fields that the notice's kind adds.
+    #: The data for the user's command: `report`, and further keys for this kind of notice.
     body: dict[str, Any] = {}
     variables: dict[str, str] = {}

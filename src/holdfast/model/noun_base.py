@@ -22,8 +22,10 @@ def _tag(name: str) -> str:
 
 
 class Noun(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of plain values. They belong to no union, so they have no tag."""
+    """The base class of plain values. They belong to no union, so they have no tag."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_tag):
-    """The base of the members of a union (events, actions, commands). The tag in the JSON names the member."""
+    """The base class of messages that are members of a union (events, actions, commands). The tag in the JSON names the
+    class.
+    """

@@ -15,7 +15,8 @@ Pair = tuple[int, int]
 
 
 class PairSearch:
-    """The search over nodes 0…count-1. Call `next_wave`, test its pairs, call `answer` for each, until a wave is empty.
+    """The search for bad nodes among the nodes 0…count-1. Call `next_wave`, test its pairs, call `answer` for each,
+    until a wave is empty.
 
     An answer is the pair's time in seconds, or None if the exchange failed, was wrong or took too long. A pair is slow
     if it takes more than `slow_factor` times the first quartile of all pairs' times. A median would be too high: if a
@@ -61,7 +62,7 @@ class PairSearch:
         self._reference = None
 
     def works(self, pair: Pair) -> bool:
-        """Return whether the pair worked and was not too slow."""
+        """Return whether the exchange of the pair worked and was not too slow."""
         time, reference = self.times.get(_ordered(pair)), self.reference_s
         return time is not None and reference is not None and time <= reference * self.slow_factor + self.slack_s
 
@@ -70,7 +71,8 @@ class PairSearch:
         self._wave += 1
         if self._wave == 1:
             return [(node, node + 1) for node in range(0, self.count - 1, 2)]
-        # With two or three nodes, each wave tests one pair. Test every pair first: one time alone shows nothing.
+        # With two or three nodes, each wave tests one pair. Test every pair before judging, because one time alone
+        # shows nothing.
         if self.count <= 3 and (wave := self._untried()):
             return wave
         self._judge()
@@ -123,12 +125,12 @@ def _ordered(pair: Iterable[int]) -> Pair:
     return first, second
 
 
-#: Tests the pairs of a wave, and returns their answers in the same order.
+#: A function that tests the pairs of a wave and returns their answers in the same order.
 Run = Callable[[Sequence[Pair]], Sequence[float | None]]
 
 
 def search(count: int, run: Run, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> PairSearch:
-    """Run the whole search with `run`, and return it."""
+    """Run the whole search, with `run` testing the pairs of each wave, and return the finished search."""
     found = PairSearch(count, slow_factor=slow_factor, slack_s=slack_s)
     while wave := found.next_wave():
         for pair, seconds in zip(wave, run(wave), strict=True):

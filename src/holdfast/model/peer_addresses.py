@@ -27,7 +27,7 @@ class Task(Noun, frozen=True, kw_only=True):
 
 
 def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
-    """Return how many ports each node must reserve for an attempt with these seats.
+    """Return how many ports each node must reserve for an attempt whose workers are placed as in `seats`.
 
     Nodes that need none are left out.
     """
@@ -44,10 +44,10 @@ def ports_needed(spec: JobSpec, seats: Sequence[Seat]) -> dict[str, int]:
 def gather(
     spec: JobSpec, seats: Sequence[Seat], addresses: Mapping[str, str], reserved: Mapping[str, Sequence[int]]
 ) -> Peers | None:
-    """Return the addresses of these seats (in the order of ranks); None if a node has reserved too few ports.
+    """Return the addresses of the placed tasks, in the order of ranks; None if a node has reserved too few ports.
 
-    `addresses`: node → its address; a node that is missing has this machine's loopback address. `reserved`: node → its
-    ports.
+    `addresses`: node → its address; a node that is not listed has this machine's loopback address. `reserved`: node →
+    its ports.
     """
     if any(len(reserved.get(node, ())) < count for node, count in ports_needed(spec, seats).items()):
         return None

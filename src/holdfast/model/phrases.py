@@ -1,4 +1,4 @@
-"""The phrases of exits that the code uses. The catalogue explains each of them, and has more."""
+"""The phrases (names of kinds of exit) that the code uses. The catalogue explains each of them, and has more."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from holdfast.model.noun_base import Message
 
 
 class WorkerPrepared(Message, frozen=True, kw_only=True):
-    """The worker's process exists and waits for its release."""
+    """The worker's process exists and waits for `ReleaseWorker`."""
 
     attempt: int
     rank: int
     pid: int
-    #: Whether the worker was forked from a process that had already imported its modules.
+    #: Whether the worker was forked from a prewarmed process, which had already imported its modules.
     warm: bool = False
 
 
@@ -40,14 +40,14 @@ class WorkerStartFailed(Message, frozen=True, kw_only=True):
 
 
 class WorkersNotified(Message, frozen=True, kw_only=True):
-    """The workers were notified that they must save and exit. `listening`: the ranks that had asked to be notified."""
+    """The workers got the notice that they must save and exit. `listening`: the ranks that had asked for it."""
 
     attempt: int
     listening: tuple[int, ...]
 
 
 class AllReaped(Message, frozen=True, kw_only=True):
-    """No process of this attempt is alive, including descendants."""
+    """No process of this attempt is alive on the node, including descendants."""
 
     attempt: int
 
@@ -61,7 +61,7 @@ class StartWorker(Message, frozen=True, kw_only=True):
     attempt: int
     seat: Seat
     shape: GangShape = GangShape()
-    #: The address at which the workers meet; None: the host chooses.
+    #: The rendezvous address of the workers; None: the host of the processes chooses one.
     meeting: Meeting | None = None
     #: The addresses of the worker's peers; None: the job does not use them.
     peers: Peers | None = None
@@ -75,8 +75,9 @@ class ReleaseWorker(Message, frozen=True, kw_only=True):
 
 
 class NotifyWorkers(Message, frozen=True, kw_only=True):
-    """Notify the workers that they must save and exit by themselves; no process is killed. Answer with
-    `WorkersNotified`."""
+    """Notify the workers that they must save and exit by themselves. No process is killed. Answer with
+    `WorkersNotified`.
+    """
 
     attempt: int
     reason: str
@@ -91,13 +92,13 @@ class SignalWorkers(Message, frozen=True, kw_only=True):
     reason: str
     #: The signal to send; 0: none, because every process of the job already got one from outside.
     signal: int = 15
-    #: Seconds until SIGTERM for processes that an ended rank left running. None: they get it at once, because a stop of
-    #: the job was requested.
+    #: Seconds until SIGTERM for processes that an exited worker left running. None: they get it at once, because a stop
+    #: of the job was requested.
     leftover_s: float | None = None
 
 
 class SendReport(Message, frozen=True, kw_only=True):
-    """Send the report to the owner."""
+    """Send the agent's report to the owner."""
 
     report: Report
 

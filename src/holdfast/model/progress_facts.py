@@ -10,7 +10,7 @@ from holdfast.model.noun_base import Noun
 class SignKind(enum.StrEnum):
     """The kind of evidence for progress."""
 
-    #: `holdfast.progress(step)` reported a higher step than any earlier attempt.
+    #: A step reported by `holdfast.progress(step)` is higher than in any earlier attempt.
     STEP = "step"
     #: The workers' output has a higher step, epoch or iteration than in any earlier attempt.
     COUNT = "count"
@@ -22,7 +22,7 @@ class SignKind(enum.StrEnum):
     HEALTHY = "healthy"
 
 
-#: The signs that restore the user's budget. The other signs only show that two failures differ.
+#: The signs that restore the user's restart budget. The other signs only show that two failures differ.
 RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
 
 
@@ -30,7 +30,7 @@ class Sign(Noun, frozen=True, kw_only=True):
     """One sign that an attempt made progress."""
 
     kind: SignKind
-    #: The evidence, with the earlier value: `step 120 (80 in attempt 1)`.
+    #: The evidence for the sign, with the value of the earlier attempt: `step 120 (80 in attempt 1)`.
     text: str
 
 
@@ -40,7 +40,8 @@ class Count(Noun, frozen=True, kw_only=True):
     #: The name of the count: `epoch`, `step`, `iteration`, `bar of 1000`. Only counts with the same name are compared.
     name: str
     value: float
-    #: The epoch of the count, if the output names one. A count with an epoch may restart in each epoch.
+    #: The epoch in which the count was printed, if the output names it. A count with an epoch may restart in each
+    #: epoch.
     epoch: float | None = None
     #: Whether no lower count of this name came before this count in the attempt. Such a count may be a number that
     #: every attempt prints at its start.

@@ -1,5 +1,5 @@
-"""A job's runtime plan: the prerequisites to fetch before its workers start, and the processes that run beside the
-workers.
+"""A job's runtime plan: the prerequisites to fetch before its workers start, and the hooks, daemons and sshd that run
+for them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ class Prerequisite(Noun, frozen=True, kw_only=True):
     """Data or code that must be complete on each node before the first worker starts."""
 
     name: str
-    #: The source: `s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a path.
+    #: The address of the data: `s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a
+    #: path.
     uri: str
     #: The destination, relative to the exchange directory or to the cache, or absolute; empty: `name`.
     into: str = ""
-    #: The SHA-256 checksum of the file in hexadecimal; empty: no check.
+    #: The file's SHA-256 checksum in hexadecimal; empty: the file is not verified.
     sha256: str = ""
     #: Maximum size in bytes; a larger prerequisite is not fetched.
     most_bytes: int | None = None
-    #: Whether to unpack the prerequisite, which is an archive (tar, zip).
+    #: Whether to unpack the fetched archive (tar, zip).
     extract: bool = False
-    #: Maximum number of tries, with back-off, if a failure may be temporary.
+    #: Maximum number of tries to fetch it, with pauses, if a failure may be temporary.
     tries: int = 5
 
 
@@ -33,11 +34,11 @@ class Daemon(Noun, frozen=True, kw_only=True):
     name: str
     command: tuple[str, ...]
     env: dict[str, str] = {}
-    #: The roles beside whose workers the daemon runs; empty: all roles.
+    #: The roles with which the daemon runs; empty: all roles.
     roles: tuple[str, ...] = ()
     #: Whether the attempt fails if the daemon ends and may not be restarted.
     required: bool = False
-    #: Maximum number of restarts within one attempt.
+    #: Maximum number of restarts of the daemon within one attempt.
     restarts: int = 3
 
 
@@ -54,7 +55,7 @@ class HookMoment(enum.StrEnum):
 
 
 class OnFailure(enum.StrEnum):
-    """The consequence of a hook's failure: the attempt fails, or the failure is ignored."""
+    """The consequence of a failed hook: the attempt fails, or the failure is ignored."""
 
     FAIL = "fail"
     IGNORE = "ignore"
@@ -68,7 +69,7 @@ class Hook(Noun, frozen=True, kw_only=True):
     when: HookMoment
     command: tuple[str, ...]
     name: str = ""
-    #: The roles for whose workers the hook runs; empty: all roles.
+    #: The roles for which the hook runs; empty: all roles.
     roles: tuple[str, ...] = ()
     on_failure: OnFailure = OnFailure.FAIL
     #: Seconds after which holdfast kills the hook and counts it as failed.
@@ -82,7 +83,7 @@ class Ssh(Noun, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
     #: The port of the sshd; 0: holdfast reserves one.
     port: int = 0
-    #: Whether an sshd that cannot start fails the attempt.
+    #: Whether the attempt fails if the sshd cannot start.
     required: bool = False
 
 
@@ -93,5 +94,5 @@ class RuntimePlan(Noun, frozen=True, kw_only=True):
     prerequisites: tuple[Prerequisite, ...] = ()
     daemons: tuple[Daemon, ...] = ()
     hooks: tuple[Hook, ...] = ()
-    #: The sshd to start; None: none.
+    #: The sshd to start on each node; None: no sshd.
     ssh: Ssh | None = None

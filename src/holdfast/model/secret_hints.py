@@ -1,5 +1,5 @@
-"""Decides quickly, by plain words, whether a text may contain a secret. So most runs never load the patterns for
-secrets.
+"""Decides quickly, by searching for plain words, whether a text may contain a secret. So most runs never load the
+patterns for secrets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Another process's command line, safe to print in one of holdfast's lines."""
+"""Shows the command line of another process in a form that is safe to print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ends of the processes beside an attempt's workers: hooks, daemons, the sshd for debugging."""
+"""The ends of the processes that run beside an attempt's workers: hooks, daemons, the sshd for debugging."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class SideFailure(Noun, frozen=True, kw_only=True):
     kind: SideKind
     name: str
     node: str = ""
-    #: When the hook runs; None: it is not a hook.
+    #: When the failed hook was to run; None: the process is not a hook.
     when: HookMoment | None = None
     exit_code: int | None = None
     signal: int | None = None
-    #: The time limit in seconds after which the process was killed; None: it ended by itself.
+    #: The time limit in seconds at which the process was killed; None: it ended by itself.
     limit_s: float | None = None
     #: Why the process could not be started, or did not become ready; empty: it ran.
     trouble: str = ""
-    #: How often the process was started in the attempt.
+    #: How often the process was started in this attempt.
     starts: int = 1
     #: The end of the process's output, decoded, at most 2 KiB.
     last_words: str = ""
@@ -40,7 +40,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The kind and name: `hook prepare-data (taskStarts)`, `daemon shipper`, `sshd`."""
+        """The kind and name of the process: `hook prepare-data (taskStarts)`, `daemon shipper`, `sshd`."""
         if self.kind is SideKind.SSHD:
             return "sshd"
         when = f" ({self.when})" if self.when is not None else ""
@@ -74,7 +74,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
 
 class AttemptEnd(Noun, frozen=True, kw_only=True):
-    """The end of an attempt, for the hooks that follow it."""
+    """How an attempt ended, for the hooks that run after it."""
 
     outcome: Outcome
     phrase: str
@@ -83,18 +83,18 @@ class AttemptEnd(Noun, frozen=True, kw_only=True):
 
     @property
     def moments(self) -> frozenset[HookMoment]:
-        """The kinds of moments (`HookMoment`) whose hooks run after such an end of an attempt."""
+        """The kinds of hooks (`HookMoment`) that run after such an end of an attempt."""
         mine = HookMoment.SUCCEEDED if self.outcome is Outcome.SUCCEEDED else HookMoment.FAILED
         return frozenset({mine, HookMoment.ENDED})
 
 
 def named_hooks(plan: RuntimePlan) -> tuple[tuple[str, Hook], ...]:
-    """Return each hook with its name. A hook without a name gets its moment and number: `taskStarts-1`."""
+    """Return each hook of the plan with its name. A hook without a name gets its moment and number: `taskStarts-1`."""
     return tuple((hook.name or f"{hook.when}-{place}", hook) for place, hook in enumerate(plan.hooks, 1))
 
 
 def hooks_before_s(plan: RuntimePlan) -> float:
-    """Return the seconds that the hooks before an attempt's workers may take together."""
+    """Return the seconds that the hooks before an attempt's workers may take, all together."""
     return sum(hook.limit_s for hook in plan.hooks if hook.when is HookMoment.BEFORE)
 
 

@@ -1,7 +1,9 @@
-"""The reading of a worker's logs, made on the worker's node. Its size is bounded, and the logs themselves stay there.
+"""The facts read from a worker's logs, on the worker's node. Their size is bounded, and the logs themselves stay on the
+node.
 
 The node makes one `WorkerReading` per worker (`holdfast.explain.logs.log_reader`). Attribution and the explanation
-rules use only these readings. A phrase names a row of the catalogue, and a wording's id names a wording of that row.
+rules use only these readings. A phrase names a row of the exit catalogue, and a wording's id names a pattern of that
+row.
 """
 
 from __future__ import annotations
@@ -18,27 +20,27 @@ WORKER_BYTES = 16 * 1024
 
 
 class Weight(enum.IntEnum):
-    """The strength of a possible cause, which depends on its place in the log. A smaller value is stronger."""
+    """How strongly a line points to the cause, which depends on its place in the log. A smaller value is stronger."""
 
-    #: A statement of the kernel, a scheduler or a container engine.
+    #: The line is a statement of the kernel, a scheduler or a container engine.
     EVENT = 1
-    #: The exception that ended the program; a narrow row of the catalogue matches it.
+    #: The line is the exception that ended the program, and a narrow row of the catalogue matches it.
     DEATH = 2
-    #: An error of the process itself in the last lines of a log.
+    #: The line is an error of the process itself among the last lines of a log.
     ENDING = 3
-    #: The exception that ended the program; a broad row of the catalogue matches it.
+    #: The line is the exception that ended the program, and a broad row of the catalogue matches it.
     BROAD = 4
-    #: A crash signal that a launcher or shell reports.
+    #: The line is the report of a launcher or shell about a crash signal.
     CRASH = 5
-    #: The exception that ended the program; no row of the catalogue matches it.
+    #: The line is the exception that ended the program, and no row of the catalogue matches it.
     OWN = 6
-    #: A warning of the process itself, or a line that a broad row matches, among the last lines of a log.
+    #: The line is a warning of the process itself, or a broad row matches it, among the last lines of a log.
     WARNED = 7
-    #: A failed connection between workers: it proves that the link failed, but not why.
+    #: The line reports a failed connection between workers. It proves that the link failed, but not why.
     PEERS = 8
-    #: The process aborted itself: the line shows how it ended, not why.
+    #: The line reports that the process aborted itself. It shows how the process ended, not why.
     ABORT = 9
-    #: A line that only reports the failure of another part.
+    #: The line only reports the failure of another part.
     CONSEQUENCE = 10
 
 
@@ -51,11 +53,11 @@ class QuotedLine(Noun, frozen=True, kw_only=True):
     prefixed: str = ""
     #: The line's number in its file, counted from 1.
     number: int = 0
-    #: The file or stream that has the line.
+    #: The name of the file or stream from which the line comes.
     source: str = ""
-    #: When the line was written, in seconds since the epoch; None: the line has no date.
+    #: When the line was written, in seconds since the epoch; None: the line has no time.
     moment: At | None = None
-    #: The rank that the line names as its writer; None: the line names no rank.
+    #: The rank that wrote the line, if the line names it; else None.
     rank: int | None = None
 
     @property
@@ -68,20 +70,20 @@ class RaisedException(Noun, frozen=True, kw_only=True):
     """A Python exception in a log."""
 
     type: str
-    #: The first line of the message.
+    #: The first line of the exception's message.
     message: str = ""
-    #: The part of the message that is certain to belong to the exception.
+    #: The part of the message that certainly belongs to the exception.
     words: str = ""
-    #: The line that names the exception and the rest of its message, as written in the log.
+    #: The log line that names the exception, and the rest of the exception's message, as written in the log.
     told: str = ""
     #: The innermost frame of the user's own code: file, line, function.
     frame: tuple[str, int, str] | None = None
-    #: The exceptions that were raised from this one, the outermost first; all but the first begin with their link:
-    #: `because` or `while handling`.
+    #: The exceptions that were raised because of this one, the outermost first. All but the first begin with their
+    #: link: `because` or `while handling`.
     above: tuple[str, ...] = ()
-    #: The link from the last of `above` to this exception.
+    #: The link from the last exception in `above` to this one: `because` or `while handling`.
     link: str = ""
-    #: The exceptions from which this one was raised, each with its link; the innermost last.
+    #: The exceptions that led to this one, each with its link; the innermost last.
     below: tuple[str, ...] = ()
 
 
@@ -89,11 +91,11 @@ class UncaughtException(Noun, frozen=True, kw_only=True):
     """An uncaught C++ exception, as the runtime library printed it before it aborted."""
 
     type: str
-    #: The message of the exception; empty if it has none.
+    #: The exception's message (`what()`); empty if it has none.
     what: str = ""
-    #: The lines of the log about it.
+    #: The lines of the log that describe the exception.
     text: str = ""
-    #: The place in the program: file and line.
+    #: The place in the program's source that the log names: file and line.
     source: str = ""
 
 
@@ -105,50 +107,50 @@ class EndNote(Noun, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     host: str = ""
-    #: `16 MiB to 176 MiB`, if the log lines before the report show growing memory; else empty.
+    #: The growth of memory in the log lines before the report, as `16 MiB to 176 MiB`; empty: no growth is logged.
     grown: str = ""
-    #: The program that reported the end: `Slurm`.
+    #: The program that reported the process's end: `Slurm`.
     by: str = ""
-    #: Whether the launcher names this process as the first that failed.
+    #: Whether the launcher names this process as the first one that failed.
     root: bool = False
-    #: The path of the file with the process's exception.
+    #: The path of the file in which the process stored its exception.
     error_file: str = ""
 
 
 class LinePlace(Noun, frozen=True, order=True):
-    """The place of a line in a worker's logs. Places compare in reading order."""
+    """The place of a line in a worker's logs. A place earlier in reading order compares as smaller."""
 
-    #: The index of the worker's text (stderr, stdout, error file), from 0.
+    #: The index of the worker's log text (stderr, stdout, error file), from 0.
     text: int = 0
-    #: The line's number in the worker's text. An item that belongs after a line has this number plus a half.
+    #: The line's number in that text. A clue that belongs after a line has the line's number plus a half.
     line: float = 0.0
 
 
 class Clue(Noun, frozen=True, kw_only=True):
-    """One possible cause, with its place and its weight."""
+    """One possible cause of a worker's end, found in its logs, with its place and its weight."""
 
     weight: Weight
     phrase: str
     line: QuotedLine
     place: LinePlace = LinePlace()
-    #: The name of the line's writer within one text.
+    #: The name of the process or rank that wrote the line, in a text with several writers.
     stream: str = ""
-    #: The id of the wording that matches the line; empty: no wording matches.
+    #: The id of the pattern (wording) that matches the line; empty: no pattern matches.
     wording: str = ""
-    #: Whether that wording is broad, so that a match is only a hint of the cause.
+    #: Whether the matching pattern is broad, so that the match is only a hint of the cause.
     hint: bool = False
-    #: The matched groups of the wording's pattern and of the row's further patterns, by name.
+    #: Name → text of the groups that the matching pattern and the row's further patterns captured.
     fields: dict[str, str] = {}
     raised: RaisedException | None = None
-    #: Whether `line` is the line that names `raised`.
+    #: Whether `line` is the line that names the exception `raised`.
     naming: bool = False
     rank: int | None = None
-    #: Whether lines without a time that look like progress follow this line. They may be buffered output, or the
+    #: Whether lines that look like progress but have no time follow this line. They may be buffered output, or the
     #: program may have survived.
     doubtful: bool = False
     #: The report of the process's end, if only a launcher or shell reported it.
     note: EndNote | None = None
-    #: `16 MiB to 176 MiB`, if the log lines before the clue show growing memory; else empty.
+    #: The growth of memory in the log lines before the clue, as `16 MiB to 176 MiB`; empty: no growth is logged.
     grown: str = ""
 
 
@@ -164,23 +166,24 @@ class UnreachedPeer(Noun, frozen=True, kw_only=True):
 
     host: str
     port: str
-    #: The system's error: `No route to host`, `Name or service not known`; empty: the peer never answered.
+    #: The system's error for the connection: `No route to host`, `Name or service not known`; empty: the peer never
+    #: answered.
     why: str = ""
 
 
 class FailedRendezvous(Noun, frozen=True, kw_only=True):
-    """A failed start of the process group, as one rank's log reports it."""
+    """A failed start of the process group (rendezvous), as one rank's log reports it."""
 
     tried: tuple[UnreachedPeer, ...] = ()
-    #: The rank whose key in the store never arrived.
+    #: The rank whose key never appeared in the rendezvous store.
     awaits: int | None = None
-    #: The name of the missing key, without the rank in it.
+    #: The name of the missing key in the rendezvous store, without the rank in it.
     key: str = ""
-    #: The number of ranks that had joined, as this rank counted them.
+    #: The number of ranks that had joined the rendezvous, as this rank counted them.
     joined: int | None = None
-    #: The number of ranks that this rank expected.
+    #: The number of ranks that this rank expected at the rendezvous.
     of: int | None = None
-    #: The address of the store to which the rank was connected: `10.0.0.1:29500`.
+    #: The address of the rendezvous store to which the rank was connected: `10.0.0.1:29500`.
     at: str = ""
     waited_s: float = 0.0
     #: The network interface that the rank was configured to use, but that has no address; else empty.
@@ -195,36 +198,36 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     #: Further clues that matched but are too weak to decide.
     weaker: tuple[Clue, ...] = ()
     notes: tuple[EndNote, ...] = ()
-    #: All ranks that the clues and the launchers' notes name.
+    #: All ranks that the clues and the reports of launchers name.
     ranks: tuple[int, ...] = ()
     #: The ranks that the worker's last lines blame.
     blames: tuple[int, ...] = ()
     own_matches: tuple[OwnMatch, ...] = ()
-    #: The number of lines that were read.
+    #: The number of log lines that were read.
     lines: int = 0
-    #: The last line that is not blank.
+    #: The last line of the logs that is not blank.
     end: QuotedLine | None = None
-    #: Whether any line is not blank.
+    #: Whether the logs have any line that is not blank.
     spoke: bool = False
-    #: The rank in the tags of the lines, if all tags have the same rank.
+    #: The rank in the prefixes of the log lines, if all prefixes name the same rank.
     tagged: int | None = None
     #: The last line that the worker wrote. A line of stderr is preferred to one of stdout.
     last_line: Evidence | None = None
-    #: `16 MiB to 176 MiB`, if the worker's last lines show growing memory; else empty.
+    #: The growth of memory in the worker's last lines, as `16 MiB to 176 MiB`; empty: no growth is logged.
     grown: str = ""
-    #: The last exception in logs that were only partly read. It is compared with another worker's exception.
+    #: The last exception in logs that were only partly read, for comparison with the exceptions of other workers.
     last_raised: RaisedException | None = None
-    #: Where the crashed thread was, as faulthandler printed it: `main (train.py:12)`.
+    #: The function in which the crashed thread was, as faulthandler printed it: `main (train.py:12)`.
     crashed_in: str = ""
     uncaught: UncaughtException | None = None
-    #: Whether only the worker's log is known, because the user passed a log file.
+    #: Whether only the worker's log is known and no exit, because the user passed a log file to `holdfast explain`.
     given: bool = False
-    #: Whether the worker's log explains its own end, and does not only report a lost peer.
+    #: Whether the worker's log explains the worker's own end, and does not only report a lost peer.
     first_hand: bool = False
     #: Whether the worker's last exception is about itself and not about a peer.
     own_exception: bool = False
-    #: Whether the worker's last lines report that another rank is lost or did not answer.
+    #: Whether the worker's last lines report that another rank is lost or did not answer in time.
     of_peers: bool = False
     meeting: FailedRendezvous | None = None
-    #: The error in holdfast while it read the logs; empty: no error.
+    #: The error that holdfast itself had while it read the logs; empty: no error.
     bug: str = ""
