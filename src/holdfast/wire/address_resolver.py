@@ -17,7 +17,7 @@ RESOLVE_S = 10.0
 MOST_ADDRESSES = 16
 _MOST_BYTES = 16_384
 
-#: Address family and address. The address may have a scope, as in `fe80::1%eth0`.
+#: An address family and an IP address. The address may have a scope, as in `fe80::1%eth0`.
 Address = tuple[int, str]
 
 _ASK = """
@@ -40,9 +40,8 @@ def literal(host: str) -> list[Address]:
 
 
 class Resolving:
-    """One look-up of a host name.
-
-    It calls `done(addresses, why, now)` once. Without addresses, `why` is the reason.
+    """One look-up of a host name. It calls `done(addresses, why, now)` once; `why` is the reason if no address was
+    found.
     """
 
     def __init__(self, reactor: Reactor, host: str, done: Callable[[list[Address], str, float], News]) -> None:
@@ -62,7 +61,7 @@ class Resolving:
         reactor.watch(self._answer, self._read)
 
     def close(self) -> None:
-        """Cancel the look-up without calling `done`. A second call does nothing."""
+        """Cancel the look-up; `done` is not called. A second call does nothing."""
         if self._answer >= 0:
             self._late.close()
             self._reactor.forget(self._answer)

@@ -1,4 +1,4 @@
-"""Find this machine's network addresses, and the addresses of a host name."""
+"""Finds this machine's network addresses, and the addresses of a host name."""
 
 from __future__ import annotations
 
@@ -67,19 +67,21 @@ def _interface(body: bytes) -> Interface | None:
             break
         values[kind] = rest[_ATTRIBUTE.size : length]
         rest = rest[(length + 3) & ~3 :]
-    # On a point-to-point link IFA_ADDRESS is the other end's address, so IFA_LOCAL is preferred.
+    # On a point-to-point link IFA_ADDRESS is the other end's address, so use IFA_LOCAL if it is set.
     packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS, b"")
     if len(packed) not in (4, 16):
         return None
     try:
         name = socket.if_indextoname(index)
     except OSError:
-        return None  # the interface was removed in the meantime
+        return None  # the interface was removed after the kernel listed its address
     return Interface(name=name, address=str(ipaddress.ip_address(packed)))
 
 
 def plain(address: str) -> str:
-    """Normalise an address: no brackets, no zone, and IPv4 in place of IPv4-mapped IPv6. A host name is not changed."""
+    """Return an address in its plain form: without brackets and zone, and as IPv4 if it is an IPv4-mapped IPv6 address.
+    A host name is not changed.
+    """
     text = address.strip("[]").partition("%")[0]
     try:
         found = ipaddress.ip_address(text)
@@ -99,9 +101,8 @@ def is_loopback(address: str) -> bool:
 
 
 def offered(found: Iterable[Interface]) -> tuple[str, ...]:
-    """Return the addresses that other machines can reach, IPv4 first.
-
-    Loopback, link-local and container bridge addresses are left out.
+    """Return the addresses of `found` that other machines can reach, IPv4 first. Loopback, link-local and container
+    bridge addresses are left out.
     """
     usable = []
     for interface in found:
@@ -126,15 +127,15 @@ def addresses_of(host: str) -> tuple[str, ...]:
 
 
 def interface_towards(host: str) -> str:
-    """Return the name of the interface through which this machine reaches a host.
-
-    Return "" if the interface is a loopback interface, or not known.
+    """Return the name of the network interface through which this machine reaches a host. Return "" for a loopback
+    interface, or if unknown.
     """
     try:
         found = interfaces()
         for address in addresses_of(host):
             with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect((address, 9))  # connecting a datagram socket sends nothing
+                # `connect` on a datagram socket sends nothing, and only chooses the interface
+                probe.connect((address, 9))
                 own = probe.getsockname()[0]
             if not is_loopback(own):
                 return next((each.name for each in found if each.address == own), "")

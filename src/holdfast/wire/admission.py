@@ -14,8 +14,8 @@ from holdfast.wire.node_messages import PROTOCOL, Foreign, Hello, Refused, Welco
 if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSetting, JobSpec, NodePlan
 
-#: Limit of the agents of a job. The largest measured gang has half as many. More agents mean that some program starts
-#: agents in an endless loop.
+#: Maximum number of agents of a job, twice as many as the largest measured gang. More agents mean that some program
+#: starts agents in an endless loop.
 MOST_NODES = 20_000
 
 BAD_USAGE = 2
@@ -35,7 +35,7 @@ class AdmissionContext(Noun, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     term: int
-    #: Settings that the owner sends to each admitted agent.
+    #: The settings that the owner sends to each admitted agent.
     settings: tuple[JobSetting, ...] = ()
 
 
@@ -46,7 +46,7 @@ class KnownAgent(Noun, frozen=True, kw_only=True):
     boot: int
     #: The node's name in this job.
     name: str
-    #: The address at which other nodes reach the node.
+    #: The address at which other nodes reach this node.
     address: str
     node_rank: int | None = None
 
@@ -60,7 +60,8 @@ class KnownAgents:
     def __init__(self) -> None:
         self._by_agent: dict[str, KnownAgent] = {}
         self._by_name: dict[str, str] = {}
-        #: `_by_name` and `_by_rank` map to the id of the agent that has the name or rank now, or had it last.
+        #: `_by_rank` maps a `--node-rank`, and `_by_name` a node's name, to the id of the agent that has it, or had it
+        #: last.
         self._by_rank: dict[int, str] = {}
 
     def put(self, lodger: KnownAgent) -> None:
@@ -120,7 +121,9 @@ def admit(
 
 
 def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None:
-    """Refuse an agent of another version, because the other fields of its hello may have another meaning."""
+    """Return a refusal if the agent is of another version, because the other fields of its hello may have another
+    meaning. Else return None.
+    """
     if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
         return None
     theirs = f"holdfast {hello.version} (protocol {hello.protocol})"
@@ -133,7 +136,7 @@ def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None
 
 
 def _rival(hello: Hello, house: AdmissionContext) -> Refused | None:
-    """Refuse a node that was also started as an owner of this job."""
+    """Return a refusal if the agent's node also hosts an owner of this job; else None."""
     if not hello.hosts or hello.job != house.job:
         return None
     return Refused(
@@ -145,7 +148,7 @@ def _rival(hello: Hello, house: AdmissionContext) -> Refused | None:
 
 
 def _differs(hello: Hello, house: AdmissionContext) -> Refused | None:
-    """Refuse a node whose options differ from the owner's."""
+    """Return a refusal if the node's options differ from the owner's; else None."""
     if hello.job != house.job:
         return Refused(
             reason=f"the owner on {house.host} runs another job: {house.job}; this node was started for {hello.job}",
@@ -188,7 +191,8 @@ def _no_room(
             hint="holdfast run --node-rank N …   (another N on each node, or none at all)",
             code=BAD_USAGE,
         )
-    # If there are several roles, the placement decides how many workers of each role fit on the node's devices.
+    # With several roles, the number of workers of each role is not fixed: the placement fits them to the node's
+    # devices.
     roles = house.spec.roles if len(house.spec.roles) == 1 and house.spec.binds else ()
     asked = sum(role.resources.devices or 0 for role in roles) * hello.node.slots
     has = len(hello.node.devices)
@@ -214,7 +218,7 @@ def _workers(count: int) -> str:
 
 
 def _typed(plan: NodePlan) -> str:
-    """Return the number of nodes as `--nnodes` accepts it: `4` or `2:4`."""
+    """Return the number of nodes in the form that `--nnodes` accepts: `4` or `2:4`."""
     return str(plan.most) if plan.least == plan.most else f"{plan.least}:{plan.most}"
 
 
@@ -227,7 +231,7 @@ def _name(
 ) -> str:
     """Choose a node name: the machine's host name. If the name is taken, append the address, and then a number.
 
-    A node that rebooted gets its earlier name again. So does a new run on the same machine.
+    A machine gets its earlier name again after a reboot, and for a new run.
     """
     count = 1
     while True:
@@ -235,8 +239,9 @@ def _name(
         had = lodgers.named(name)
         if had is None:
             return name
-        # A node keeps its name until it is lost, because its agent may reconnect after a broken connection or a kill.
+        # Another agent may only take the name of a lost node: the node's own agent may still reconnect after a broken
+        # connection or a kill.
         if had.address == address and not is_live(name) and (is_lost is None or is_lost(name)):
             return name
-        # A second run on the same machine counts as another node, with another name.
+        # the name belongs to another node, such as a second run on the same machine: try the next name
         count += 1

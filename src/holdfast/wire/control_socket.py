@@ -23,11 +23,11 @@ from holdfast.untrusted import Malformed, json_as
 from holdfast.wire.fault_news import SOCKET_NAME, FaultsLine
 
 LINE_BYTES = 64 * 1024
-#: Limit of open connections. If one more client connects, the one that has been silent longest is closed, so that
-#: `holdfast stop` can always connect.
+#: Maximum number of open connections. If one more client connects, the connection that has been silent longest is
+#: closed, so that `holdfast stop` can always connect.
 CONNECTIONS = 16
 
-#: Limit of clients that the kernel queues until they are accepted.
+#: Maximum number of clients that the kernel queues until they are accepted.
 WAITING = 128
 
 
@@ -45,7 +45,7 @@ Line = StopLine | FaultsLine
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer that a client gets."""
+    """The answer to a client's request."""
 
     ok: bool
     message: str
@@ -61,15 +61,15 @@ class Control:
         """
         self._reactor = reactor
         self._take = take
-        #: Maps a descriptor to a client's socket and received bytes. The client that has been silent longest comes
-        #: first.
+        #: Descriptor → a client's socket and received bytes. The client that has been silent longest comes first.
         self._clients: dict[int, tuple[_socket.socket, bytearray]] = {}
         self._listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._path = job_dir / SOCKET_NAME
         directory = os.open(job_dir, os.O_PATH | os.O_DIRECTORY)
         try:
-            # A socket path is limited to 107 bytes, and the path of the job's directory may be longer.
+            # Bind through /proc/self/fd, because a socket path is limited to 107 bytes and the path of the job's
+            # directory may be longer.
             self._listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
         except OSError:
             self._listener.close()
@@ -98,7 +98,7 @@ class Control:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
                 self._make_room()
-            return False  # the client is accepted in the next turn
+            return False  # the client waits in the kernel's queue until the next turn
         client = _socket.socket(fileno=accepted)
         credentials = client.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
@@ -113,9 +113,8 @@ class Control:
         return True
 
     def _make_room(self) -> None:
-        """Close the client that has been silent longest.
-
-        If it has already sent a request, answer the request before.
+        """Close the client that has been silent longest. If it has already sent a request, answer that
+        request first.
         """
         fd = next(iter(self._clients))
         before = self._clients[fd]
@@ -126,7 +125,7 @@ class Control:
             self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        # This client has just been active, so it goes to the end of the order.
+        # This client has just been active, so it goes to the end of the order of silence.
         client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)
@@ -152,7 +151,7 @@ class Control:
         try:
             client.send(encode(reply) + b"\n")
         except OSError:
-            pass  # the client left before its answer came, but its request was carried out
+            pass  # the client disconnected before it got the answer, but its request was carried out
 
     def _drop(self, fd: int) -> None:
         client, _ = self._clients.pop(fd)

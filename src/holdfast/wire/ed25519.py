@@ -37,7 +37,7 @@ class Ed25519:
         self.public: bytes
         self._sign: Callable[[bytes], bytes]
         try:
-            # A runtime's tree lacks this package.
+            # imported late: an installation as a copied runtime lacks this package
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         except ImportError:
             by_library = _Library(secret)
@@ -50,11 +50,11 @@ class Ed25519:
         return self._sign(message)
 
     def __repr__(self) -> str:
-        return "Ed25519(…)"  # leave the secret out
+        return "Ed25519(…)"  # do not print the secret
 
 
 class _Library:
-    """Ed25519 through the OpenSSL shared library."""
+    """Ed25519 by calls of the OpenSSL shared library, in place of the package `cryptography`."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -117,7 +117,7 @@ def _done(answer: int) -> None:
 
 
 def derived(secret: bytes, purpose: bytes) -> bytes:
-    """Derive 32 bytes from a secret for one purpose: HKDF (RFC 5869) with SHA-256 and no salt."""
+    """Derive 32 bytes from `secret` for one purpose, with HKDF (RFC 5869), SHA-256 and no salt."""
     within = hmac.digest(bytes(hashlib.sha256().digest_size), secret, "sha256")
     return hmac.digest(within, purpose + b"\1", "sha256")
 
@@ -131,7 +131,7 @@ _SHORT_TIME, _LONG_TIME, _TAG_0, _TAG_3 = 0x17, 0x18, 0xA0, 0xA3
 
 
 def der(tag: int, *parts: bytes) -> bytes:
-    """Encode one DER value with this tag. Its content is the concatenation of `parts`."""
+    """Encode one DER value with this tag. Its content is the concatenation of the `parts`."""
     content = b"".join(parts)
     if (size := len(content)) < 0x80:
         return bytes([tag, size]) + content
@@ -150,8 +150,8 @@ def certificate(key: Ed25519, name: str) -> bytes:
     no_authority = der(_SEQUENCE, _CONSTRAINTS, der(_BOOLEAN, b"\xff"), der(_OCTETS, der(_SEQUENCE)))
     signed = der(
         _SEQUENCE,
-        der(_TAG_0, der(_INTEGER, b"\2")),  # version 3
-        der(_INTEGER, b"\1"),  # serial number
+        der(_TAG_0, der(_INTEGER, b"\2")),  # X.509 version 3
+        der(_INTEGER, b"\1"),  # the certificate's serial number
         algorithm,
         named,
         always,
@@ -175,7 +175,7 @@ def openssh_public(key: Ed25519) -> str:
 
 def openssh_private(key: Ed25519) -> bytes:
     """Return the secret key in OpenSSH's file format, without a pass phrase."""
-    # Any check value will do, because OpenSSH uses it only to detect a wrong pass phrase.
+    # OpenSSH uses this check value only to detect a wrong pass phrase, so any value will do.
     check = hashlib.sha256(key.public).digest()[:4]
     inner = check * 2 + _ssh(_SSH) + _ssh(key.public) + _ssh(key.secret + key.public) + _ssh(b"")
     inner += bytes(range(1, 1 + -len(inner) % _SSH_BLOCK))

@@ -1,6 +1,5 @@
-"""Notify every live supervisor and agent on this machine of new entries in the fault log.
-
-Each of them then reads the log.
+"""Notifies every live supervisor and agent on this machine of new entries in the fault log. Each of them then reads the
+log.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-#: Name of a supervisor's socket in the job's directory.
+#: The name of a supervisor's control socket in the job's directory.
 SOCKET_NAME = "control.sock"
 
-#: Name of an agent's socket in the node's directory of the job.
+#: The name of an agent's socket for fault notices, in the node's directory of the job.
 NEWS_NAME = "faults-news.sock"
 
 
@@ -42,7 +41,7 @@ def notify_all(home: Path) -> int:
                 client.send(msgspec.json.encode(FaultsLine()) + b"\n")
                 heard += 1
         except OSError:
-            continue  # a killed supervisor has left this socket behind
+            continue  # a killed supervisor has left this socket file behind
         finally:
             os.close(directory)
     return heard + sum(_tell_agent(path) for path in (home / "jobs").glob(f"*/nodes/*/{NEWS_NAME}"))
@@ -52,13 +51,13 @@ def _tell_agent(path: Path) -> bool:
     try:
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     except OSError:
-        return False  # the job's directory was removed in the meantime
+        return False  # the job's directory was removed after it was listed
     try:
         with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)) as client:
             client.setblocking(False)
             client.sendto(b"f", f"/proc/self/fd/{directory}/{NEWS_NAME}")
             return True
     except OSError:
-        return False  # a killed agent has left this socket, or notices already wait in the agent's queue
+        return False  # a killed agent has left this socket file behind, or notices already wait in the agent's queue
     finally:
         os.close(directory)

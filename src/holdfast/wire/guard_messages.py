@@ -1,4 +1,4 @@
-"""Read the messages that a node's guard sends to its child processes."""
+"""Reads the messages that a node's guard sends to its child processes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _WORDS = 64
 
 
 def from_node(event: ev.Event, node: str) -> ev.Event:
-    """Return the event.
-
-    If a signal to this node's run requested a stop, append the node's name to the event's reason.
+    """Return the event to send to the owner: if it is a stop by a signal to this node's run, its reason
+    names the node.
     """
     if isinstance(event, ev.StopRequested) and event.request.source is StopSource.SIGNAL:
         request = event.request
@@ -36,7 +35,7 @@ class GuardWords:
 
     heard: called as `heard(number, typed, now)` when the guard has received signal `number`. `typed`: whether the
         signal was typed at a terminal.
-    over: called as `over(now)` when the guard's other child has ended by itself.
+    over: called as `over(now)` when the other child of the guard has ended by itself.
     gone: called as `gone(now)` when the guard has died. Then this child must end all its processes.
     """
 

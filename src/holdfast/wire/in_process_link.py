@@ -20,7 +20,9 @@ class InProcess:
         self._nodes: dict[str, Callable[[Request], None]] = {}
 
     def join(self, owner: Callable[[Word], None], nodes: dict[str, Callable[[Request], None]]) -> None:
-        """Set the receivers. `owner` is called with each report, and `nodes[name]` with each request to this node."""
+        """Set who receives messages: `owner` is called with each message of a node, `nodes[name]` with each request to
+        that node.
+        """
         self._owner, self._nodes = owner, nodes
 
     def send(self, node: str, request: Request) -> None:

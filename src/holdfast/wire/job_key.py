@@ -1,7 +1,7 @@
 """The key of a job: 32 secret bytes with which its owner, its agents and its operators authenticate each other.
 
 The key is in a file that only its user can read. `--job-key` or HOLDFAST_JOB_KEY names the file. Otherwise it is `key`
-in the state directory, where it is created if missing. The key itself never appears in an argument, a log or the
+in the state directory, where it is created if missing. The secret bytes never appear in an argument, a log or the
 environment.
 """
 
@@ -41,7 +41,7 @@ class Key:
         self.path = path
 
     def secret(self) -> bytes:
-        """Return the secret bytes, from which other keys are derived."""
+        """Return the 32 secret bytes, from which other keys are derived."""
         return self._secret
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ def copy_command(host: str, path: Path | None) -> str:
     if shutil.which("scp") is None:
         return "export HOLDFAST_JOB_KEY=/path/of/one/key  (a mounted secret or a shared file, the same on every node)"
     there = f"[{host}]" if ":" in host else host
-    # A key that came on standard input has no file, so name the default one.
+    # A key that came on standard input has no file, so the command copies the key from the default path.
     where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
     return f"scp -p {there}:{where} {where}"
 
@@ -119,7 +119,7 @@ def _read(path: Path, what: str) -> Key:
 
 
 def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
-    """Raise BadUsage if other users can read the key file, or could have put it there. Root may do both."""
+    """Raise BadUsage if other users can read the key file, or could have replaced it. Root may do both."""
     ours = (os.geteuid(), 0)
     named = quote(str(path))
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in ours:
@@ -142,7 +142,7 @@ def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat
 
 
 def _make(path: Path) -> None:
-    """Create a random key at `path` atomically. If another process has just created one, keep the other key."""
+    """Create a random key at `path` atomically. If another process has created one meanwhile, keep that key."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -152,12 +152,11 @@ def _make(path: Path) -> None:
                 file.write(os.urandom(KEY_BYTES).hex().encode("ascii") + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            # A hard link fails if the file exists. A rename would replace a key that another node's run has just
-            # created.
+            # A hard link fails if the file exists. A rename would replace a key that another run has just created.
             try:
                 path.hardlink_to(draft)
             except FileExistsError:
-                pass  # use the key that the other run has created
+                pass  # use the key that another run has created meanwhile
         finally:
             draft.unlink()
     except OSError as error:

@@ -39,7 +39,8 @@ Request = (
     | MeasurePeer
     | ClosePort
 )
-#: A node's answer to a query that `owner/node_queries.py` has sent to all nodes. A lost answer is not sent again.
+#: A node's answer to a query that `owner/node_queries.py` has sent to all nodes. If an answer is lost, it is not sent
+#: again.
 Seen = RanksSeen | PortOpen | PeerMeasured
 #: All messages from a node to the owner.
 Word = Report | Event | Seen
@@ -49,11 +50,11 @@ class NodesLink(Protocol):
     """The owner's end of the link to its nodes."""
 
     def send(self, node: str, request: Request) -> None:
-        """Send a request to a node. The request may be lost, so important requests are repeated."""
+        """Send a request to a node. The request may be lost, so the sender repeats important ones."""
         ...
 
     def send_all(self, request: Request) -> None:
-        """Send a request to every node that it concerns."""
+        """Send a request to every node that the request concerns."""
         ...
 
 
@@ -61,5 +62,5 @@ class OwnerLink(Protocol):
     """A node's end of the link to the owner."""
 
     def report(self, word: Word) -> None:
-        """Send a message to the owner. The message may be lost, so important messages are repeated."""
+        """Send a message to the owner. The message may be lost, so the node repeats important ones."""
         ...

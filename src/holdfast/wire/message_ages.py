@@ -1,4 +1,4 @@
-"""Convert times in messages to ages when the messages are sent, and back to times when they arrive.
+"""Converts the times in a message to ages when it is sent, and the ages to times when it arrives.
 
 So the clocks of two machines are never compared. A field of type `At` (`holdfast.model.noun_base`) is a time on the
 monotonic clock of the process that holds the message. `aged` turns each time into an age. `dated` turns each age into a
@@ -23,16 +23,17 @@ from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.gang_protocol import Report
 from holdfast.model.noun_base import MONOTONIC
 
-#: Types of messages whose times are not converted.
+#: The types of messages whose times are not converted.
 AS_TOLD: frozenset[type] = frozenset({Report, AttemptRecord, JobReport})
-#: Limit of an age, in seconds: about a hundred years. A greater age, or one that is not a number, counts as 0.
+#: The longest age of a time in a message, in seconds: about a hundred years. A greater age, or one that is not a
+#: number, counts as 0.
 LONGEST_S = 3.2e9
 
 M = TypeVar("M")
-#: Takes a value and `now`. Returns the value with all times converted to ages, or all ages to times.
+#: A function from a value and `now` to the value with all times converted to ages, or all ages to times.
 Turn = Callable[[Any, float], Any]
 
-#: Caches, for each struct type, the fields that contain times, with the function that converts each of them.
+#: A cache: struct type → its fields that contain times, each with the function that converts it.
 _found: dict[type, tuple[tuple[str, Turn], ...]] = {}
 
 
@@ -73,7 +74,7 @@ def _turned(value: Any, now: float) -> Any:
 
 
 def _moment(value: Any, now: float) -> float:
-    """Convert a time to an age, or an age to a time. The formula is `now - value` for both."""
+    """Convert a time to an age, or an age to a time; both are `now - value`."""
     turned: float = now - value
     return turned if -LONGEST_S < turned < LONGEST_S else now
 
@@ -95,7 +96,8 @@ def _of_struct(told: inspect.StructType) -> tuple[tuple[str, Turn], ...]:
 
 
 def _turn_of(told: inspect.Type, within: tuple[type, ...]) -> Turn | None:
-    """Return the function that converts the times in values of this type. Return None if the type contains no times.
+    """Return the function that converts the times in values of the type `told`. Return None if the type contains no
+    times.
 
     within: the types that are already being examined, so that a recursive type does not lead to endless recursion.
     """
@@ -159,7 +161,7 @@ def _values(turn: Turn | None) -> Turn | None:
 
 
 def _either(kinds: list[tuple[inspect.Type, Turn | None]]) -> Turn | None:
-    """Return the conversion for a union. It depends on the type of each value."""
+    """Return the function that converts a value of a union. It looks at the type of each value."""
     if all(turn is None for _, turn in kinds):
         return None
     by_shape = {_shape(told): turn for told, turn in kinds if turn is not None}

@@ -34,17 +34,18 @@ from holdfast.wire.node_messages import (
     Welcome,
 )
 
-#: Types of messages from an agent. The gang protocol's `Report` is sent inside a `Told`, and the reader unpacks it.
+#: The types of messages from an agent. The gang protocol's `Report` is sent inside a `Told`, and the reader unpacks it.
 FromAgent = Hello | Told | Bye | NodeAnswer | Event | Seen
-#: Types of messages from an operator's command.
+#: The types of messages from a user's command that is connected to the owner (an operator).
 FromOperator = Asked
-#: Types of messages from the owner, to agents and operators.
+#: The types of messages from the owner to agents and operators.
 FromOwner = Welcome | Refused | Finished | Requeued | Answered | Question | Request
 Sent = FromAgent | FromOperator | FromOwner | Word
 
-#: Limit of a frame's body, in bytes.
+#: Maximum length of a frame's body, in bytes.
 LONGEST_BYTES = 1 << 20
-#: Limit of a message, in bytes. It suffices for a node with a thousand workers, each with the largest evidence.
+#: Maximum length of a message, in bytes. It suffices for a node with a thousand workers, each with the largest
+#: evidence.
 LONGEST_MESSAGE_BYTES = 16 << 20
 _HEAD = 4
 _MORE = 1 << 31
@@ -53,7 +54,9 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class TooLong(ValueError):
-    """A message to be sent exceeds the limit. That is a bug, because the parts of a message are bounded elsewhere."""
+    """Raised if a message to be sent is too long. That is a bug, because the code that makes messages bounds their
+    parts.
+    """
 
 
 def frame(message: Sent, now: float) -> bytes:
@@ -88,7 +91,7 @@ class FrameReader:
     __slots__ = ("_bytes", "_first", "_kind", "_parts")
 
     def __init__(self, kind: Any) -> None:
-        """kind: the type, or union of types, of the messages that the peer may send."""
+        """kind: the type (or union of types) of the messages that the peer may send."""
         self._bytes = bytearray()
         self._kind = kind
         self._first = True
@@ -97,7 +100,7 @@ class FrameReader:
 
     @property
     def held(self) -> int:
-        """Number of stored bytes that belong to an incomplete message."""
+        """The number of stored bytes that belong to an incomplete message."""
         return len(self._bytes) + len(self._parts)
 
     def take(self, data: bytes, now: float) -> Iterator[Any]:
@@ -124,7 +127,8 @@ class FrameReader:
         except Malformed:
             if not self._first:
                 raise
-            # A hello from another version may have other fields. The common fields tell the peer's version.
+            # The hello of another version may have other fields. `Foreign` only reads the fields that all versions
+            # have, such as the version.
             return msgpack_as(body, Foreign, most_bytes=LONGEST_MESSAGE_BYTES)
 
     def _bodies(self) -> Iterator[bytes]:
@@ -139,7 +143,7 @@ class FrameReader:
             if len(held) < (end := _HEAD + length):
                 return
             body = bytes(held[_HEAD:end])
-            # Deleting the start of a bytearray does not copy the rest.
+            # Python deletes the start of a bytearray without copying the rest.
             del held[:end]
             if more:
                 parts += body

@@ -14,14 +14,14 @@ from holdfast.model.noun_base import Message, Noun
 
 
 class LogStream(enum.StrEnum):
-    """A rank's output stream, which has a log."""
+    """A rank's output stream; each stream has a log."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
 
 
 class Verb(enum.StrEnum):
-    """A holdfast command that one node runs for a person who is at another node."""
+    """A holdfast command that runs on one node for a user who is at another node."""
 
     SHOW = "show"
     DEVICES = "devices"
@@ -29,21 +29,20 @@ class Verb(enum.StrEnum):
     REPORT_FAULT = "faults report"
 
 
-#: Version of the protocol. It is increased when a message changes its meaning. The owner refuses agents of other
+#: The version of the protocol. It is increased when a message changes its meaning. The owner refuses agents of other
 #: versions.
 PROTOCOL = 2
 
 
 class Moved(Message, frozen=True, kw_only=True):
-    """The gang's phase has changed, or the devices that it excludes have."""
+    """A message to the nodes: the gang's phase, or the set of devices that it excludes, has changed."""
 
     view: GangView
 
 
 class Recorded(Message, frozen=True, kw_only=True):
-    """The owner has explained an attempt and decided about the next one.
-
-    From the record the nodes learn which files to write beside the logs, and whether to rely on their checks.
+    """The owner has explained an attempt and decided what follows. From the record the nodes learn which files to write
+    beside the logs, and whether their checks must run again.
     """
 
     record: AttemptRecord
@@ -57,28 +56,28 @@ class Hello(Message, frozen=True, kw_only=True):
     """An agent's first message on a connection."""
 
     protocol: int
-    #: The agent's version of holdfast.
+    #: The version of holdfast that the agent runs.
     version: str
-    #: Identifies the job: `--rdzv-id`, or else the job's name and its script. The owner refuses agents of another job.
+    #: The job's identity: `--rdzv-id`, or else the job's name and its script. The owner refuses agents of another job.
     job: str
-    #: Random id of the agent. It stays the same as long as the node's guard runs.
+    #: The random id of the agent. It stays the same as long as the node's guard runs.
     agent: str
-    #: Number of this start of the agent. The guard gives each restarted agent a higher number.
+    #: The number of this start of the agent. The guard gives each restarted agent a higher number.
     boot: int
     user: str
     #: Facts about the node. `name` is the machine's host name; the owner may choose another name for the node.
     node: NodeInfo
-    #: The options for nodes that the user typed on this node.
+    #: The options about nodes that the user typed on this node.
     plan: NodePlan
-    #: The owner's address to which the agent connected.
+    #: The address of the owner to which the agent connected.
     dialled: str
     #: The highest attempt number that the agent knows.
     attempt: int = 0
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: Why this node hosts another owner of the job, although an owner already answers at the endpoint. Empty if it
-    #: hosts none.
+    #: Why this node hosts another owner of the job although an owner already answers at the endpoint; empty: it hosts
+    #: none.
     hosts: str = ""
-    #: The kill for lack of memory that ended the previous agent, if the guard has found one.
+    #: The OOM kill that ended the node's previous agent, if the guard has found one.
     memory_kill: MemoryKill | None = None
 
 
@@ -95,7 +94,7 @@ class Welcome(Message, frozen=True, kw_only=True):
     job_id: str
     #: The node's name in this job.
     node: str
-    #: The job's spec. The node uses its policy and timers, but the commands of its own workers.
+    #: The job's specification. The node uses the policy and timers in it, but its own workers' commands.
     spec: JobSpec
     term: int
     #: The host name of the owner's machine.
@@ -107,16 +106,16 @@ class Welcome(Message, frozen=True, kw_only=True):
 class Refused(Message, frozen=True, kw_only=True):
     """The owner's answer to an agent that it refuses. The agent's run ends."""
 
-    #: The reason for the refusal, for the user.
+    #: Why the owner refuses the agent, for the user.
     reason: str
     #: A command for the user to try.
     hint: str
-    #: Exit status with which the agent's run ends.
+    #: The exit status with which the agent's run ends.
     code: int
 
 
 class Told(Message, frozen=True, kw_only=True):
-    """Contains an agent's report or heartbeat of the gang protocol."""
+    """A report or heartbeat of the gang protocol, as an agent sends it."""
 
     report: Report
 
@@ -132,24 +131,27 @@ class Finished(Message, frozen=True, kw_only=True):
 
 
 class Requeued(Message, frozen=True, kw_only=True):
-    """This run of the job has ended, and the platform starts another. Each node's run ends without a report."""
+    """This run of the job has ended, and the platform will start another. Each node's run ends without a report."""
 
 
 class Asked(Message, frozen=True, kw_only=True):
-    """A command from an operator. Without a tag, the next command on the connection waits for this one's answer."""
+    """A command from an operator (a user's command on some node). The owner answers commands without a `tag` one after
+    another.
+    """
 
     protocol: int
     version: str
     user: str
     host: str
-    #: The command in JSON, as one of the types in `holdfast.owner.nodes.operator_lines`.
+    #: The command in JSON; `holdfast.owner.nodes.operator_lines` has its types.
     line: str
-    #: Id of the command, which the answer repeats. Several log requests may be pending at once.
+    #: The number of the command, which the answer repeats; 0: none. With numbers, several log requests may be pending
+    #: at once.
     tag: int = 0
 
 
 class RemoteLogFile(Noun, frozen=True, kw_only=True):
-    """One file of a log, on the node of the log."""
+    """One file of a rank's log, on the node that has the log."""
 
     path: str
     #: Size of the file, in bytes.
@@ -157,21 +159,21 @@ class RemoteLogFile(Noun, frozen=True, kw_only=True):
 
 
 class LogPiece(Noun, frozen=True, kw_only=True):
-    """A part of one stream's log."""
+    """A part of the log of one stream."""
 
     stream: LogStream
-    #: Offset of the first byte of `data`, in bytes from the start.
+    #: The offset of the first byte of `data`, in bytes from the start of the log or file (see `file`).
     at: int
     data: bytes = b""
-    #: Current size of the whole log, in bytes.
+    #: The present size of the whole log, in bytes.
     size: int = 0
-    #: Inode number of the file to which `at` refers. 0 if there is no log yet, or if the request did not set `timed`.
+    #: The inode number of the file in which `at` counts. 0: there is no log yet, or the request did not set `timed`.
     file: int = 0
-    #: Times at which the lines were read, as records of `model/log_time_format.py` with offsets relative to `data`.
+    #: When the lines were read from the worker: records of `model/log_time_format.py`, with offsets relative to `data`.
     times: bytes = b""
-    #: Whether the log has recorded times. Set only together with `files`.
+    #: Whether the times of the log's lines were recorded. Set only together with `files`.
     has_times: bool = False
-    #: The files of the log, the oldest first. Set only if the request's `LogFrom.most` is 0.
+    #: The files of the log, the oldest first. Set only if `LogFrom.most` in the request is 0.
     files: tuple[RemoteLogFile, ...] = ()
 
 
@@ -182,11 +184,11 @@ class LogRead(Message, frozen=True, kw_only=True):
     attempt: int = 0
     role: str = ""
     pieces: tuple[LogPiece, ...] = ()
-    #: Whether the log is complete on this node, because the attempt has ended or the rank has moved to another node.
+    #: Whether the log is complete on this node: the attempt has ended, or the rank has moved to another node.
     over: bool = False
-    #: Why nothing can be read, for the user.
+    #: Why the log cannot be read, as text for the user; empty: it can.
     trouble: str = ""
-    #: Name of the node that answers.
+    #: The name of the node that answers.
     node: str = ""
 
 
@@ -199,7 +201,7 @@ class RankAt(Noun, frozen=True, kw_only=True):
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """The owner's answer to an operator's command."""
+    """The owner's answer to a command of an operator."""
 
     ok: bool
     message: str
@@ -208,11 +210,11 @@ class Answered(Message, frozen=True, kw_only=True):
     ended: bool = False
     #: The `tag` of the command that is answered; 0 if the command had no tag.
     tag: int = 0
-    #: Number of the attempt whose nodes `ranks` gives.
+    #: The number of the attempt that `ranks` is about.
     attempt: int = 0
     ranks: tuple[RankAt, ...] = ()
     ranks_in_all: int = 0
-    #: The attempts whose ranks the owner can locate.
+    #: The attempts of which the owner knows where each rank ran.
     attempts: tuple[int, ...] = ()
 
 
@@ -220,32 +222,32 @@ class LogFrom(Noun, frozen=True, kw_only=True):
     """The position in a stream's log at which reading starts."""
 
     stream: LogStream
-    #: Offset in bytes. A negative offset counts from the end.
+    #: The offset in bytes at which to start. A negative offset counts from the end.
     at: int = 0
-    #: If set, read this number of last lines, and ignore `at`.
+    #: If set, read this many of the last lines, and ignore `at`.
     lines: int | None = None
-    #: Whether to return the times of the lines too, and to read all files of a rotated log.
+    #: Whether to return the times of the lines too. If so, all files of a rotated log are read.
     timed: bool = False
-    #: With `timed`: the file to which `at` refers, as in `LogPiece.file`. 0: read from the start of the log.
+    #: If `timed`: the file in which `at` counts, as in `LogPiece.file`. 0: read from the start of the log.
     file: int = 0
-    #: With `timed`: start at the first line that was read at this time or later, in seconds since the epoch. None: no
+    #: If `timed`: start at the first line that was read at this time or later, in seconds since the epoch. None: no
     #: limit.
     since: float | None = None
-    #: With `timed`: approximate limit of returned bytes. 0: return only the position and the list of files.
+    #: If `timed`: approximate maximum number of bytes to return. 0: return only the position and the list of files.
     most: int | None = None
-    #: With `timed`: whether to omit an unfinished last line while the attempt runs.
+    #: If `timed`: whether to leave out an unfinished last line while the attempt runs.
     whole: bool = False
 
 
 class ReadLog(Message, frozen=True, kw_only=True):
     """Read one rank's logs. The node answers with a `LogRead` that has the same `id`.
 
-    With `wait`, the node answers only when there are bytes to return.
+    If `wait` is set, the node answers only when there are bytes to return.
     """
 
     id: int
     rank: int
-    #: Number of the attempt; 0: the rank's last attempt on this node.
+    #: The number of the attempt; 0: the rank's last attempt on this node.
     attempt: int = 0
     streams: tuple[LogFrom, ...]
     wait: bool = False
@@ -273,6 +275,6 @@ class VerbDone(Message, frozen=True, kw_only=True):
     text: str
 
 
-#: Requests from the owner to a node. They serve an operator, or fetch files for the job's directory.
+#: The requests of the owner to a node that serve an operator, or fetch files for the job's directory.
 Question = ReadLog | ForgetLog | RunVerb
 NodeAnswer = LogRead | VerbDone

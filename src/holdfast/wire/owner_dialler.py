@@ -1,7 +1,8 @@
 """The agent's end of the connection: connects to the owner, sends the hello, and reconnects after a lost connection.
 
-A lost connection alone ends nothing. Only the end of the lease does. The agent reconnects after 0.1 s, and the delay
-doubles up to 5 s. Each delay is shortened by a random part, so that a thousand agents do not reconnect at the same
+A lost connection alone does not end an attempt; only the end of the lease does. The agent reconnects after 0.1 s, and
+the delay doubles up to 5 s. Each delay is shortened by a random part, so that a thousand agents do not reconnect at the
+same
 moment.
 """
 
@@ -31,12 +32,12 @@ CONNECT_S = 3.0
 SHAKE_S = 10.0
 FIRST_S = 0.1
 LONGEST_S = 5.0
-#: Lease that is assumed while the job is not known yet, in seconds.
+#: The lease in seconds that is assumed until the agent knows the job.
 LEASE_S = 6.0
 
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN, errno.EALREADY)
 
-#: Makes the first message from two addresses of the connection: this node's and the owner's.
+#: A function that makes the first message from two addresses of the connection: this node's and the owner's.
 Hello = Callable[[str, str], "Sent"]
 Heard = Callable[[Any, float], "News"]
 Lost = Callable[[ChannelEnd, float], "News"]
@@ -100,9 +101,9 @@ class Dialler:
         lost: called as `lost(end, now)` after each lost connection and each failed round. It may call `close`.
         """
         self.credentials = credentials
-        #: The gang's lease, in seconds. A change applies to the next connection.
+        #: The gang's lease, in seconds. A new value applies from the next connection.
         self.lease_s = LEASE_S
-        #: Why there is no connection. None while there is a connection, and before the first failure.
+        #: Why there is no connection. None: there is one, or no try has failed yet.
         self.trouble: ChannelEnd | None = None
         self._reactor = reactor
         self._host = host
@@ -112,11 +113,11 @@ class Dialler:
         self._lost = lost
         self._line: _Line | None = None
         self._resolving: Resolving | None = None
-        #: Addresses that this round has not tried yet.
+        #: The owner's addresses that this round of tries has not tried yet.
         self._addresses: list[Address] = []
         self._late: DueCall | None = None
         self._again: DueCall | None = None
-        #: Longest delay between two rounds of tries, in seconds. An agent with a lease sets a lower value.
+        #: The longest delay between two rounds of tries, in seconds. An agent with a lease sets a lower value.
         self.longest_s = LONGEST_S
         self._delay_s = FIRST_S
         self._closed = False
@@ -129,7 +130,7 @@ class Dialler:
 
     @property
     def fd(self) -> int:
-        """File descriptor of the connection; -1 if there is none."""
+        """The file descriptor of the connection; -1 if there is none."""
         return -1 if self._line is None else self._line.fd
 
     def send(self, message: Sent) -> bool:
@@ -150,7 +151,7 @@ class Dialler:
             self._line = None
 
     def _begin(self, now: float) -> News:
-        """Start a round of tries, which tries the host's addresses in turn until one answers."""
+        """Start a round of tries: try the host's addresses in turn until one answers."""
         self._again = None
         if found := literal(self._host):
             return self._found(found, "", now)
@@ -199,8 +200,8 @@ class Dialler:
         return None
 
     def received(self, message: Any, now: float) -> News:
-        # Reset the delay only after a first message, not after the handshake. Otherwise an owner that refuses every
-        # agent would get ten connections a second.
+        # Only a first message resets the delay, not a handshake. Otherwise an owner that refuses every agent would get
+        # ten connections a second.
         self._delay_s = FIRST_S
         return self._heard(message, now)
 
@@ -209,7 +210,9 @@ class Dialler:
         return self._failed(end, now)
 
     def _wait(self, given_s: float | None, end: ChannelEnd | None = None) -> None:
-        """Start the time limit of the next connection step. `given_s` None: stop the current time limit."""
+        """Start the time limit of the next connection step, in seconds. `given_s` None: only stop the present time
+        limit.
+        """
         if self._late is not None:
             self._late.close()
             self._late = None
@@ -224,7 +227,7 @@ class Dialler:
         return self._failed(end, now)
 
     def _failed(self, end: ChannelEnd, now: float) -> News:
-        """Try the host's next address, or start a new round of tries after a delay."""
+        """Try the owner's next address. If there is none, start a new round of tries after a delay."""
         self._wait(None)
         if self._addresses and end.why is ChannelEndKind.UNREACHED:
             return self._next(now)

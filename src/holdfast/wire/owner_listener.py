@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from holdfast.wire.message_frames import Sent
 
 HELLO_S = 10.0
-#: How long a peer may take to read its last message and to close, in seconds.
+#: Seconds that a peer may take to read its last message and to close the connection.
 LEAVE_S = 2.0
 WAITING = 1000
-#: Limit of connections that the kernel queues until they are accepted. The system's own limit may be lower.
+#: Maximum number of connections that the kernel queues until they are accepted. The system's own limit may be lower.
 BACKLOG = 4096
-#: Limit of connections accepted in one turn of the reactor, because messages from peers wait meanwhile.
+#: Maximum number of connections that are accepted in one turn of the reactor, because messages from peers wait
+#: meanwhile.
 ACCEPTS = 16
 STRANGERS = 64
 NO_DESCRIPTORS_S = 1.0
@@ -47,7 +48,7 @@ Strange = Callable[[str, ChannelEnd], None]
 class Stranger(msgspec.Struct):
     """Counts the refused connections from one address."""
 
-    #: Why the last of these connections was refused.
+    #: Why the latest connection from this address was refused.
     end: ChannelEnd
     times: int = 0
 
@@ -66,7 +67,7 @@ class Peer(Channel):
         #: Whether the peer has sent its hello.
         self.greeted = False
         self.accepted_at = self.heard_at = now
-        #: Size of the incomplete message that was last reported to the listener's `holding`, in bytes.
+        #: The bytes of an incomplete message, as last passed to the listener's `holding`.
         self.holds = 0
         #: Name of this peer's node, which the owner sets.
         self.name = ""
@@ -76,7 +77,7 @@ class Peer(Channel):
         return self.put(frame(message, self._listener.now()))
 
     def dismiss(self, message: Sent) -> None:
-        """Send the last message, and close when the peer has read it. Then the listener calls `gone`."""
+        """Send the last message, and close the connection when the peer has read it. Then the listener calls `gone`."""
         self.send(message)
         self.leave()
         self._listener.leaving(self)
@@ -138,9 +139,9 @@ class OwnerListener:
         self.credentials = Credentials(key, Identity.OWNER)
         self.now = reactor.now
         self.heard = heard
-        #: Number of connections that ended before their hello, by the reason.
+        #: Why a connection ended before its hello → the number of such connections.
         self.refused: Counter[ChannelEndKind] = Counter()
-        #: Refused connections by address, the latest last; at most `STRANGERS`.
+        #: Address → its refused connections, the latest last; at most `STRANGERS` addresses.
         self.strangers: dict[str, Stranger] = {}
         self.holding = ReceiveLimits()
         self._reactor = reactor
@@ -148,12 +149,12 @@ class OwnerListener:
         self._gone = gone
         self._strange = strange
         self._lease_s = lease_s
-        #: Limit of connections that have not sent their hello.
+        #: Maximum number of connections that have not sent their hello.
         self.most_waiting = WAITING
         #: Peers that have not sent their hello, in the order of arrival.
         self._waiting: dict[Peer, None] = {}
         self._peers: dict[Peer, None] = {}
-        #: Maps peers that were sent their last message to the time at which they must have closed, the earliest first.
+        #: Peer that was sent its last message → when it must have closed the connection, the earliest first.
         self._leaving: dict[Peer, float] = {}
         self._open = True
         listening.setblocking(False)
@@ -167,9 +168,8 @@ class OwnerListener:
         return iter(tuple(self._peers))
 
     def tell(self, peers: list[Peer], message: Sent) -> int:
-        """Encode a message once and send it to many peers.
-
-        Return how many of them can still receive it. Raises `TooLong`.
+        """Send one message to many peers, and encode it only once. Return how many of them can still receive it. Raises
+        `TooLong`.
         """
         framed = frame(message, self.now())
         return sum([peer.put(framed) for peer in peers])
@@ -210,18 +210,18 @@ class OwnerListener:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._out_of_descriptors(now)
-                break  # ignore other errors: the peer left before it was accepted
+                break  # the peer has disconnected before it was accepted
             if len(self._waiting) >= self.most_waiting:
                 self._make_room()
             try:
                 set_up(sock, self._lease_s)
                 self._waiting[Peer(self, self._reactor, sock, where, now)] = None
             except OSError:
-                sock.close()  # the peer has left in the meantime
+                sock.close()  # the peer has disconnected meanwhile
         return None
 
     def _make_room(self) -> None:
-        """Close the connection that has been silent longest among those without a hello."""
+        """Close the connection that has been silent longest, of those that have not sent a hello."""
         peer = min(self._waiting, key=_heard_at)
         del self._waiting[peer]
         peer.close()
@@ -236,7 +236,8 @@ class OwnerListener:
         if self._waiting:
             self._make_room()
             return
-        # The socket stays readable while no connection can be accepted, and watching it would keep the reactor busy.
+        # No connection can be accepted now, so do not watch the listening socket: it stays readable and would keep the
+        # reactor busy.
         self._reactor.forget(self._listening.fileno())
         self._reactor.at(now + NO_DESCRIPTORS_S, self._listen_again)
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from holdfast.wire.job_key import Key
 
-#: Protocol name in the handshake (ALPN). It tells a holdfast with another key from some other service.
+#: The protocol's name in the TLS handshake (ALPN). It distinguishes a holdfast with another key from other services.
 SPOKEN = "holdfast"
 
 _FOR = b"holdfast identity 1: "
 
 
 class Identity(enum.StrEnum):
-    """The role of one end of a connection."""
+    """The role of one end of a connection, with its own TLS key."""
 
     #: The job's owner, which accepts connections and commands the agents.
     OWNER = "owner"
@@ -47,7 +47,7 @@ class Credentials:
         """
         self._serves = serving = mine is Identity.OWNER
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serving else ssl.PROTOCOL_TLS_CLIENT)
-        # The name in a certificate need not be checked, because the whole certificate is compared.
+        # The name in the certificate is not checked, because the whole certificate is compared.
         self.context.check_hostname = False
         self.context.verify_mode = ssl.CERT_REQUIRED
         self.context.minimum_version = self.context.maximum_version = ssl.TLSVersion.TLSv1_3
@@ -67,7 +67,7 @@ class Credentials:
         )
 
     def peer(self, connection: ssl.SSLSocket) -> Identity | None:
-        """Return the peer's identity after the handshake. Return None if its certificate is unknown."""
+        """Return the peer's identity once the handshake is complete. Return None if its certificate is unknown."""
         return self._known.get(connection.getpeercert(binary_form=True) or b"")
 
 

@@ -1,8 +1,8 @@
-"""Limit the memory that the owner uses for incomplete messages, over all of its connections.
+"""Limits the memory that the owner uses for incomplete messages of all its connections.
 
 When a whole gang fails, all nodes send their evidence at once. Beyond the limit the owner pauses the connections whose
-messages began later, and their bytes stay in the kernels. It always reads the connection whose message began first, so
-that this message completes.
+messages began later; their bytes wait in the kernel's buffers. The connection whose message began first is never
+paused, so that this message completes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MOST_BYTES = 128 << 20
 
 
 class Pausable(Protocol):
-    """A connection whose reader can be paused."""
+    """A connection from which reading can be paused."""
 
     def pause(self) -> None: ...
 
@@ -25,15 +25,15 @@ class ReceiveLimits:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
-        #: Maps a connection to its stored bytes, in the order in which the messages began.
+        #: Connection → its stored bytes, in the order in which the incomplete messages began.
         self._held: dict[Pausable, int] = {}
         self._paused: dict[Pausable, None] = {}
         self.total = 0
 
     def note(self, connection: Pausable, held: int) -> None:
-        """Record that `held` bytes of an incomplete message are stored for this connection.
+        """Record the number of stored bytes of a connection's incomplete message.
 
-        held: 0 when the message is complete, or when the connection has ended.
+        held: 0 if the message is complete, or if the connection has ended.
         """
         before = self._held.get(connection, 0)
         self.total += held - before
@@ -46,7 +46,7 @@ class ReceiveLimits:
         if first in self._paused:
             self._resume(first)
         if self.total <= self._most:
-            # Resume one connection at a time, because the next bytes of all together would exceed the limit.
+            # Resume only one connection, because the next bytes of all of them would exceed the limit.
             self._resume(next(iter(self._paused), None))
         elif held > before and connection is not first:
             self._paused[connection] = None

@@ -1,10 +1,10 @@
-"""Set the socket options of a job's connections, and format addresses."""
+"""Sets the socket options of a job's connections, and formats addresses."""
 
 from __future__ import annotations
 
 import socket
 
-#: Fraction of the lease after which an unresponsive connection is closed, so that this happens before the lease ends.
+#: An unresponsive connection is closed after this fraction of the lease, so that this happens before the lease ends.
 SILENCE = 0.75
 
 
@@ -21,12 +21,12 @@ def set_up(sock: socket.socket, lease_s: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    # This limits how long sent data, and probes of a peer that does not read, may stay unacknowledged.
+    # Limit how long sent data, and the kernel's probes of a peer that does not read, may stay unacknowledged.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silent_s))
 
 
 def plain_address(address: str) -> str:
-    """Convert an IPv4-mapped IPv6 address (`::ffff:10.1.2.7`) to IPv4. Return any other address unchanged."""
+    """Return an IPv4-mapped IPv6 address (`::ffff:10.1.2.7`) as IPv4. Return any other address as it is."""
     mapped = address.lower().removeprefix("::ffff:")
     return mapped if mapped != address.lower() and "." in mapped else address
 

@@ -1,4 +1,6 @@
-"""Reports from a starter to the owner while the job runs: one line for each event about the starter's agents."""
+"""The messages of a starter (a program that starts the job's agents) to the owner while the job runs: one line per
+event.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import msgspec
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
-#: Longest line in bytes. Linux never splits a write of this size to a pipe.
+#: Maximum length of a line in bytes. Linux never splits a write of this size to a pipe.
 _MOST_BYTES = 4096
 _WORDS, _NODES = 1000, 64
 
@@ -17,15 +19,15 @@ _WORDS, _NODES = 1000, 64
 class StarterReport(Noun, frozen=True, kw_only=True):
     """One event that a starter reports."""
 
-    #: The event as a clause, for the user.
+    #: The event as a clause of a message to the user.
     words: str
     #: A command for the user to try.
     hint: str = ""
-    #: Names of nodes that will get no agent any more.
+    #: The names of the nodes that will get no agent.
     nodes: tuple[str, ...] = ()
-    #: Whether the platform has removed these nodes from the job. If so, the command in `hint` shows that.
+    #: Whether the platform has removed these nodes from the job; the command in `hint` then shows that.
     lost: bool = False
-    #: Number of further nodes that get no agent and are not listed in `nodes`.
+    #: The number of further nodes that will get no agent and are not listed in `nodes`.
     more: int = 0
 
 
@@ -51,7 +53,7 @@ class StarterPipe:
         try:
             os.write(self._writer, line if len(line) <= _MOST_BYTES else b"")
         except BlockingIOError:
-            pass  # drop the report, because the owner does not read its pipe
+            pass  # the pipe is full, because the owner does not read it: drop the report
 
 
 def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
@@ -66,7 +68,9 @@ def parse_starter_reports(data: bytes) -> tuple[StarterReport, ...]:
 
 
 class FirstToken:
-    """A token in a pipe that the guard creates. Only the first process of a starter can take it."""
+    """A token in a pipe that the guard creates. It goes to the first process of the starter, and not to
+    restarted ones.
+    """
 
     def __init__(self) -> None:
         self._reader, token = os.pipe()

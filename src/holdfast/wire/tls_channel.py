@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Size of the largest TLS record, in bytes. Reads and writes use this size, so that OpenSSL never buffers a part.
 RECORD_BYTES = 16_384
-#: Limit of queued bytes that the peer has not read: the longest message, and room for those that follow.
+#: Maximum number of queued bytes that the peer has not read: the longest message, and room for the messages after it.
 UNREAD_BYTES = LONGEST_MESSAGE_BYTES + (4 << 20)
 
 
@@ -38,19 +38,19 @@ class ChannelEndKind(enum.StrEnum):
     BROKEN = "broken"
     #: The peer runs holdfast with another key.
     OTHER_KEY = "other-key"
-    #: The peer uses TLS, but is not holdfast.
+    #: The peer uses TLS, but is no holdfast.
     NO_KEY = "no-key"
     #: The peer does not use TLS.
     NO_TLS = "no-tls"
-    #: The peer has the key, but has sent bytes that are no message.
+    #: The peer has the key, but has sent bytes that are not a message.
     MALFORMED = "malformed"
-    #: The peer did not read its messages.
+    #: The peer did not read the messages that were sent to it.
     UNREAD = "unread"
     #: The handshake or the hello did not come in time.
     LATE = "late"
     #: Too many connections waited for their hello, and this one had been silent longest.
     CROWDED = "crowded"
-    #: The connection could not be made.
+    #: No connection to the host could be made.
     UNREACHED = "unreached"
     #: The host's name could not be resolved.
     UNRESOLVED = "unresolved"
@@ -66,7 +66,7 @@ class ChannelEnd(Noun, frozen=True, kw_only=True):
 class _State(enum.Enum):
     SHAKING = enum.auto()
     OPEN = enum.auto()
-    #: The last messages are being sent. Messages from the peer are dropped.
+    #: The last messages are being sent, and messages from the peer are dropped.
     LEAVING = enum.auto()
     CLOSED = enum.auto()
 
@@ -99,7 +99,7 @@ class Channel:
         self._hears = hears
         self._inbox: FrameReader | None = None
         self._out: deque[bytes] = deque()
-        #: How many bytes of the first queued frame have been sent.
+        #: How many bytes of the first frame in the queue have been sent.
         self._at = 0
         self._unread = 0
         self._doom: ChannelEnd | None = None
@@ -115,7 +115,7 @@ class Channel:
         raise AssertionError("said by the subclass")
 
     def _ended(self, end: ChannelEnd, now: float) -> News:
-        """Called when the connection has ended, unless `close` ended it."""
+        """Called when the connection has ended, except after `close`."""
         raise AssertionError("said by the subclass")
 
     @property
@@ -125,7 +125,7 @@ class Channel:
 
     @property
     def fd(self) -> int:
-        """File descriptor of the connection."""
+        """The file descriptor of the connection."""
         return self._watch.fd
 
     @property
@@ -134,11 +134,11 @@ class Channel:
 
     @property
     def held(self) -> int:
-        """Number of stored bytes that belong to an incomplete message."""
+        """The number of stored bytes that belong to an incomplete message."""
         return self._inbox.held if self._inbox is not None else 0
 
     def pause(self) -> None:
-        """Stop reading until `resume`. The peer's bytes stay in the kernels meanwhile."""
+        """Stop reading until `resume`. The peer's bytes wait in the kernel's buffers."""
         self._watch.read_too(False)
 
     def resume(self) -> None:
@@ -169,13 +169,15 @@ class Channel:
                 self._say_no_more()
 
     def doom(self, end: ChannelEnd) -> None:
-        """End the connection. `_ended` is called in the reactor's next turn, never during a call that sends."""
+        """End the connection because of an error. `_ended` is called in the reactor's next turn, never during a call
+        that sends.
+        """
         if self._doom is None and not self.closed:
             self._doom = end
             try:
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
             except OSError:
-                pass  # the connection is already broken, so the reactor reports it anyway
+                pass  # the connection is already broken, and the reactor reports that
 
     def close(self) -> None:
         """Close the connection at once, without calling `_ended`. A second call does nothing."""
@@ -188,7 +190,7 @@ class Channel:
 
     def _over(self, end: ChannelEnd, now: float) -> News:
         self.close()
-        # Report the first failure, because later failures follow from it.
+        # Report the error that `doom` recorded, because later errors follow from it.
         return self._ended(self._doom or end, now)
 
     def _ready(self, fd: int, now: float) -> News:
@@ -204,7 +206,7 @@ class Channel:
         """Do one step of the handshake, which includes the check of the peer's certificate."""
         try:
             if not isinstance(self._sock, ssl.SSLSocket):
-                self._sock.getpeername()  # raise OSError if the peer has left, because TLS cannot wrap such a socket
+                self._sock.getpeername()  # raises OSError if the peer has disconnected: TLS cannot wrap such a socket
                 # Wrap the socket only when it is ready, so that a silent peer costs only a descriptor.
                 self._sock = self._credentials.wrap(self._sock)
             self._sock.do_handshake()
@@ -232,7 +234,7 @@ class Channel:
         assert isinstance(sock, ssl.SSLSocket), "nothing is sent before the handshake"
         try:
             while out:
-                # After an incomplete write OpenSSL requires the same bytes again. Queued frames never change.
+                # After an incomplete write OpenSSL must get the same bytes again; a queued frame is never changed.
                 sent = sock.write(memoryview(out[0])[self._at : self._at + RECORD_BYTES])
                 self._unread -= sent
                 self._at += sent
@@ -250,15 +252,15 @@ class Channel:
             self._say_no_more()
 
     def _say_no_more(self) -> None:
-        # Do not close the socket. If the peer's data is unread, the kernel would reset the connection and drop the last
-        # frames.
+        # Only shut down sending. If the socket were closed while the peer's data is unread, the kernel would reset the
+        # connection and drop the last frames.
         try:
             socket.socket.shutdown(self._sock, socket.SHUT_WR)
         except OSError:
             pass  # the peer has already closed the connection
 
     def _read(self, now: float) -> News:
-        """Read at most one record, so that other connections have their turn."""
+        """Read at most one TLS record, so that other connections get their turn."""
         sock = self._sock
         assert isinstance(sock, ssl.SSLSocket), "nothing is read before the handshake"
         try:
@@ -281,7 +283,7 @@ class Channel:
     def _deliver(self, messages: Iterable[Any], now: float) -> News:
         news: list[Event] = []
         taken = iter(messages)
-        # Handling a message may end the connection, so check this each time.
+        # A message may end the connection, so test `open` for each.
         while self.open:
             try:
                 message = next(taken)
@@ -293,7 +295,7 @@ class Channel:
         return news
 
 
-#: OpenSSL's error reasons if one of the two ends rejects a certificate.
+#: OpenSSL's reasons for an error if one end has rejected the other end's certificate.
 _FOREIGN = frozenset(
     {
         "TLSV1_ALERT_UNKNOWN_CA",
@@ -311,7 +313,7 @@ _OTHER_TLS = frozenset(
 
 
 def _judged(error: OSError, sock: socket.socket) -> ChannelEnd:
-    """Determine from the error of a failed handshake why the connection ended."""
+    """Return why the connection ended, from the error of its failed handshake."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
         return ChannelEnd(why=ChannelEndKind.LEFT, words="it closed the connection during the handshake")
     if not isinstance(error, ssl.SSLError):
