@@ -1,6 +1,7 @@
-"""The journal's SQLite file: opens it, creates its tables, and describes its errors. It does not interpret events.
+"""The journal's SQLite file: opens the file, creates its tables, and describes its errors. This module does not
+interpret events.
 
-The functions import sqlite3 themselves, so that a start without the file does not pay for the import.
+The functions import sqlite3 themselves, so that a start that does not use the file does not pay for the import.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 FILE_NAME = "holdfast.db"
 APPLICATION_ID = 0x486F6C64  # the bytes "Hold", which mark the file as holdfast's
-#: How long a write waits for another process's write, in milliseconds. After that it is kept in memory.
+#: Milliseconds that a write waits for another process's write. After that the entry is kept in memory.
 BUSY_MS = 250
 
-#: Limit of the file size, in bytes, up to which the file is checked for damage before the first write. The check takes
-#: about 1 ms. For a larger file it would delay the start.
+#: Files up to this size in bytes are checked for damage before the first write, which takes about 1 ms. The check of a
+#: larger file would delay the start.
 CHECKED_BYTES = 1 << 20
 
 _CHECKPOINT_PAGES = 25_000
@@ -33,7 +34,7 @@ _CHECKPOINT_PAGES = 25_000
 # event loop during a job, for up to 0.3 s in a measurement. With 25,000 pages nearly all jobs end before the first
 # checkpoint, and it runs when the last process closes the file.
 
-#: Migrations. Entry n turns layout n into layout n + 1. Entries are never changed or removed.
+#: The migrations of the tables. Entry n turns layout n into layout n + 1. Entries are never changed or removed.
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE jobs (
@@ -59,7 +60,7 @@ _NETWORK_FILESYSTEMS = frozenset(
 
 
 class DatabaseTrouble(enum.Enum):
-    """The kinds of failure of the file. Each kind needs another remedy."""
+    """The kinds of failure of the journal's file. Each kind needs another remedy."""
 
     BUSY = enum.auto()
     FULL = enum.auto()
@@ -72,7 +73,7 @@ class DatabaseTrouble(enum.Enum):
 
     @property
     def passes(self) -> bool:
-        """Whether a later try can succeed."""
+        """Whether a later try to use the file can succeed."""
         return self in (
             DatabaseTrouble.BUSY,
             DatabaseTrouble.FULL,
@@ -83,7 +84,7 @@ class DatabaseTrouble(enum.Enum):
 
 
 class Unusable(HoldfastError):
-    """The file cannot be used as the journal. `ailment` is the kind of failure, and the message explains it."""
+    """The journal's file cannot be used. `ailment` is the kind of failure, and the message explains it."""
 
     def __init__(self, ailment: DatabaseTrouble, detail: str) -> None:
         super().__init__(detail)
@@ -104,16 +105,15 @@ def make_private_dir(path: Path) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Remove other users' access to a database of an earlier version.
-
-    Errors are ignored, because opening the file reports them.
+    """Remove other users' access to a database that an earlier version created. Ignore errors, because opening the file
+    reports them.
     """
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         try:
             if each.stat().st_mode & 0o077:
                 each.chmod(0o600)
         except OSError:
-            continue  # the file is missing, or belongs to another user
+            continue  # this file is missing, or belongs to another user
 
 
 def on_network_filesystem(path: Path) -> bool:
@@ -135,7 +135,7 @@ def on_network_filesystem(path: Path) -> bool:
 
 
 def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
-    """Open the journal's file under `home`. Create it if it is missing. Raises only `Unusable`.
+    """Open the journal's file under `home` for writing, and create it if it is missing. Raises only `Unusable`.
 
     busy_ms: how long to wait for another process's write, in milliseconds.
     """
@@ -171,21 +171,25 @@ def open_for_writing(home: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connectio
 
 
 def _look_through(db: sqlite3.Connection) -> None:
-    """Raise `Unusable` if any page is damaged. This must run before the first write changes the file."""
+    """Raise `Unusable` if any page of the database is damaged. This check must run before the first write changes the
+    file.
+    """
     said = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     if said != "ok":
         raise Unusable(DatabaseTrouble.DAMAGED, one_line(said.splitlines()[-1])[:120])
 
 
 def _must_be_files(path: Path) -> None:
-    """Raise `Unusable` if the path is not a regular file, because SQLite would wait for ever on a named pipe."""
+    """Raise `Unusable` if one of the journal's paths is not a regular file, because SQLite would wait for ever on a
+    named pipe.
+    """
     for suffix in ("", "-wal", "-shm", "-journal"):
         if what := not_a_file(f"{path}{suffix}"):
             raise Unusable(DatabaseTrouble.FOREIGN, f"{path.name}{suffix} is {what}, and a file was expected")
 
 
 def open_for_reading(home: Path) -> sqlite3.Connection | None:
-    """Open the journal's file only for reading. Return None if there is no file. Raises `Unusable`."""
+    """Open the journal's file for reading only. Return None if there is no file. Raises `Unusable`."""
     import sqlite3
 
     path = home / FILE_NAME
@@ -224,9 +228,8 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
 
 
 def _unreadable(error: OSError | sqlite3.Error) -> Unusable:
-    """Convert an error as `unusable` does, for a reader.
-
-    A file that cannot be opened counts as unreadable, not as unwritable.
+    """Convert an error to an `Unusable`, as `unusable` does, but for a reader: a file that cannot be opened counts as
+    unreadable, not as unwritable.
     """
     found = unusable(error)
     return Unusable(DatabaseTrouble.UNREADABLE, found.detail) if found.ailment is DatabaseTrouble.UNWRITABLE else found
@@ -255,16 +258,20 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
     ):
         if name.startswith(prefix):
             return Unusable(ailment, str(error))
-    # The file is no database, has a malformed page, or lacks a table or column. holdfast has not written this content.
+    # The file is no database, has a malformed page, or lacks a table or column, so its content is not what holdfast has
+    # written.
     return Unusable(DatabaseTrouble.DAMAGED, str(error))
 
 
 def describe(trouble: Unusable, path: Path, consequence: str) -> str:
-    """Describe the failure in one or two sentences: the problem, the path, the consequence, a command to try."""
+    """Describe a failure of the journal in one or two sentences: the problem, the path, the consequence, a command to
+    try.
+    """
     where = f"the journal {path}"
     ailment = trouble.ailment
     if ailment is DatabaseTrouble.BROKEN_IO and _is_full(path.parent):
-        ailment = DatabaseTrouble.FULL  # SQLite reports a disk error if its shared-memory file cannot grow
+        # SQLite reports a disk error, not a full disk, if its shared-memory file cannot grow
+        ailment = DatabaseTrouble.FULL
     match ailment:
         case DatabaseTrouble.BUSY:
             return (
@@ -321,9 +328,8 @@ def _move_away(path: Path) -> str:
 
 
 def _layout_of(db: sqlite3.Connection) -> int:
-    """Return the version of the file's layout; 0 for an empty file.
-
-    Raises `Unusable` if the file is not holdfast's, or if its layout is too new.
+    """Return the version of the database's tables; 0 for an empty file. Raises `Unusable` if the file is not
+    holdfast's, or if its layout is too new.
     """
     layout = int(db.execute("PRAGMA user_version").fetchone()[0])
     owner = int(db.execute("PRAGMA application_id").fetchone()[0])
@@ -354,9 +360,8 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 def _create(path: Path) -> None:
-    """Create the file with its tables under a temporary name, then link it to `path`.
-
-    So no other process sees an incomplete file.
+    """Create the database with its tables under a temporary name, then link it to `path`. So no other process sees an
+    incomplete file.
     """
     import sqlite3
 
@@ -364,7 +369,7 @@ def _create(path: Path) -> None:
     try:
         db = sqlite3.connect(draft, timeout=BUSY_MS / 1000, isolation_level=None)
         try:
-            # WAL needs memory that all readers and writers share, which a network file system does not provide.
+            # WAL mode needs memory that all readers and writers share, which a network file system does not provide.
             if not on_network_filesystem(path.parent):
                 db.execute("PRAGMA journal_mode = WAL")
             _migrate(db)
@@ -373,7 +378,7 @@ def _create(path: Path) -> None:
         try:
             os.link(draft, path)
         except FileExistsError:
-            pass  # another run has created the file in the meantime
+            pass  # another run has created the file meanwhile, so use that file
         except OSError:
             # The file system has no hard links, so rename the file. Do not replace a file that another run has created
             # meanwhile.

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 SNAPSHOTS_KEPT = 2
-#: How long a fault report waits for another writer, in milliseconds. Unlike a job's owner, its sender has no other
-#: work.
+#: Milliseconds that the sender of a fault report waits for another writer. Unlike a job's owner, it has no other work.
 BUSY_MS = 5000
 
 _LAYOUT = (
@@ -41,12 +40,12 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
-    #: An entry that replaces removed older events and contains their effect.
+    #: An entry that stands for removed older events, and has their effect.
     LEFT = "left"
 
 
 class StandingRow(NamedTuple):
-    """One entry of the fault log: sequence number, time of receipt in seconds, kind, and JSON body."""
+    """One entry of the fault log. `now`: when it was received, in seconds since the epoch. `body`: JSON."""
 
     seq: int
     now: float
@@ -55,7 +54,7 @@ class StandingRow(NamedTuple):
 
 
 class StandingsUnusable(HoldfastError):
-    """The devices' standings cannot be read or written. The message explains why and names a command to try."""
+    """The fault log cannot be read or written. The message explains why and names a command to try."""
 
     exit_status = 2
 
@@ -75,7 +74,7 @@ class Standings:
         """Use an open database.
 
         `home`: path of the state directory.
-        `db`: None if the file does not exist.
+        `db`: the database; None if the file does not exist.
         `writable`: whether the connection may write.
         """
         self.path = home / FILE_NAME
@@ -84,9 +83,8 @@ class Standings:
 
     @classmethod
     def for_writing(cls, home: Path, *, busy_ms: int = BUSY_MS) -> Standings:
-        """Open the log for writing.
-
-        Create it if it is missing. `busy_ms`: how long to wait for another writer, in milliseconds.
+        """Open the fault log for writing, and create it if it is missing. `busy_ms`: how long to wait for another
+        writer, in milliseconds.
         """
         path = home / FILE_NAME
         try:
@@ -107,7 +105,7 @@ class Standings:
 
     @classmethod
     def for_reading(cls, home: Path) -> Standings:
-        """Open the log only for reading. A missing log counts as empty."""
+        """Open the fault log for reading only. A missing log counts as empty."""
         path = home / FILE_NAME
         try:
             db = open_for_reading(home)
@@ -121,9 +119,8 @@ class Standings:
         return cls(home, db, writable=False)
 
     def append(self, now: float, kind: RowKind, bodies: Iterable[bytes]) -> int:
-        """Append entries atomically.
-
-        Return the sequence number of the last entry. The entries are on the disk when it returns.
+        """Append entries of one kind to the fault log atomically. Return the sequence number of the last entry. The
+        entries are on the disk when this method returns.
         """
         db = self._opened()
         try:
@@ -140,7 +137,7 @@ class Standings:
         return last
 
     def after(self, seq: int) -> Iterator[StandingRow]:
-        """Yield the entries after a sequence number, in order."""
+        """Yield the entries of the fault log after sequence number `seq`, in order."""
         if self._db is None:
             return
         try:
@@ -156,7 +153,7 @@ class Standings:
             raise _told(trouble, self.path, "standings are not known") from error
 
     def snapshot(self) -> tuple[int, bytes] | None:
-        """Return the newest snapshot, as the sequence number of its last entry and the state."""
+        """Return the newest snapshot: the sequence number of the last entry in it, and the state."""
         if self._db is None:
             return None
         try:
@@ -166,9 +163,8 @@ class Standings:
         return None if row is None else (int(row[0]), bytes(row[1]))
 
     def save_snapshot(self, seq: int, state: bytes) -> bool:
-        """Save a state that includes all entries up to `seq`.
-
-        Return False on failure. A failure only makes later reads slower.
+        """Save a snapshot: the state after all entries up to `seq`. Return False on failure, which only makes later
+        reads slower.
         """
         db = self._opened()
         try:
@@ -226,7 +222,9 @@ class Standings:
         return gone
 
     def count_refused(self, reason: str, count: int = 1) -> None:
-        """Count refused events. A failure is ignored, so that the caller can still report the refusal."""
+        """Count events that were refused, by reason. Ignore a failure to write, so that the caller can still report the
+        refusal.
+        """
         try:
             self._opened().execute(
                 "INSERT INTO fault_refused (reason, count) VALUES (?, ?)"
@@ -246,14 +244,16 @@ class Standings:
             raise _told(unusable(error), self.path, "refusals are not known") from error
 
     def note_tries(self, devices: str, tries: int, now: float) -> None:
-        """Record how many resets of these devices have failed in a row. A failure to write is ignored."""
+        """Record how many resets of these devices have failed in a row. Ignore a failure to write."""
         try:
             self._opened().execute("INSERT OR REPLACE INTO fault_resets VALUES (?, ?, ?)", (devices, tries, now))
         except sqlite3.Error:
             self._undo()
 
     def tries(self, devices: str) -> tuple[int, float]:
-        """Return how many resets have failed in a row, and when this was recorded. Return (0, 0.0) without a record."""
+        """Return how many resets of these devices have failed in a row, and when that was recorded. Return (0, 0.0) if
+        there is no record.
+        """
         try:
             row = self._opened().execute("SELECT tries, now FROM fault_resets WHERE devices = ?", (devices,)).fetchone()
         except sqlite3.Error:
@@ -261,7 +261,7 @@ class Standings:
         return (0, 0.0) if row is None else (int(row[0]), float(row[1]))
 
     def count_reset(self, node: str, devices: Iterable[str], result: str) -> None:
-        """Count one reset of each device. `result`: `succeeded` or `failed`. A failure to write is ignored."""
+        """Count one reset of each device. `result`: `succeeded` or `failed`. Ignore a failure to write."""
         try:
             for device in devices:
                 self._opened().execute(
@@ -285,7 +285,7 @@ class Standings:
             try:
                 db.close()
             except sqlite3.Error:
-                pass  # on a full disk the checkpoint fails; the next process that opens the file does it
+                pass  # the checkpoint fails if the disk is full; the next process that opens the file makes it
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None or not self.writable:
@@ -297,11 +297,11 @@ class Standings:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # the transaction wrote nothing, and the caller reports the first error
+            pass  # the transaction has changed nothing, and the caller reports its first error
 
 
 def _laid_out(db: sqlite3.Connection, table: str = "fault_refused") -> bool:
-    """Whether a table exists. A reader needs only the oldest tables, and a writer creates missing ones."""
+    """Return whether a table exists. A reader needs only the oldest tables, and a writer creates missing ones."""
     row = db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
     return bool(row[0])
 

@@ -1,4 +1,5 @@
-"""Publishes which devices a user's jobs hold on a node. The node's check, which runs as root, reads this.
+"""Publishes which devices a user's fault log holds on a node (state HELD). The node's check, which runs as root, reads
+this.
 
 Standings belong to a user, but a drain affects the whole node. If held devices shall drain nodes, an administrator lets
 the node's check create a folder (`holdfast check --slurm --believe USERS`). Without this folder nothing is published.
@@ -31,12 +32,12 @@ class HeldNote(Noun, frozen=True, kw_only=True):
     """The devices that one user holds on one node."""
 
     node: str
-    #: Devices that are HELD, but not because of a check; at most MOST_DEVICES.
+    #: The devices in the state HELD, except those that a check holds; at most MOST_DEVICES.
     devices: tuple[DeviceStanding, ...] = ()
 
 
 def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding, ...]:
-    """Return the devices on this node that a person must look at: held devices, except those that a check holds."""
+    """Return the held devices on this node that a person must examine: all except those that a check holds."""
     return tuple(
         each
         for each in standings
@@ -45,9 +46,8 @@ def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding
 
 
 def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDER) -> None:
-    """Write the devices that are held on this node now, for the node's check.
-
-    Errors are ignored, because the standings do not depend on this file.
+    """Write which devices are held on this node now, for the node's check. Ignore errors, because no standing depends
+    on this file.
     """
     path = folder / f"{_plain(node)}.{os.geteuid()}.json"
     devices = held(standings, node)[:MOST_DEVICES]
@@ -68,7 +68,7 @@ def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDE
         finally:
             os.close(fd)
     except OSError:
-        return  # the disk is full, or the file belongs to another user; the node's check works without this file
+        return  # the disk is full, or the file belongs to another user; the node's check works without it
 
 
 def make_folder(folder: Path = FOLDER) -> None:

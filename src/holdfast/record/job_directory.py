@@ -1,4 +1,4 @@
-"""Creates a new job's directory and its id."""
+"""Creates the directory and the id of a new job."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast.record.database import make_private_dir
 from holdfast.record.owner_lock import OwnerInfo, OwnerLock, boot_id
 from holdfast.record.state_directory import job_dir
 
-#: State directory of a job if no directory is writable. No user can create a file at this path.
+#: The state directory of a job if no directory is writable. No user can create a file at this path.
 NOWHERE = Path("/proc/holdfast-has-no-home")
-#: Folder in a job's directory on each node. It contains the keys for the sshd that runs beside the workers.
+#: The folder, in a job's directory on each node, with the keys for the sshd that runs beside the workers.
 DOOR = "ssh"
-#: Link in a job's directory to its logs, if they are in another directory (`--log-dir`).
+#: The link, in a job's directory, to its logs if they are in another directory (`--log-dir`).
 LOGS_LINK = "logs"
 
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # letters and digits that look alike are left out
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # without letters and digits that look alike
 _TRIES = 20
 _NO_FILES = (
     "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "
@@ -37,21 +37,22 @@ class JobPlace(msgspec.Struct, frozen=True):
     """A job's id and directory, and the lock that shows that the job's owner is alive."""
 
     job_id: str
-    #: The state directory that contains `directory`: the requested one, or a substitute if that is not writable.
+    #: The state directory that contains the job's directory: the requested one, or a substitute if that is not
+    #: writable.
     home: Path
     directory: Path
     #: The folder that contains the job's `attempt-<n>` directories: `directory`, or the job's folder in `--log-dir`.
     logs: Path
     lock: OwnerLock
-    #: Message for the user about the substitute for the state directory; empty if there is none.
+    #: A message to the user that a substitute for the state directory is used, and why; empty: no substitute is used.
     trouble: str
     #: Whether `home` is a substitute, which other commands find only through HOLDFAST_HOME.
     stand_in: bool = False
-    #: Name of the job's control groups; empty means the job's id.
+    #: The name of the job's control groups; empty: the job's id.
     tree: str = ""
-    #: How many times the platform had started the job before this run.
+    #: How often the platform had started the job before this run.
     run: int = 0
-    #: Whether an earlier run of the job created the directory. If so, this run continues the job's journal.
+    #: Whether an earlier run of the job created the directory, so that this run continues the job's journal.
     resumed: bool = False
 
 
@@ -65,7 +66,7 @@ def _suffix() -> str:
 
 
 def logs_of(home: Path, job_id: str) -> Path:
-    """Return the folder that contains the job's `attempt-<n>` directories."""
+    """Return the folder that contains the job's `attempt-<n>` directories with the logs."""
     linked = job_dir(home, job_id) / LOGS_LINK
     return linked if linked.exists() else job_dir(home, job_id)
 
@@ -88,7 +89,7 @@ def claim(
     now: seconds since the epoch.
     log_dir: the job's logs go to `log_dir/<job>`, and a link in the job's directory points to it.
     platform: the platform's id of the job.
-    run: how many times the platform had started the job before.
+    run: how often the platform had started the job before.
     """
     take_over(home)
     trouble = f"the state directory is not used: {why}" if (why := distrust(home)) else ""
@@ -170,7 +171,7 @@ def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir:
         try:
             (directory / LOGS_LINK).symlink_to(logs)
         except FileExistsError:
-            pass  # the owner or another node has created this link
+            pass  # the owner or another node has already created this link
     lock = OwnerLock(-1, _supervisor(job_id, name, now))
     return JobPlace(job_id, home, own, logs, lock, trouble, tree=f"{job_id}@{node}")
 
@@ -189,7 +190,7 @@ def _stand_in() -> Path | None:
 
 
 def nowhere(name: str, now: float) -> JobPlace:
-    """Return a placeholder for the directory of a job that has none yet."""
+    """Return a placeholder for the directory of a job whose directory does not exist yet."""
     return _nowhere(name=name, now=now, trouble="", also="")
 
 
@@ -257,7 +258,7 @@ def _claim(
             (directory / LOGS_LINK).symlink_to(logs)
             _make_logs(log_dir, logs)
     except (OSError, BadUsage):
-        # Remove the incomplete directory, because it could confuse users.
+        # Remove the incomplete directory of the job, because it could confuse users.
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)

@@ -21,7 +21,7 @@ from holdfast.untrusted import Malformed, json_as
 if TYPE_CHECKING:
     import sqlite3
 
-#: Limit of the jobs that are read, the newest first. Older jobs stay in the journal, but are not in the statistics.
+#: Maximum number of jobs to read, the newest first. Older jobs stay in the journal, but are not in the statistics.
 MOST_JOBS = 5_000
 
 
@@ -29,11 +29,13 @@ MOST_ASKED = 200
 
 
 class PastJob(Noun, frozen=True, kw_only=True):
-    """One job: its view, its spec, and its ended attempts. Times are in seconds since the epoch."""
+    """One job: its row in the list of jobs, its specification, and its ended attempts. Times are in seconds since the
+    epoch.
+    """
 
     view: JobView
     attempts: tuple[AttemptRecord, ...] = ()
-    #: The job's spec; None if the journal does not have it.
+    #: The job's specification; None if the journal does not have it.
     spec: JobSpec | None = None
 
 
@@ -43,14 +45,14 @@ class JobHistory(Noun, frozen=True, kw_only=True):
     home: Path
     jobs: tuple[PastJob, ...]
     trouble: str = ""
-    #: Number of older jobs that were not read.
+    #: The number of older jobs that were not read.
     left_out: int = 0
 
 
 def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory | None = None) -> JobHistory:
     """Read the newest `most` jobs with their attempts. `most` None: read all jobs.
 
-    A damaged journal raises nothing. Then `trouble` of the result explains the damage.
+    No damage of the journal raises an exception; `trouble` of the result explains it.
 
     before: an earlier result for the same directory. Jobs that had ended then are not read again.
     """
@@ -60,7 +62,7 @@ def job_history(home: Path, *, most: int | None = MOST_JOBS, before: JobHistory 
     attempts: dict[str, list[AttemptRecord]] = {}
     specs: dict[str, JobSpec] = {}
     db = None
-    with contextlib.suppress(Unusable):  # `look` has already reported the failure
+    with contextlib.suppress(Unusable):  # the result of `look` already reports the journal's failure
         db = open_for_reading(home)
     if db is not None:
         try:
@@ -85,15 +87,15 @@ def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[Attemp
     try:
         for job, record in _of_jobs(db, "SELECT job, record FROM attempts{} ORDER BY job, attempt", "job", wanted):
             if job in wanted:
-                with contextlib.suppress(Malformed):  # skip only the damaged record
+                with contextlib.suppress(Malformed):  # skip only the attempt's record that is damaged
                     found.setdefault(job, []).append(json_as(record, AttemptRecord))
     except sqlite3.Error:
-        pass  # a page is damaged; the records that were read before are used
+        pass  # a page of the database is damaged; use the records that were read before
     return found
 
 
 def _of_jobs(db: sqlite3.Connection, sql: str, column: str, wanted: set[str]) -> sqlite3.Cursor:
-    """Select jobs by their ids. For more than `MOST_ASKED` jobs, read the whole table instead."""
+    """Select the rows of these jobs. For more than `MOST_ASKED` jobs, read the whole table instead."""
     if len(wanted) > MOST_ASKED:
         return db.execute(sql.format(""))
     marks = ", ".join("?" * len(wanted))
@@ -105,8 +107,8 @@ def _specs(db: sqlite3.Connection, wanted: set[str]) -> dict[str, JobSpec]:
     try:
         for job, spec in _of_jobs(db, "SELECT id, spec FROM jobs{}", "id", wanted):
             if job in wanted and spec:
-                with contextlib.suppress(Malformed):  # skip only the damaged spec
+                with contextlib.suppress(Malformed):  # skip only the specification that is damaged
                     found[job] = json_as(spec, JobSpec)
     except sqlite3.Error:
-        pass  # a page is damaged; the specs that were read before are used
+        pass  # a page of the database is damaged; use the specifications that were read before
     return found

@@ -22,9 +22,9 @@ class _Known(Protocol):
 K = TypeVar("K", bound=_Known)
 
 
-#: The name by which a user means the newest job.
+#: The user names no job, which means the newest one.
 LAST = ""
-#: Minimum length of a part of an id. A shorter text is more likely a mistyped name.
+#: Minimum length of a part of an id that finds a job. A shorter text is more likely a mistyped name.
 _LEAST_LETTERS = 4
 _NAMED = 4
 
@@ -40,7 +40,7 @@ def find(survey: Survey, job: str) -> JobView:
     if not job.isascii():
         import unicodedata
 
-        job = unicodedata.normalize("NFC", job)  # names of jobs are in the same normal form
+        job = unicodedata.normalize("NFC", job)  # the stored names of jobs are in this normal form too
     for view in survey.jobs:
         if view.id == job:
             return view
@@ -73,9 +73,8 @@ def find(survey: Survey, job: str) -> JobView:
 
 
 def _of_part(survey: Survey, part: str) -> JobView | None:
-    """Return the only job whose id begins with `part`, or has it after its last hyphen. Return None if there is none.
-
-    Raises `BadUsage` if there are several.
+    """Return the only job whose id begins with `part`, or ends with it after the last hyphen. Return None if there is
+    none. Raises `BadUsage` if there are several.
     """
     if len(part) < _LEAST_LETTERS:
         return None
@@ -91,13 +90,17 @@ def _of_part(survey: Survey, part: str) -> JobView | None:
 
 
 def of_id(jobs: Iterable[K], number: str) -> list[K]:
-    """Return the jobs with this id on a platform, the newest first. One batch script may run several jobs in turn."""
+    """Return the jobs that have this id on a platform, the newest first. One batch script may run several
+    jobs in turn.
+    """
     found = [job for job in jobs if job.platform is not None and job.platform.id == number]
     return sorted(found, key=lambda job: job.created, reverse=True)
 
 
 def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
-    """Return the ids of the tasks of a job array that have run, in order: `42_0`, `42_1` for the array `42`."""
+    """Return the platform ids of those tasks of a job array that have run, in order: `42_0`, `42_1` for
+    the array `42`.
+    """
     ids = {job.platform.id for job in jobs if job.platform is not None and job.platform.id.startswith(f"{array}_")}
     return sorted(ids, key=lambda task: (len(task), task))
 
@@ -105,8 +108,7 @@ def tasks_of(jobs: Iterable[K], array: str) -> list[str]:
 def runs_of(home: Path, job: PlatformJob) -> list[OwnerInfo]:
     """Return the owners of the jobs under `home` that have this id on the platform, the newest first.
 
-    The owners are read from the jobs' directories. A job that the platform has restarted finds its earlier runs in this
-    way.
+    The owners are read from the jobs' directories. So a job that the platform has restarted finds its earlier runs.
     """
     try:
         directories = list((home / "jobs").iterdir())

@@ -1,6 +1,6 @@
 """Chooses old jobs, and removes them from the state directory and the journal.
 
-A job is never removed if it runs, waits for a restart, or has a lock that another machine may hold.
+A job is never removed if it runs, waits for a restart, or if another machine may hold its lock.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ DAY_S = 86_400.0
 
 
 class RetentionLimits(Noun, frozen=True, kw_only=True):
-    """Limits for the jobs that are kept, counted from the newest. None means no limit."""
+    """Which jobs are kept, counted from the newest. None: no limit."""
 
     jobs: int | None = None
-    #: Limit of the days since a job's end.
+    #: Maximum age of a job in days since its end.
     days: int | None = None
-    #: Limit of the disk space of all job directories, in bytes.
+    #: Maximum disk space of all kept job directories together, in bytes.
     size_bytes: int | None = None
 
 
 class PrunableJob(Noun, frozen=True, kw_only=True):
-    """A job to remove, its disk space in bytes, and the limit that it exceeds."""
+    """A job to remove, its disk space in bytes, and the limit because of which it is removed."""
 
     view: JobView
     size_bytes: int
@@ -41,7 +41,7 @@ class PrunableJob(Noun, frozen=True, kw_only=True):
 
 
 class PruneResult(Noun, frozen=True, kw_only=True):
-    """The removed jobs, and those that were to be removed but had to be kept, as (job id, reason)."""
+    """The removed jobs, and those that could not be removed, as (job id, reason)."""
 
     gone: tuple[PrunableJob, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
@@ -63,7 +63,7 @@ def beyond(home: Path, jobs: Sequence[JobView], keep: RetentionLimits, now: floa
     found = []
     taken = 0
     for place, view in enumerate(jobs):
-        # Measure a job that has not ended too, because its disk space counts towards the limit.
+        # Also measure a job that has not ended, because its disk space counts towards the limit.
         size = size_of(job_dir(home, view.id)) if keep.size_bytes is not None else 0
         taken += size
         if view.state is not JobState.ENDED:
@@ -123,9 +123,8 @@ def prune(
 
 
 def size_of(directory: Path) -> int:
-    """Return the disk space of the files below a directory, in bytes. Return 0 if it does not exist.
-
-    Links are not followed.
+    """Return the disk space of all files below a directory, in bytes; 0 if the directory does not exist. Links are not
+    followed.
     """
     total = 0
     for top, _, files in os.walk(directory):
@@ -133,12 +132,12 @@ def size_of(directory: Path) -> int:
             try:
                 total += Path(top, name).lstat().st_blocks * 512
             except OSError:
-                continue  # the file was removed in the meantime
+                continue  # the file was removed after it was listed
     return total
 
 
 def _in_use(directory: Path) -> str:
-    """Return why the job must be kept. Return "" if it may be removed."""
+    """Return why the job with this directory must be kept. Return "" if it may be removed."""
     match life_of(directory):
         case OwnerLiveness.ALIVE:
             return "a supervisor holds it"
@@ -149,7 +148,7 @@ def _in_use(directory: Path) -> str:
 
 
 def _remove(directory: Path) -> str:
-    """Remove a job's directory while holding its lock. Return why this failed, or ""."""
+    """Remove a job's directory while holding the job's lock. Return why this failed, or ""."""
     try:
         if directory.is_symlink():
             return "its directory is a link"
@@ -173,7 +172,7 @@ def _remove(directory: Path) -> str:
 def _locked(directory: Path) -> int | None:
     """Take the job's lock and return its descriptor. Return None if there is no lock file.
 
-    Raises OSError. It is BlockingIOError if another process holds the lock.
+    Raises OSError: BlockingIOError if another process holds the lock.
     """
     try:
         fd = open_file(directory / LOCK_NAME, os.O_RDWR)
@@ -188,7 +187,9 @@ def _locked(directory: Path) -> int | None:
 
 
 def _forget(db: object, job: str) -> None:
-    """Remove the job from the journal. The file does not shrink, but SQLite reuses the pages. Raises `Unusable`."""
+    """Remove the job from the journal. The database's file does not shrink, but SQLite reuses the pages. Raises
+    `Unusable`.
+    """
     assert isinstance(db, sqlite3.Connection)
     try:
         with db:
@@ -200,14 +201,15 @@ def _forget(db: object, job: str) -> None:
 
 
 def _naming(home: Path, jobs: Sequence[str], devices: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the jobs whose report names one of the devices, each with this device and its standing."""
+    """Return job id → why it must be kept, for the jobs whose report names one of the devices."""
     if not devices:
         return {}
     found: dict[str, str] = {}
     try:
         db = open_for_reading(home)
     except Unusable:
-        return dict.fromkeys(jobs, "a device that is HELD or ISOLATED")  # the reports cannot be read, so keep all jobs
+        # the reports cannot be read, so keep all these jobs
+        return dict.fromkeys(jobs, "a device that is HELD or ISOLATED")
     if db is None:
         return {}
     try:
@@ -226,5 +228,5 @@ def _naming(home: Path, jobs: Sequence[str], devices: Mapping[str, str] | None) 
 
 
 def of_this_machine(view: JobView) -> bool:
-    """Whether the job ran on this machine. Each machine removes only its own jobs."""
+    """Return whether the job ran on this machine. Each machine removes only its own jobs."""
     return view.host in ("", os.uname().nodename)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 class JobState(enum.StrEnum):
     RUNNING = "running"
-    #: The platform will restart the job. Until then the job has no owner.
+    #: The platform will start the job again. Until then the job has no owner.
     QUEUED = "queued"
     ENDED = "ended"
     #: The job is on another machine, so this machine cannot tell whether it still runs.
@@ -44,7 +44,7 @@ class JobState(enum.StrEnum):
 
 
 class JobView(Noun, frozen=True, kw_only=True):
-    """One row of `holdfast jobs`. Times are in seconds since the epoch."""
+    """One job in the list of `holdfast jobs`. Times are in seconds since the epoch."""
 
     id: str
     name: str
@@ -57,20 +57,20 @@ class JobView(Noun, frozen=True, kw_only=True):
     code: int | None = None
     phrase: str | None = None
     attempts: int = 0
-    #: The platform's id of the job.
+    #: The names that the job's platform uses for the job; None: no platform has started it.
     platform: PlatformJob | None = None
-    #: Why the job waits for a restart; empty if it does not wait.
+    #: Why the job waits for the platform to start it again; empty: it does not wait.
     queued: str = ""
 
 
 class _Spec(Noun, frozen=True, kw_only=True):
-    """The fields of a job's spec that the list of jobs needs."""
+    """The fields of a job's stored specification that the list of jobs needs."""
 
     platform: PlatformJob | None = None
 
 
 class _LastReport(Noun, frozen=True, kw_only=True):
-    """The part of a job's report that a list needs."""
+    """The part of a job's report that the list of jobs needs."""
 
     report: ExitReport
 
@@ -106,8 +106,8 @@ def reconcile(
 ) -> Survey:
     """List every job under `home`, and record the end of each job whose owner has died.
 
-    A damaged or unreadable journal raises nothing. Then the jobs are read from their directories, and the result
-    reports the failure.
+    No failure of the journal raises an exception. Then the jobs are read from their directories, and the result reports
+    the failure.
 
     explain: makes the report for a lost job that has none.
     ending: how one owner on this machine ended, from the process that reaped it. It gives the exact cause and time.
@@ -146,7 +146,7 @@ def reconcile(
 
 
 def look(home: Path) -> Survey:
-    """List every job under `home` without writing. A job whose owner has died is not closed."""
+    """List every job under `home`, and write nothing: jobs whose owner has died are not closed."""
     jobs, trouble = _read_jobs(home)
     return Survey(home=home, jobs=_newest_first(jobs), trouble=trouble)
 
@@ -156,7 +156,7 @@ def _newest_first(jobs: Mapping[str, JobView]) -> tuple[JobView, ...]:
 
 
 def detail(survey: Survey, view: JobView) -> JobDetail:
-    """Return all records of one job. They come from its directory if the journal does not have them."""
+    """Return all records of one job, from the journal, else from the job's directory."""
     report: JobReport | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     with_db = _open_quietly(survey.home)
@@ -176,7 +176,7 @@ def detail(survey: Survey, view: JobView) -> JobDetail:
 
 
 def last_reports(home: Path, views: Sequence[JobView]) -> dict[str, ExitReport]:
-    """Return the final explanations of these jobs by id; without those that are not in the journal."""
+    """Return job id → the final explanation of the job. Jobs that are not in the journal are left out."""
     db = _open_quietly(home)
     if db is None:
         return {}
@@ -249,10 +249,7 @@ def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
 
 
 def _as_it_stands(home: Path, view: JobView) -> JobView:
-    """Return the view of a job without a recorded end, with its state from its lock.
-
-    The state is running, queued or out of sight.
-    """
+    """Return the view of a job without a recorded end. Its lock decides the state: running, queued, or out of sight."""
     directory = job_dir(home, view.id)
     life = life_of(directory)
     owner = read_owner(directory) if view.platform is not None and life is not OwnerLiveness.ALIVE else None
@@ -275,7 +272,7 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
         state = JobState.RUNNING if row[5] is None else JobState.ENDED
         known = dict(zip(names, row, strict=False))
         try:
-            # Skip a row from a damaged page. Its job is then listed from the job's directory.
+            # Skip a row on a damaged page. Its job is then listed from the job's directory.
             view = convert({**known, "outcome": row[6] or None, "state": state, "attempts": row[9]}, JobView)
             if row[10]:
                 view = msgspec.structs.replace(view, platform=json_as(row[10], _Spec).platform)
@@ -287,7 +284,7 @@ def _rows(db: sqlite3.Connection) -> dict[str, JobView]:
 
 
 def _names_a_directory(job_id: str) -> bool:
-    """Whether the id can be the name of a directory."""
+    """Return whether the id is safe as the name of a directory."""
     fits = 0 < len(job_id.encode(errors="replace")) < 256
     return fits and not {"/", "\0"} & set(job_id) and job_id not in (".", "..")
 
@@ -295,8 +292,8 @@ def _names_a_directory(job_id: str) -> bool:
 def _from_directory(home: Path, directory: Path) -> JobView | None:
     """Return the view of a job that is not in the journal. Return None if its directory cannot be read."""
     supervisor = read_owner(directory)
-    # Ignore a report in a substitute directory. So the job counts as not ended, and closing it copies the report to the
-    # job's directory.
+    # Ignore a report in a substitute directory, so that the job counts as not ended. Closing the job then copies the
+    # report to the job's directory.
     report = report_file.read_in_place(home, directory.name)
     if supervisor is None and report is None:
         return _of_note(directory)
@@ -350,8 +347,8 @@ def _is_gone(home: Path, view: JobView) -> bool:
         case OwnerLiveness.DEAD:
             return True
         case OwnerLiveness.UNKNOWN:
-            # The directory was removed by hand. If a process with this pid exists, assume that the job runs, although
-            # the pid may belong to another process by now.
+            # The job's directory was removed by hand. If a process with the owner's pid exists, assume that the job
+            # runs, although that process may be another one by now.
             return view.host == socket.gethostname() and not Path(f"/proc/{view.pid}").exists()
         case _:
             return False
@@ -372,7 +369,7 @@ def _close(
     left none.
     """
     supervisor = read_owner(job_dir(home, view.id))
-    if supervisor is None or supervisor.job_id != view.id:  # the lock file belongs to another job
+    if supervisor is None or supervisor.job_id != view.id:  # the lock file is missing, or of another job
         supervisor = OwnerInfo(job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created)
     # The job may have ended normally while its owner could not write to the journal.
     left = report_file.read(home, view.id)
@@ -386,7 +383,7 @@ def _close(
     db = _open_quietly(home)
     if db is not None:
         try:
-            # The job may have ended since the list was read.
+            # The owner may have recorded the job's end since the list of jobs was read.
             finished, attempts = _stored(db, view.id)
         finally:
             db.close()
@@ -409,7 +406,8 @@ def _close(
     try:
         report_file.write(home, report)
     except OSError:
-        pass  # the report is in the journal; if that failed too, the next call closes the job again
+        # the report is in the journal; if it could not be written there either, the next call closes the job again
+        pass
     return report, ended, True
 
 
@@ -418,7 +416,8 @@ def _bring_home(home: Path, report: JobReport) -> None:
     try:
         report_file.write(home, report)
     except OSError:
-        pass  # the disk is still full, so the report stays in the substitute directory, where `read` finds it
+        # the disk is still full, so the report stays in the substitute directory, where `report_file.read` finds it
+        pass
 
 
 def _stored(db: sqlite3.Connection, job_id: str) -> tuple[JobReport | None, tuple[AttemptRecord, ...]]:
@@ -435,4 +434,4 @@ def _open_quietly(home: Path) -> sqlite3.Connection | None:
     try:
         return open_for_reading(home)
     except Unusable:
-        return None  # the failure of the journal has already been reported
+        return None  # the caller has already reported the journal's failure

@@ -1,6 +1,6 @@
 """The journal: records every event in the order in which it was handled, so that a replay gives the same actions.
 
-A job is more important than its journal. Whatever is wrong with the file (read-only, full, locked, damaged, removed),
+A job must not fail because of its journal. Whatever is wrong with the file (read-only, full, locked, damaged, removed),
 no method raises or blocks for long. Events that cannot be saved stay in memory for a retry, and one message reports the
 failure.
 """
@@ -24,23 +24,25 @@ from holdfast.record.write_backlog import Backlog
 if TYPE_CHECKING:
     import sqlite3
 
-#: How many sequence numbers are reserved for each run of a job. So late writes of an earlier run sort before a later
-#: run's.
+#: The number of sequence numbers that each run of a job may use. A later run has higher numbers, so late writes of an
+#: earlier run sort before them.
 RUN_EVENTS = 1 << 40
-#: Limit of the unsaved events in memory, in bytes.
+#: Maximum size of the unsaved events in memory, in bytes.
 KEPT_BYTES = 32 * 1024 * 1024
 
 _RETRY_BUSY_MS = 20
 _LAST_BUSY_MS = 1000
-#: How long the last write waits for other writers without a write-ahead log, in milliseconds. On a network file system
-#: there is none, and only one process can write at a time. So the tasks of a job array wait for each other.
+#: Milliseconds that the last write waits for other writers if there is no write-ahead log.
+#:
+#: That is so on a network file system, where only one process can write at a time: the tasks of a job array wait for
+#: each other.
 _LAST_BUSY_SHARED_MS = 15_000
 _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
 _CHUNK = 500
 
-# A failed commit may nevertheless have been saved, so repeating the write must change nothing. A run must not write
-# after its platform has started a later run, whose events have higher numbers.
+# Writes are made so that repeating one changes nothing, because a commit that failed may have been saved. This
+# condition also stops a run from writing after the platform has started a later run, whose events have higher numbers.
 _NOT_TAKEN_OVER = "WHERE NOT EXISTS (SELECT 1 FROM events WHERE job = ? AND seq > ?)"
 _EVENT = f"INSERT OR IGNORE INTO events (job, seq, now, event) SELECT ?, ?, ?, ? {_NOT_TAKEN_OVER}"
 _JOB = "INSERT OR IGNORE INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?)"
@@ -49,7 +51,7 @@ _REOPEN = (
     "UPDATE jobs SET host = ?, pid = ?, ended = NULL, outcome = NULL, code = NULL, phrase = NULL, report = NULL"
     " WHERE id = ?"
 )
-# The job's row may never have been saved, so insert it if it is missing.
+# This statement inserts the job's row if it is missing, because it may never have been saved.
 _FINISH = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     f" SELECT ?, ?, ?, '', 0, '', ?, ?, ?, ?, ? {_NOT_TAKEN_OVER}"
@@ -57,7 +59,7 @@ _FINISH = (
     " outcome = excluded.outcome, code = excluded.code, phrase = excluded.phrase, report = excluded.report"
 )
 
-# Closes a job of another owner, unless this owner has recorded the job's end itself.
+# This statement closes a job of another owner, unless that owner has recorded the job's end itself.
 _CLOSE = (
     "INSERT INTO jobs (id, name, created, host, pid, spec, ended, outcome, code, phrase, report)"
     " VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET ended = excluded.ended,"
@@ -95,9 +97,10 @@ class Journal:
 
     @classmethod
     def open(cls, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> Journal:
-        """Open the journal under `home`. Create it if it is missing. Never raises: `trouble` tells of failures.
+        """Open the journal under `home`. Create it if it is missing. Never raises: `trouble` reports failures.
 
-        consequence: clause about the consequence if the journal cannot be written; for callers that are no run.
+        consequence: a clause that says what follows if the journal cannot be written; needed by callers other than a
+        run.
         clock: returns the time in seconds, for the retries.
         """
         journal = cls(home, consequence=consequence, clock=clock)
@@ -106,7 +109,7 @@ class Journal:
 
     @property
     def saved(self) -> bool:
-        """Whether every event so far is in the file."""
+        """Whether every event so far is in the database's file."""
         return self._db is not None and not self._unsaved and not self._cut_short
 
     @property
@@ -115,7 +118,9 @@ class Journal:
         return self._unsaved.size
 
     def take_news(self) -> str:
-        """Return messages to print about changes of the journal's state since the last call. Usually there are none."""
+        """Return messages to print about changes of the journal's state (`trouble`) since the last call. Usually there
+        are none.
+        """
         news, self._news = "; ".join(self._news), []
         return news
 
@@ -125,9 +130,8 @@ class Journal:
         self._write(_JOB, (job_id, spec.name, now, host, pid, encode(spec)))
 
     def of_run(self, job_id: str, run: int) -> None:
-        """Set the run of the job to which this process belongs.
-
-        `run`: how many times the platform had started the job before.
+        """Set the run of the job to which this process belongs. `run`: how often the platform had started the job
+        before.
         """
         self._runs[job_id] = run
 
@@ -148,12 +152,14 @@ class Journal:
         return (self._runs.get(job_id, 0) + 1) * RUN_EVENTS
 
     def append(self, job_id: str, now: float, event: Event) -> None:
-        """Record one event. If `saved` is true after the call, the event survives the death of this process."""
+        """Record one event of a job. If `saved` is true after the call, the event survives the death of
+        this process.
+        """
         row = (job_id, self._next_seq(job_id), now, encode(event))
         self._write(_EVENT, (*row, job_id, self._last_of_run(job_id)))
 
     def holds_faults(self) -> bool:
-        """Whether the fault log in the same file has any entry. Return True also if this cannot be found out."""
+        """Return whether the fault log in the same database has any entry, or may have one."""
         import sqlite3
 
         if self._db is None:
@@ -184,7 +190,7 @@ class Journal:
                 yield float(at), decode_event(kept)
 
     def secure(self) -> str:
-        """Flush everything written so far to the disk. Return why this failed, or "".
+        """Flush the journal to the disk. Return why this failed, or "".
 
         A commit alone reaches only the kernel. This method also synchronises the write-ahead log, which takes some
         milliseconds.
@@ -192,7 +198,7 @@ class Journal:
         self._unsaved.at_once()
         self._flush(everything=True)
         if not self.saved:
-            # Leave out the clause about the consequence, because it concerns only this machine.
+            # Leave out the clause about the consequence, because it only applies to this machine.
             return self.trouble.partition("; ")[0] or f"the journal {self.path} is not complete"
         try:
             log = self.path.with_name(self.path.name + "-wal")
@@ -202,10 +208,7 @@ class Journal:
         return ""
 
     def record_attempt(self, job_id: str, record: AttemptRecord) -> None:
-        """Record the report, the decision and the times of an ended attempt.
-
-        A second call for the same attempt replaces them.
-        """
+        """Record an ended attempt: its report, decision and times. A second call for the same attempt replaces them."""
         row = (job_id, record.attempt, encode(record))
         self._write(_ATTEMPT, (*row, job_id, self._last_of_run(job_id)))
 
@@ -226,9 +229,8 @@ class Journal:
         self._write(_CLOSE, (*who, *result))
 
     def close(self) -> None:
-        """Save the remaining events, if this is quick, and close the file.
-
-        After that `take_news` tells how many events were lost.
+        """Save the remaining events, if that is quick, and close the file. After that `take_news` reports how many
+        events were lost.
         """
         if self._unsaved and not self._given_up:
             self._unsaved.at_once()
@@ -251,8 +253,7 @@ class Journal:
         return seq + 1
 
     def _last_seq(self, job_id: str) -> int:
-        """Return the highest sequence number in the file, for a job that an earlier process started.
-
+        """Return the highest sequence number of a job in the file, if an earlier process has written events of the job.
         Return 0 if unknown.
         """
         if self._db is None:
@@ -282,8 +283,8 @@ class Journal:
     def _keep(self, sql: str, row: _Row) -> None:
         if sql == _EVENT:
             job_id = str(row[0])
-            # Drop later events too. A history that ends early still replays correctly, but one with a gap gives a wrong
-            # state.
+            # If one event of a job was dropped, drop its later events too: a history that ends early still replays
+            # correctly, but one with a gap gives a wrong state.
             if job_id in self._cut_short:
                 return
             if not self._unsaved.keep((sql, row), _size(row)):
@@ -296,9 +297,8 @@ class Journal:
         self._unsaved.keep((sql, row), _size(row), always=True)
 
     def _flush(self, *, everything: bool = False) -> None:
-        """Save waiting events, one chunk per call, unless the last failure is too recent.
-
-        everything: save all chunks in this call.
+        """Save waiting events, one chunk per call, unless a write has failed recently. everything: save all chunks in
+        this call.
         """
         if not self._unsaved or self._given_up or not self._unsaved.due(self._clock()):
             return
@@ -346,9 +346,9 @@ class Journal:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
             except sqlite3.Error:
-                pass  # the connection is broken too; it is dropped below
+                pass  # the database connection is broken too, and is dropped below
             self._wait_for_locks(_RETRY_BUSY_MS)
-            # Keep the connection after a lock, which is released in time. After any other failure its state is
+            # Keep the connection if another process only held a lock. After any other failure the connection's state is
             # unreliable.
             if trouble.ailment is not DatabaseTrouble.BUSY:
                 self._drop_connection()
@@ -371,7 +371,7 @@ class Journal:
         try:
             self._db.execute(f"PRAGMA busy_timeout = {ms}")
         except sqlite3.Error:
-            pass  # the connection is broken, which the next write reports
+            pass  # the database connection is broken, which the next write reports
 
     def _has_log(self) -> bool:
         return self.path.with_name(f"{self.path.name}-wal").exists()
@@ -384,7 +384,7 @@ class Journal:
         try:
             self._db.close()
         except sqlite3.Error:
-            pass  # the checkpoint failed; the next process that opens the file does it
+            pass  # the checkpoint failed; the next process that opens the file makes it
         self._db = None
 
 

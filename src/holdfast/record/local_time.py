@@ -1,4 +1,4 @@
-"""The time zone in which times are printed on a terminal: this machine's zone, or UTC on request.
+"""The time zone of times that are printed on a terminal: this machine's zone, or UTC on request.
 
 The environment variable `TZ` is not changed for this, because the user's workers would inherit it.
 """

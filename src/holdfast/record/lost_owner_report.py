@@ -1,4 +1,4 @@
-"""Makes the report on a job whose owner died without a report, with evidence from the journal and files."""
+"""Makes the report on a job whose owner died without one, with evidence from the journal and files."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _SHOWN_EVENTS = 5
 
 
 class OwnerEnd(Noun, frozen=True, kw_only=True):
-    """How an owner ended, from the process that reaped it."""
+    """How an owner ended, as reported by the process that reaped it."""
 
     pid: int
     signal: int
     #: When the owner ended, in seconds since the epoch.
     at: float
-    #: The memory kill that the control group has counted, if it explains a SIGKILL.
+    #: The OOM kill that the control group has counted, if it explains a SIGKILL; else None.
     memory_kill: MemoryKill | None = None
 
 
-#: Makes the report on a lost owner. The caller passes in `explain.lost_owner.explain_lost_owner`.
+#: A function that makes the report on a dead owner: `explain.lost_owner.explain_lost_owner`, passed in by the caller.
 ExplainLoss = Callable[[LostOwner], ExitReport]
 
 
@@ -101,7 +101,7 @@ def _found(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> LostOwner:
-    """Collect the evidence. Kill remaining workers that no guard has killed."""
+    """Collect the evidence about the dead owner. Kill remaining workers that no guard has killed."""
     died_at = last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
     went_down = bool(boot_id and supervisor.boot_id and boot_id != supervisor.boot_id)
@@ -135,18 +135,20 @@ def _found(
 
 
 def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, Event]]) -> float:
-    """Return the time of the last event or of the last log line, whichever is later. Workers die with their owner."""
+    """Return the time of the last event or of the last log line, whichever is later. Workers die with their owner, so
+    their logs show when it lived.
+    """
     signs = [supervisor.created, *(at for at, _ in events[-1:])]
     for log in logs_of(home, supervisor.job_id).glob("attempt-*/*/*.log"):
         try:
             signs.append(log.stat().st_mtime)
         except OSError:
-            continue  # the log was removed in the meantime; the other logs suffice
+            continue  # the log was removed after it was listed; the other logs suffice
     return max(signs)
 
 
 def attempt_of(event: Event) -> int:
-    """Return the number of the attempt to which an event belongs. Return 0 if there is none."""
+    """Return the number of the attempt to which an event belongs; 0: it belongs to none."""
     match event:
         case ChecksFinished() | ChecksMoved() | CheckFailedRunning() | HangFound():
             return event.attempt
@@ -197,7 +199,9 @@ def _words(event: Event) -> str:
 
 
 def _survivors(job_id: str) -> list[tuple[int, str]]:
-    """Return (pid, command) of this user's processes on this machine that belong to the job, by their environment."""
+    """Return (pid, command) of this user's processes on this machine whose environment shows that they belong to the
+    job.
+    """
     mark = f"HOLDFAST_JOB={job_id}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -205,5 +209,5 @@ def _survivors(job_id: str) -> list[tuple[int, str]]:
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append((int(entry.name), shown((entry / "cmdline").read_bytes())))
         except OSError:
-            continue  # the process has ended, or it belongs to another user
+            continue  # the process has ended, or belongs to another user
     return sorted(found)

@@ -22,20 +22,20 @@ class OwnerAddress(Noun, frozen=True, kw_only=True):
     """How one node reaches the owner of its job."""
 
     job_id: str
-    #: Name of the job.
+    #: The job's name.
     name: str
-    #: Name of the node in the job; empty in the owner's own note.
+    #: The node's name in the job; empty in the owner's own note.
     node: str
-    #: Host name of the machine that wrote the note.
+    #: The host name of the machine that wrote the note.
     machine: str
-    #: Host name of the owner's machine.
+    #: The host name of the owner's machine.
     owner: str
-    #: Address at which this node reaches the owner.
+    #: The address at which this node reaches the owner.
     host: str
     port: int
     #: When the note was written, in seconds since the epoch.
     began: float = 0.0
-    #: Path of the job's key file on this machine; empty if the key came in another way.
+    #: The path of the job's key file on this machine; empty if the key did not come from a file.
     key: str = ""
 
 
@@ -45,9 +45,8 @@ def write_owner_address(directory: Path, said: OwnerAddress) -> None:
 
 
 def read_owner_address(home: Path, job: str) -> OwnerAddress | None:
-    """Return the address at which this machine reaches the owner of a job.
-
-    `job`: the job's id, or a name, which means the newest job with this name.
+    """Return the address at which this machine reaches the owner of a job. `job`: the job's id; or its name, which
+    means the newest job of that name.
     """
     places = (f"jobs/*/{NOTE_NAME}", f"jobs/*/nodes/*/{NOTE_NAME}")
     found = [said for each in places for said in _notes(home.glob(each))]
@@ -60,7 +59,7 @@ def read_owner_address(home: Path, job: str) -> OwnerAddress | None:
 
 
 def note_in(job_dir: Path) -> OwnerAddress | None:
-    """Return one of the notes in a job's directory. Return None if no agent has written one."""
+    """Return one of the agents' notes in a job's directory; None: no agent has written one."""
     return next(_notes(job_dir.glob(f"nodes/*/{NOTE_NAME}")), None)
 
 
@@ -69,4 +68,4 @@ def _notes(paths: Iterable[Path]) -> Iterator[OwnerAddress]:
         try:
             yield json_as(read_file(path, _MOST_BYTES), OwnerAddress)
         except (OSError, Malformed):
-            continue  # the note is being written, or comes from another version
+            continue  # the note is incomplete because it is being written, or comes from another version

@@ -26,7 +26,7 @@ MOST_LOCK_BYTES = 64 * 1024
 
 
 class OwnerInfo(Noun, frozen=True, kw_only=True):
-    """The contents of the lock file. They identify a job and its owner, even without the journal."""
+    """The contents of the lock file, which identify a job and its owner even without the journal."""
 
     job_id: str
     name: str
@@ -34,15 +34,15 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
     pid: int
     #: When the job was created, in seconds since the epoch.
     created: float
-    #: Boot id of the owner's machine; empty if unknown.
+    #: The boot id of the owner's machine; empty if unknown.
     boot_id: str = ""
-    #: Path of the report if it could not be written to the job's directory; else empty.
+    #: The path of the job's report if it could not be written to the job's directory; else empty.
     report: str = ""
-    #: The platform's id of the job.
+    #: The names that the job's platform uses for the job; None: no platform has started it.
     platform: PlatformJob | None = None
-    #: How many times the platform had started the job before this owner's run.
+    #: How often the platform had started the job before this owner's run.
     run: int = 0
-    #: Why this owner, at its end, asked the platform to restart the job; empty if it did not.
+    #: Why this owner, at its end, asked the platform to start the job again; empty: it did not.
     queued: str = ""
 
 
@@ -52,16 +52,15 @@ class OwnerLiveness(enum.Enum):
     ALIVE = enum.auto()
     #: The lock is free: the owner's process has ended.
     DEAD = enum.auto()
-    #: The owner ran on another machine, so a free lock on this machine proves nothing.
+    #: The owner ran on another machine, so a lock that is free on this machine proves nothing.
     OUT_OF_SIGHT = enum.auto()
     #: The job's directory has no lock file.
     UNKNOWN = enum.auto()
 
 
 class OwnerLock:
-    """A lock that this process holds.
-
-    It is released when `fd` is closed, or when all processes that have it open have died.
+    """The owner's lock, held by this process. It is released when `fd` is closed, or when all processes that have it
+    open have died.
 
     Exec closes the descriptor. A child that is forked without exec must close it. Otherwise the job would seem to have
     an owner as long as the child lives.
@@ -73,12 +72,12 @@ class OwnerLock:
 
     @classmethod
     def take(cls, job_dir: Path, supervisor: OwnerInfo, *, anew: bool = False) -> Self:
-        """Take the lock in a job's directory. Raises OSError. It is BlockingIOError if another owner is alive.
+        """Take the owner's lock in a job's directory. Raises OSError: BlockingIOError if another owner is alive.
 
         anew: replace the lock file by a new one, even if another owner holds the old one.
         """
         place = job_dir / LOCK_NAME
-        # Lock and write a new file before it gets its name, so that no reader sees it unlocked or empty.
+        # A new lock file gets its name only when it is locked and written, so that no reader sees it unlocked or empty.
         fresh = anew or not place.exists()
         path = job_dir / f".{LOCK_NAME}.{os.getpid()}" if fresh else place
         fd = open_file(path, os.O_RDWR | os.O_CREAT)
@@ -96,14 +95,13 @@ class OwnerLock:
         return cls(fd, supervisor)
 
     def note_report(self, path: Path) -> None:
-        """Record the report's path in the lock file.
-
-        This works even on a full disk, because the file already has a block on the disk.
+        """Record the report's path in the lock file. This works even on a full disk, because the file already has its
+        block on the disk.
         """
         self._note(msgspec.structs.replace(self.supervisor, report=str(path)))
 
     def note_queued(self, reason: str) -> None:
-        """Record why the platform will restart the job after this owner's end; empty: it will not restart the job."""
+        """Record why the platform will start the job again after this owner's end; empty: it will not."""
         self._note(msgspec.structs.replace(self.supervisor, queued=reason))
 
     def _note(self, supervisor: OwnerInfo) -> None:
@@ -111,11 +109,11 @@ class OwnerLock:
         try:
             os.pwrite(self.fd, encode(self.supervisor) + b"\n", 0)
         except OSError:
-            # Some file systems refuse even this write when they are full; the user has already seen the report's path.
+            # Some full file systems refuse even this write; the path has already been printed for the user.
             pass
 
     def release(self) -> None:
-        """Release the lock. The file stays, because it identifies the last owner."""
+        """Release the lock. The lock file stays, because it identifies the last owner."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -130,7 +128,7 @@ def boot_id() -> str:
 
 
 def read_owner(job_dir: Path) -> OwnerInfo | None:
-    """Return the present or last owner of the job. Return None if the lock file is missing or unreadable."""
+    """Return the job's present or last owner. Return None if the lock file is missing or unreadable."""
     try:
         found = json_as(read_file(job_dir / LOCK_NAME, MOST_LOCK_BYTES, cut=True).partition(b"\n")[0], OwnerInfo)
     except (OSError, Malformed):
@@ -149,7 +147,7 @@ def life_of(job_dir: Path) -> OwnerLiveness:
     except BlockingIOError:
         return OwnerLiveness.ALIVE
     except OSError:
-        # The lock could not be tested, because some network file systems do not support locks.
+        # The lock could not be tested: some network file systems do not support locks.
         return OwnerLiveness.OUT_OF_SIGHT
     finally:
         os.close(fd)

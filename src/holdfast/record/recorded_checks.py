@@ -1,4 +1,4 @@
-"""Reads the results of jobs' pre-checks from the journal, even while the checks run."""
+"""Reads the results of jobs' pre-checks from the journal, also while the checks run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _OF_REPORT = "SELECT id, json_extract(report, '$.attempts[#-1].checks.state') FR
 
 
 def last_round(home: Path, job_id: str) -> ChecksTaken | None:
-    """Return the last round of checks that the job's owner has recorded. Return None if there is none."""
+    """Return the last round of checks that the job's owner has recorded; None if it has recorded none."""
     try:
         db = open_for_reading(home)
     except Unusable:
-        return None  # the failure of the journal has already been reported
+        return None  # the caller has already reported the journal's failure
     if db is None:
         return None
     try:
@@ -37,7 +37,7 @@ def last_round(home: Path, job_id: str) -> ChecksTaken | None:
 
 
 def last_round_in(db: sqlite3.Connection, job_id: str) -> ChecksTaken | None:
-    """Return the last recorded round of checks, from an open journal. Return None if there is none."""
+    """Return the last round of checks that an open journal has of the job; None if it has none."""
     try:
         row = db.execute(_LAST, (job_id,)).fetchone()
         event = decode_event(row[0]) if row else None
@@ -71,7 +71,7 @@ def check_states(home: Path, views: Sequence[JobView]) -> Mapping[str, str]:
                 taken = last_round_in(db, view.id)
                 found[view.id] = (taken.state if taken else CheckState.CHECKING).value
     except sqlite3.Error:
-        return found  # this SQLite lacks JSON; `holdfast show` still shows the state for an ended job
+        return found  # this SQLite lacks its JSON functions: leave the remaining jobs without a state
     finally:
         db.close()
     return found

@@ -71,7 +71,9 @@ def to_json_object(report: JobReport) -> dict[str, Any]:
 
 
 def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:
-    """Convert a round of checks for report.json and `--json`: state, whether it was reused, each check's result."""
+    """Convert a round of checks for report.json and `--json`: its state, whether an earlier result was reused, each
+    check's result.
+    """
     if taken is None:
         return None
     lines = [
@@ -82,12 +84,14 @@ def checks_object(taken: ChecksTaken | None) -> dict[str, Any] | None:
 
 
 def last_of(attempts: Sequence[AttemptRecord]) -> ChecksTaken | None:
-    """Return the round of checks before the last ended attempt. Return None if there is none."""
+    """Return the round of checks before the last ended attempt; None if there is none."""
     return attempts[-1].checks if attempts else None
 
 
 def exit_report_object(report: ExitReport) -> dict[str, Any]:
-    """Convert an exit's report for `holdfast explain --json`: as in report.json, but without the keys about the job."""
+    """Convert an attempt's explanation for `holdfast explain --json`: as in report.json, but without the keys about the
+    job.
+    """
     if report.code == 0:
         outcome = Outcome.SUCCEEDED
     elif report.blame is Blame.OPERATOR:
@@ -98,7 +102,7 @@ def exit_report_object(report: ExitReport) -> dict[str, Any]:
 
 
 def from_json_object(data: dict[str, Any]) -> JobReport:
-    """Parse a report from JSON. Raises `Malformed` with the name of the wrong key, and for another schema."""
+    """Parse a job's report from JSON. Raises `Malformed` with the name of a wrong key, and for another schema."""
     if data.get("schema") != SCHEMA:
         raise Malformed(f"`schema` is {data.get('schema')!r}, expected {SCHEMA!r}")
     job = convert(data.get("job"), _StoredReport)
@@ -141,7 +145,7 @@ def write_to(path: Path, report: JobReport, *, users: bool = False) -> Path:
     users: whether the user has named this file. If so, its mode follows the user's umask.
     """
     if not_a_file(path):
-        # A pipe or `/dev/stderr` cannot be replaced by a new file.
+        # A pipe or `/dev/stderr` cannot be replaced by a new file, so write to it directly.
         write_given(path, _bytes_of(report))
     else:
         replace_file(path, _bytes_of(report), 0o666 & ~users_umask() if users else 0o600)
@@ -161,7 +165,7 @@ def read(home: Path, job_id: str) -> JobReport | None:
 
 
 def read_in_place(home: Path, job_id: str) -> JobReport | None:
-    """Return the job's report from its directory alone. Return None if it cannot be read."""
+    """Return the job's report from the job's own directory only. Return None if it cannot be read there."""
     return _read_report(job_dir(home, job_id) / FILE_NAME, job_id)
 
 

@@ -17,7 +17,7 @@ MOST_PIECES = 1000
 #: Size of the blocks in which a log is read backwards, in bytes. A log may have gigabytes.
 BLOCK_BYTES = 1 << 20
 
-#: A position in a log, as (inode number of the file, byte offset in the file).
+#: A position in a log: (inode number of the file, byte offset in the file).
 Mark = tuple[int, int]
 
 
@@ -37,8 +37,9 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
             except FileNotFoundError:
                 if number:
                     break
-                continue  # a rotation is in progress, and the file already has its next name
-            # If the log was rotated in the meantime, an older name may lead to a file that is already open.
+                continue  # a rotation is in progress, and has already renamed this file
+            # A rotation may rename files between two calls of open. A file that is already open is then found again
+            # under its next name.
             found.setdefault(os.fstat(file.fileno()).st_ino, file)
         if not found:
             raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
@@ -54,9 +55,8 @@ def files_of(path: str | Path) -> list[tuple[str, int]]:
 
 
 def before_end(path: str | Path, size: int) -> tuple[Mark, int]:
-    """Return the position `size` bytes before a log's end, and the log's total size in bytes.
-
-    Raises OSError if there is no log.
+    """Return the position `size` bytes before a log's end, and the total size of the log in bytes. Raises OSError if
+    there is no log.
     """
     with pieces(path) as found:
         sizes = [(inode, os.fstat(file.fileno()).st_size) for inode, file in found]
@@ -79,7 +79,7 @@ def tail_mark(path: str | Path, lines: int) -> Mark | None:
             while more := file.read(BLOCK_BYTES):
                 block = more
                 lines -= block.count(b"\n")
-            lines -= bool(block) and not block.endswith(b"\n")  # the last line of the log may be unfinished
+            lines -= bool(block) and not block.endswith(b"\n")  # an unfinished last line counts as a line
             if at > 0 or lines <= 0:
                 return inode, at
     return None
@@ -95,7 +95,7 @@ def tail_start(file: BinaryIO, lines: int) -> int:
         file.seek(at)
         block = file.read(size)
         found = len(block)
-        # After the newline at the end of the file no further line begins.
+        # The newline at the end of the file begins no further line.
         if at + size == end and block.endswith(b"\n"):
             found -= 1
         while (found := block.rfind(b"\n", 0, found)) >= 0:

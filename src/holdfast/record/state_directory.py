@@ -33,7 +33,7 @@ def home_of(env: Mapping[str, str]) -> Path:
 
 
 def unreadable(home: Path) -> str:
-    """Return a message if a state directory cannot be read. Return "" if it can be read."""
+    """Return a message to the user if a state directory cannot be read; "" if it can."""
     try:
         os.scandir(home).close()
     except OSError as error:
@@ -46,4 +46,4 @@ def _listed_home() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_dir or "/"
     except KeyError:
-        return "/"  # the user database does not have this user, as in many containers
+        return "/"  # the user database has no entry for this user, as in many containers

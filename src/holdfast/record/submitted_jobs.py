@@ -1,6 +1,6 @@
 """Records jobs that were submitted to a platform's queue and have not started.
 
-The queue has them too, but it only answers while its server is up. A waiting job has no directory yet.
+The platform knows them too, but only answers while its server is up. A waiting job has no directory yet.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _MOST = 10_000
 
 
 class SubmissionRecord(Noun, frozen=True, kw_only=True):
-    """One submission. Its file is removed after the platform has forgotten the job."""
+    """One job that was submitted. The file of this record is removed after the platform has forgotten the job."""
 
     platform: PlatformJob
     name: str
     #: When the job was submitted, in seconds since the epoch.
     at: float
-    #: Indices of a job array as the user wrote them; empty for a single job.
+    #: The indices of a job array as the user wrote them; empty for a single job.
     array: str = ""
-    #: Path of the job file's copy, which the job uses.
+    #: The path of the copy of the job file that the job uses.
     job_file: str = ""
-    #: Path of the platform's output file, in the platform's syntax for patterns.
+    #: The path of the platform's output file, in the platform's syntax for patterns.
     output: str = ""
 
 
 def keep_job_file(home: Path, name: str, text: bytes) -> Path:
-    """Save a permanent copy of a job file. Its name depends on its content. Raises OSError."""
+    """Save a permanent copy of a job file. The copy's name depends on the content. Raises OSError."""
     path = job_file_place(home, name, text)
     make_private_dir(path.parent)
     if not path.exists():
@@ -67,7 +67,7 @@ def read_submissions(home: Path) -> Iterator[SubmissionRecord]:
         try:
             found = json_as(read_file(file, _MOST_BYTES), SubmissionRecord)
         except (OSError, Malformed):
-            continue  # the file is being written, or comes from another version
+            continue  # the file is incomplete because it is being written, or comes from another version
         if not wrong_time(found.at):
             yield found
 
@@ -77,7 +77,7 @@ def remove_submission(home: Path, platform: PlatformJob) -> None:
     try:
         _place(home, platform).unlink(missing_ok=True)
     except OSError:
-        pass  # the directory is not writable; the next call tries again
+        pass  # the directory is not writable now; the next call tries again
 
 
 def _place(home: Path, platform: PlatformJob) -> Path:

@@ -21,15 +21,15 @@ _READ_BYTES = 1024 * RECORD_BYTES
 
 
 class Span(Noun, frozen=True, kw_only=True):
-    """Some lines with the same time, or a part of a line that is longer than a block."""
+    """Consecutive lines of a log with the same time, or a part of a line that is longer than a block."""
 
-    #: When the lines were read from the worker, in seconds since the epoch; None if this was not recorded.
+    #: When the lines were read from the worker, in seconds since the epoch; None: not recorded.
     at: float | None
     data: bytes
 
 
 class Times:
-    """The recorded times for one file of a log. `file` None: there are none."""
+    """The recorded times of one file of a log. `file`: the open file with the times; None: there is none."""
 
     def __init__(self, file: BinaryIO | None) -> None:
         self._file = file
@@ -37,12 +37,14 @@ class Times:
         self.count = max(0, size - HEAD_BYTES) // RECORD_BYTES
 
     def around(self, byte: int) -> tuple[float | None, Iterator[tuple[int, float]]]:
-        """Return the time of the byte at this offset of the log, and the records for later bytes."""
+        """Return when the byte at this offset of the log was read from the worker, and the records for later bytes."""
         behind = self._first(lambda at, moment: at > byte)
         return next(self._from(behind - 1))[1] if behind else None, self._from(behind)
 
     def byte_at(self, moment: float) -> int | None:
-        """Return the offset of the first byte that was read at this time or later. Return None if there is none."""
+        """Return the offset of the first byte that was read from the worker at `moment` or later; None if there is
+        none.
+        """
         number = self._first(lambda at, read: read >= moment)
         return next(self._from(number))[0] if number < self.count else None
 
@@ -85,12 +87,12 @@ def timed_pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO, Times]]
             try:
                 file = stack.enter_context(opened(older(where, number) if number else where))
             except OSError:
-                continue  # there are no times, or a rotation is in progress
+                continue  # this file of the log has no times, or a rotation is in progress
             inode = inode_in(file.read(HEAD_BYTES))
             if inode is not None:
                 times.setdefault(inode, file)
         if not times.keys() & {inode for inode, _ in found}:
-            # The directory was copied, so its files have other inode numbers, but the same order.
+            # The log's directory was copied, so its files have new inode numbers. Match logs and times by their order.
             times = dict(zip((inode for inode, _ in reversed(found)), times.values(), strict=False))
         yield [(inode, file, Times(times.get(inode))) for inode, file in found]
 
@@ -105,7 +107,9 @@ def has_times(path: str | Path) -> bool:
 
 
 def since_mark(path: str | Path, moment: float) -> Mark:
-    """Return the position of the first line that was read at `moment` or later, or else the log's end."""
+    """Return the position of the first line that was read from the worker at `moment` or later, or else
+    the log's end.
+    """
     with timed_pieces(path) as found:
         for inode, file, times in found:
             byte = times.byte_at(moment)
@@ -113,7 +117,7 @@ def since_mark(path: str | Path, moment: float) -> Mark:
                 continue
             if byte:
                 file.seek(byte - 1)
-                # Skip the line that contains this byte, because the line began earlier.
+                # This byte may be inside a line that began earlier, so go to the next line.
                 byte += len(file.readline(1 << 20)) - 1
             return inode, byte
         inode, file, _ = found[-1]
@@ -121,7 +125,7 @@ def since_mark(path: str | Path, moment: float) -> Mark:
 
 
 def later(path: str | Path, one: Mark | None, other: Mark | None) -> Mark | None:
-    """Return the later of two positions in a log. None means the start of the log."""
+    """Return the later of two positions in a log. The position None means the start of the log."""
     if one is None or other is None:
         return one or other
     with pieces(path) as found:
@@ -130,7 +134,7 @@ def later(path: str | Path, one: Mark | None, other: Mark | None) -> Mark | None
 
 
 def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: bool) -> tuple[list[Span], Mark]:
-    """Return the next lines of a log and the position of their end. Without lines there are no more for now.
+    """Return the next lines of a log and the position of their end. No lines: the log has no more for now.
 
     Raises OSError if there is no log.
 
@@ -154,7 +158,7 @@ def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: boo
                 lines = data[: data.rfind(b"\n") + 1]
                 if not lines and over:
                     break
-                data = lines or data  # a line longer than a block is returned in parts
+                data = lines or data  # if no line ends in the block, return the block as a part of a line
             return list(_spans(data, at, times)), (inode, at + len(data))
     return [], mark
 
@@ -168,7 +172,7 @@ def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
             break
         end = data.find(b"\n", at - begin - 1) + 1
         if not end:
-            break  # the record belongs to the last line of the block
+            break  # the record's time is of the last line of the block
         if end > done:
             yield Span(at=moment, data=data[done:end])
             done = end

@@ -10,28 +10,25 @@ T = TypeVar("T")
 
 
 class Retries:
-    """The schedule of retries. Times are in seconds on the caller's clock.
-
-    `at`: time of the next retry; None if nothing has failed.
+    """The schedule of retries after failed writes. Times are in seconds on the caller's clock. `at`: when to retry;
+    None if nothing has failed.
     """
 
     def __init__(self, first_s: float, longest_s: float) -> None:
-        """`first_s`: seconds between the first failure and the retry.
-
-        `longest_s`: limit of the pause, which doubles after each failure.
+        """`first_s`: seconds between the first failure and the retry. `longest_s`: the longest pause; the pause doubles
+        after each failure.
         """
         self.at: float | None = None
         self._first_s = self._pause_s = first_s
         self._longest_s = longest_s
 
     def due(self, now: float) -> bool:
-        """Whether to write now, because nothing has failed or the pause has ended."""
+        """Return whether to write now, because nothing has failed or the pause after a failure has ended."""
         return self.at is None or now >= self.at
 
     def failed(self, now: float) -> bool:
-        """Record a failed write.
-
-        Return True if it is the first failure since the last success, to report it only once.
+        """Record a failed write. Return True if it is the first failure since the last success, so that the caller
+        reports it only once.
         """
         first = self.at is None
         self.at = now + self._pause_s
@@ -44,19 +41,17 @@ class Retries:
             self.at = float("-inf")
 
     def worked(self) -> None:
-        """Record a successful write. The next failure then counts as a first one."""
+        """Record a successful write, so that the next failure counts as a first one."""
         self.at = None
         self._pause_s = self._first_s
 
 
 class Backlog(Retries, Generic[T]):
-    """A queue of entries that wait to be written. Their total size is at most `most`, in the caller's unit."""
+    """A queue of entries that wait to be written, limited by their total size."""
 
     def __init__(self, most: int, first_s: float, longest_s: float) -> None:
-        """Create an empty queue.
-
-        `most`: limit of the entries' total size.
-        `first_s`, `longest_s`: shortest and longest time from a failed write to the next try, in seconds.
+        """Create an empty queue. `most`: maximum total size of the entries, in the caller's unit. `first_s`,
+        `longest_s`: shortest and longest time from a failed write to the next try, in seconds.
         """
         super().__init__(first_s, longest_s)
         self._most = most
@@ -86,10 +81,10 @@ class Backlog(Retries, Generic[T]):
         return True
 
     def first(self, count: int) -> list[T]:
-        """Return the first `count` entries without removing them."""
+        """Return the first `count` waiting entries without removing them."""
         return [self._waiting[index][0] for index in range(min(count, len(self._waiting)))]
 
     def written(self, count: int) -> None:
-        """Remove the first `count` entries, because they have been written."""
+        """Remove the first `count` waiting entries, because they have been written."""
         for _ in range(count):
             self._size -= self._waiting.popleft()[1]
