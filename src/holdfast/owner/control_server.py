@@ -1,4 +1,4 @@
-"""The owner's control socket for other holdfast commands. They send `holdfast stop`, and notices of new entries in the
+"""The owner's control socket, which other holdfast commands use: `holdfast stop`, and notices of new entries in the
 machine's fault log.
 """
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 
-#: Seconds after the start at which the control socket opens. Before that, it would delay the workers' first lines or
-#: use cores that their start needs. No user can type a command so early.
+#: Seconds after the job's start at which the control socket opens. Before that, it would delay the workers' first lines
+#: or use cores that their start needs. No user can type a command so early.
 OPENS_S = 0.05
 
 
@@ -43,7 +43,7 @@ class ControlServer:
         self._reactor = reactor
         self._place = place
         self._say = say
-        #: True once the server accepts requests.
+        #: Whether the control socket has opened, so that requests are accepted.
         self.started = False
         self._launch = launch
         self._report = report

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.record.job_directory import JobPlace
 
-#: Writes a line to stdout, given the line and the time. It never blocks: if the reader is slow, it drops lines.
+#: A function that writes a line to stdout, given the line and the time. It never blocks: if the reader is slow, it
+#: drops lines.
 Out = Callable[[str, float], None]
 
 
@@ -38,13 +39,13 @@ class EventLines:
         self._begun = False
 
     def begin(self) -> None:
-        """Print that the job has started, unless this was printed before."""
+        """Print the event that the job has started, unless it was printed before."""
         if not self._begun:
             self._begun = True
             self._tell(EventKind.JOB_STARTED, "the job has started")
 
     def moved(self, view: GangView) -> None:
-        """Handle a new phase of the gang."""
+        """Print a change of the gang's phase."""
         self.begin()
         if view.attempt > self._attempt and view.seats:
             self._attempt = view.attempt
@@ -53,7 +54,7 @@ class EventLines:
             self._tell(EventKind.ATTEMPT_STARTED, text, attempt=view.attempt, ranks=len(view.seats), nodes=nodes)
 
     def handled(self, event: ev.Event) -> None:
-        """Print the line of an event that the owner has handled, if the event has a line."""
+        """Print the line of an event that the owner has handled. Most events have no line."""
         match event:
             case ev.NodeJoined():
                 self._tell(EventKind.NODE_JOINED, f"node {event.node.name} has joined", node=event.node.name)
@@ -84,20 +85,20 @@ class EventLines:
                 pass
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Print the end of an attempt. Its record is complete now."""
+        """Print the event that an attempt has ended, because its record is complete now."""
         report, decision = record.report, record.decision
         made = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
         text = f"attempt {record.attempt} ended: {report.phrase}: {report.reason}"
         self._put(EventKind.ATTEMPT_ENDED, text, self._now(), {"attempt": record.attempt, **made})
 
     def finish(self, report: JobReport) -> None:
-        """Print the end of the job. Its report is complete now."""
+        """Print the event that the job has ended, because its report is complete now."""
         last = report.report
         text = f"the job {report.outcome.value}: {last.phrase}: {last.reason}"
         self._tell(EventKind.JOB_ENDED, text, outcome=report.outcome, code=last.code, report=to_json_object(report))
 
     def _exits(self, event: ev.EvidenceCollected) -> None:
-        """Print the exits of workers that ended by themselves. holdfast stopped the others."""
+        """Print the exits of workers that failed by themselves, not of those that holdfast stopped."""
         for worker in event.evidence.workers:
             ended = worker.exit
             if ended is None or ended.ok or ended.after_stop:

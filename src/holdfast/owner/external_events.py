@@ -1,8 +1,8 @@
 """Handles events from outside the job: signals, and the platform's reports about signals.
 
-Some platforms signal every process of a job. Then workers die before the owner has asked the platform, and sometimes
-before any process of holdfast receives the signal. Only the platform's answer explains such a death, so the evidence
-waits for that answer.
+Some platforms signal every process of a job. Then workers die before the owner has asked the platform why, and
+sometimes before any process of holdfast receives the signal. Only the platform's answer explains such a death, so the
+owner keeps the attempt's evidence back until the answer arrives.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the platform has, at the job's end, to store why the job ended.
 LAST_WORD_S = 3.0
-#: Seconds within which a signal that killed a worker also reaches a process of holdfast. The limit matters if the
-#: platform's records do not mention the signal.
+#: Seconds that the evidence waits after a worker died of a signal: by then the signal has also reached a process of
+#: holdfast. The limit matters if the platform's records do not mention the signal.
 ARRIVES_S = 0.5
 
 
@@ -53,7 +53,7 @@ class ExternalEvents:
         self._outputs = outputs
         self._place = place
         self._say = say
-        #: The request with which the platform starts the job again in another run, or None if there is none.
+        #: The request to the platform to start the job again in another run; None: there is none.
         self.asked: do.Requeue | None = None
         self._reactor = reactor
         self._avoided: frozenset[str] = frozenset()
@@ -69,8 +69,8 @@ class ExternalEvents:
     ) -> News:
         """Start the platform and the outputs, when the owner starts.
 
-        `earlier`: the attempts of a job that this owner continues; None: the job is new. `heard_at`: as for
-        `JobWatch.begin`.
+        `earlier`: the attempts of a job that this owner continues; None: the job is new. `heard_at`: passed to
+        `JobWatch.begin` of the platform.
         """
         if self._outputs is not None:
             self._outputs.begin(earlier)
@@ -78,7 +78,7 @@ class ExternalEvents:
         return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
-        """Return whether this evidence must wait. If so, keep it.
+        """Return whether this evidence must wait, and keep it if so.
 
         It waits if a signal may explain the workers' deaths, or if the platform is about to report a fact about the
         attempt.
@@ -95,14 +95,14 @@ class ExternalEvents:
             return False
         self._held.append(event)
         if felled and not platform.asking:
-            # The platform may have ended the job: it records that before it sends signals. So ask it.
+            # Ask the platform whether it has ended the job: it records that before it sends signals.
             platform.felled(min(felled))
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)
         return True
 
     def released(self, now: float) -> Iterable[ev.Event]:
-        """Yield the events whose wait is over."""
+        """Yield the kept events whose wait is over."""
         platform = self._platform
         if not self._held or now < self._until or (platform is not None and (platform.asking or platform.holding)):
             return
@@ -111,7 +111,7 @@ class ExternalEvents:
             del self._held[0]
 
     def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
-        """Return the events that follow from an event that the owner has handled.
+        """Return further events that follow from an event that the owner has handled.
 
         Ask the platform about a signal or a lost node, and ask it to hold a node whose fault needs a user's attention.
         Pass the event to the job's outputs.
@@ -134,15 +134,16 @@ class ExternalEvents:
 
     @property
     def handed_over(self) -> bool:
-        """Return whether this process must exit while the job goes on, because the platform gives the job to another
-        owner.
+        """Whether this process must exit although the job goes on, because the platform gives the job to
+        another owner.
         """
         return self._platform is not None and self._platform.handed_over
 
     def secured(self, action: do.Secure, trouble: str) -> Iterable[ev.Event]:
-        """Return the events that follow once the journal has stored an attempt's number durably, or has failed to.
+        """Return the events to handle when the journal has stored an attempt's number on disk, or has failed to
+        (`trouble`).
 
-        A platform that also stores the job's state may send these events later.
+        If the platform also stores the job's state, it may send these events later.
         """
         event = ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause)
         if self._platform is None:
@@ -150,11 +151,11 @@ class ExternalEvents:
         return self._platform.secured(event, self._reactor.now()) or ()
 
     def labels(self, node: str) -> tuple[str, ...]:
-        """Return the topology labels that the platform reports for a node which asks for admission."""
+        """Return the topology labels that the platform reports for a node whose agent asks for admission."""
         return self._platform.labels(node) if self._platform is not None else ()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """Handle a new phase of the gang, or this owner's continuation of a job."""
+        """Pass a new phase of the gang, or this owner's takeover of a job, to the outputs and the platform."""
         if self._outputs is not None:
             self._outputs.moved(view)
         if self._platform is not None:
@@ -209,7 +210,7 @@ class ExternalEvents:
         return ()
 
     def close(self) -> None:
-        """Close the platform and the outputs, because the job is over."""
+        """Close the platform's watch and the outputs, because the job is over."""
         if self._outputs is not None:
             self._outputs.close()
         if self._platform is not None:

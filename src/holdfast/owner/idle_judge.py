@@ -1,5 +1,6 @@
-"""Judges whether an attempt has been silent for too long, and prints a warning with the ranks' stacks. It is a module
-of its own, because a job's start does not need it.
+"""Judges whether an attempt has been idle for too long, and prints a warning with the ranks' stacks.
+
+It is a separate module, because a job's start does not need it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from holdfast.safe_files import replace_file
 
 
 class IdleJudge(IdleWarning):
-    """Judges one attempt. `after_s`: seconds without a sign of life until the warning."""
+    """Judges whether one attempt is idle. `after_s`: seconds without a sign of life until the warning."""
 
     def warn(self, found: HangEvidence, say: Callable[[str], None], folder: Path) -> None:
-        """Write the stacks into files in `folder`, and print the warning with `say`."""
+        """Write the stacks in the evidence `found` to files in `folder`, and print the warning with `say`."""
         path = folder / f"attempt-{found.attempt}-stacks.txt"
         text = "\n\n".join(f"{item.text}\n({item.source or 'stack'})" for item in stacks(found))
         kept = f"; stacks: {path}"

@@ -1,6 +1,6 @@
-"""Warns if a gang without a hang time-out is silent for too long. It warns once per attempt, and stops nothing.
+"""Warns if a gang without a hang time-out is idle for too long. It warns once per attempt, and stops nothing.
 
-A start only sets a deadline. The module that judges is imported when the deadline has passed.
+At the job's start it only sets a deadline. The module that judges is imported once the deadline has passed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class IdleReporter:
         self._view: GangView | None = None
         self._attempt = 0
         self._began_at = 0.0
-        #: Judges the running attempt. None before the attempt's first deadline.
+        #: Judges whether the running attempt is idle. None before the attempt's first deadline.
         self._stillness: IdleJudge | None = None
         reactor.deadlines(self._next_wake, self._due)
 
@@ -66,7 +66,7 @@ class IdleReporter:
             self._answer(word)
 
     def moved(self, view: GangView) -> None:
-        """Handle a new phase or attempt of the gang."""
+        """Handle a new phase or attempt of the gang: watch only a running attempt."""
         if view.phase is not Phase.RUNNING:
             self._view = self._stillness = None
         elif self._view is None or self._attempt != view.attempt:
@@ -74,7 +74,7 @@ class IdleReporter:
             self._began_at = self._reactor.now()
 
     def hear(self, node: str, seen: RanksSeen) -> None:
-        """Handle the result of a node that has sampled its ranks."""
+        """Handle a node's answer to a request for a sample of its ranks."""
         if self._stillness is not None:
             self._go_on(self._stillness, self._stillness.hear(node, seen, self._reactor.now()))
 

@@ -31,7 +31,7 @@ class JobOutputs:
         out: Out,
         unsaved_bytes: Callable[[], int],
     ) -> None:
-        """Make the outputs.
+        """Make the outputs that the user chose.
 
         `launch`: the options that choose outputs. `place`: the job's directory. `say` prints a message. `out` writes
         lines to stdout. `unsaved_bytes()`: the bytes of the journal that are only in memory.
@@ -54,7 +54,7 @@ class JobOutputs:
             self._lines.begin()
 
     def moved(self, view: Callable[[], GangView]) -> None:
-        """Handle a new phase of the gang, or this owner's continuation of a job."""
+        """Pass a new phase of the gang, or this owner's takeover of a job, to the outputs."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._lines is not None:

@@ -1,4 +1,5 @@
-"""Writes the records of a job's owner: each event, with secrets masked; a report for each attempt; and one for the job.
+"""Writes what a job's owner records: each event, with secrets masked, a report for each attempt, and one for the job.
+
 It also makes the owner's first events: the job's submission, or its continuation after the platform has started it
 again.
 """
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 class JobRecords:
     """The journal and the reports of one job.
 
-    `place`: the job's directory. `clock()`: seconds since the epoch. `writer()` makes the report writer when it is
-    first needed, because a start does not need it. `say` prints a message.
+    `place`: the job's directory. `clock()`: seconds since the epoch. `writer()` makes the report writer; it is called
+    when a report is first written, because a start needs none. `say` prints a message.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class JobRecords:
 
     @property
     def unsaved_bytes(self) -> int:
-        """Return the bytes of the journal that are only in memory because its file could not be written."""
+        """The bytes of the journal that are only in memory because its file could not be written."""
         return self._journal.unsaved_bytes
 
     def begin(self, launch: LaunchSpec, now: float, host: str) -> None:
@@ -61,14 +62,14 @@ class JobRecords:
                 self._say(trouble)
         workers = counted(spec.world_size, "worker")
         if spec.nodes.names:
-            # leave out the number of workers, which may differ between the listed hosts
+            # the number of workers is not known here, because it may differ between the listed hosts
             workers = f"on {_nodes(spec.nodes)}"
         elif spec.nodes.many:
             workers += f" on {'each of ' if spec.roles[0].per_node else ''}{_nodes(spec.nodes)}"
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self.place.logs}")
 
     def begin_again(self, launch: LaunchSpec, now: float, host: str, attempt: int) -> None:
-        """Continue the records of the job's earlier runs. `attempt`: the last attempt so far."""
+        """Continue the records of the job's earlier runs. `attempt`: the number of the last attempt so far."""
         self._journal.begin_run(self.place.job_id, self.place.run, host=host, pid=os.getpid())
         for trouble in (self._journal.take_news(), *launch.notes):
             if trouble:
@@ -77,7 +78,7 @@ class JobRecords:
         self._say(f"job {self.place.job_id} ({launch.spec.name}) goes on {after}, logs in {self.place.logs}")
 
     def knows_faults(self) -> bool:
-        """Return whether the state directory has any faults of this machine's devices."""
+        """Return whether the state directory has a record of any fault of this machine's devices."""
         return self._journal.holds_faults()
 
     def write(self, event: ev.Event, now: float) -> ev.Event:
@@ -87,7 +88,7 @@ class JobRecords:
         kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
         self._journal.append(self.place.job_id, now, kept)
         self._tell_news()
-        # The owner needs the job's command line with its secrets, so do not return the masked event.
+        # The owner needs the job's command line with its secrets, so return this event unmasked.
         return event if isinstance(event, ev.JobSubmitted) else kept
 
     def history(self) -> Iterator[tuple[float, ev.Event]]:
@@ -95,7 +96,7 @@ class JobRecords:
         return self._journal.events(self.place.job_id)
 
     def secure(self) -> str:
-        """Write the journal to disk, so that it survives a power cut. Return the reason if that failed, else ""."""
+        """Flush the journal to disk, so that it survives a power cut. Return why that failed, or ""."""
         if self._journal.is_taken_over(self.place.job_id):
             return "a later run of this job has taken its journal over"
         return self._journal.secure()
@@ -138,13 +139,13 @@ def first_events(
     nodes: tuple[NodeInfo, ...] = (),
     kept_out: Callable[[], tuple[DeviceStanding, ...]] = tuple,
 ) -> list[Event]:
-    """Write to the journal that the job begins or continues, and return the owner's first events.
+    """Record in the journal that the job begins or continues, and return the owner's first events.
 
     `nodes`: the nodes that are present from the start. `kept_out()`: their devices that may take no work.
     """
     host = os.uname().nodename
     if place.resumed and (history := list(records.history())):
-        # imported late, because at a usual start the job has no history
+        # imported late, because a job that starts for the first time has no history
         from holdfast.platforms.job_takeover import resumption
 
         # the earlier run made this socket, and nothing listens on it now
@@ -167,9 +168,7 @@ def first_events(
 
 
 def of_this_run(history: Sequence[tuple[float, Event]], run: int) -> Sequence[Event]:
-    """Return the events since the platform restarted the job for this run. Return none if no owner has started in this
-    run.
-    """
+    """Return the events of this run of the job; none if no owner has started in this run."""
     for index, (_, event) in enumerate(history):
         if isinstance(event, JobSubmitted | JobResumed) and event.run == run:
             return [event for _, event in history[index:]]

@@ -1,4 +1,5 @@
-"""Writes `--metrics-file`. A helper process writes the file after an event, so that the owner does not wait.
+"""Writes the file of `--metrics-file`. A helper process writes the file after an event, so that the owner does not
+wait.
 
 A disk that hangs blocks only the helper. One helper runs at a time, with a time limit; the next one starts after its
 end.
@@ -17,15 +18,16 @@ from holdfast.import_path import module_command
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
-#: Minimum time from one start of the helper to the next, in seconds.
+#: Minimum seconds from one start of the helper process to the next.
 LEAST_S = 15.0
-#: The time between two starts is at least this many times as long as the last helper ran. So a long history costs at
-#: most a twentieth of a core.
+#: The minimum time between two starts of the helper process, as a multiple of the last helper's run time. So a long
+#: history costs at most a twentieth of a core.
 LOAD = 20.0
-#: Seconds after which the file is written again even without an event, because step counts change without events.
+#: Seconds after which the metrics file is written again even without an event, because step counts change without
+#: events.
 FRESH_S = 60.0
 LIMIT_S = 60.0
-#: Time limit of the last helper at the end of a run, in seconds.
+#: Time limit of the last helper process at the end of a run, in seconds.
 LAST_S = 5.0
 _WORD_BYTES = 4096
 
@@ -60,13 +62,13 @@ class MetricsFile:
         self._said = ""
 
     def changed(self) -> None:
-        """Write the file soon, because the metrics have changed."""
+        """Write the metrics file soon, because the metrics have changed."""
         self._wanted = True
         if self._child is None:
             self._at(max(self._reactor.now(), self._next_at))
 
     def finish(self, take: Callable[[News], None]) -> None:
-        """Write the file once more after the job's end, and wait a limited time for the helper."""
+        """Write the metrics file once more after the job's end, and wait a limited time for the helper process."""
         until = self._reactor.now() + LAST_S
         self._wanted = self._last = True
         self._reactor.at(until, lambda now: None)
@@ -84,7 +86,7 @@ class MetricsFile:
             self._moment = None
         if self._child is not None:
             child = self._release()
-            # do not wait: the helper may hang in a disk access, and the guard kills it after the job
+            # do not wait for the helper: a disk access of it may hang, and the guard kills it after the job
             child.end(wait_s=0.0)
 
     # ------------------------------------------------------------------------------------------ private methods
@@ -103,7 +105,7 @@ class MetricsFile:
         self._began = now
         words, writing = os.pipe()
         os.set_blocking(words, False)
-        # The working directory is the user's. -P keeps the user's modules from replacing ours.
+        # The helper runs in the user's working directory. Its option -P keeps the user's modules from replacing ours.
         paths = (str(self._home), str(self._path))
         command = module_command("holdfast.metrics", *paths, str(self._unsaved_bytes()))
         try:
@@ -132,7 +134,7 @@ class MetricsFile:
         self._rest(now)
 
     def _rest(self, now: float) -> None:
-        """Schedule the next run of the helper."""
+        """Schedule the next start of the helper process."""
         took = now - self._began
         self._next_at = self._began + max(LEAST_S, LOAD * took)
         if not self._last:

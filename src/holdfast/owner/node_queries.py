@@ -1,8 +1,7 @@
-"""Connects the owner with its nodes, asks all nodes a question, and merges their answers into one result.
-
-A question goes to several nodes, and one answer comes back (`decide/queries/answer_collection.py`). The nodes' checks
-also measure the links between them (`decide/queries/link_measurement.py`). All nodes sample a silent gang at once
-(`decide/queries/hang_detection.py`). A job on one machine without a hang time-out uses none of this.
+"""Sends the owner's requests to its nodes. A question to several nodes gets one answer, merged from theirs
+(`decide/queries/answer_collection.py`). The nodes' checks also measure the links between them
+(`decide/queries/link_measurement.py`). All nodes sample a silent gang at once (`decide/queries/hang_detection.py`). A
+job on one machine without a hang time-out uses none of this.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class NodeQueries:
         self._round: RunChecks | None = None
         self._links: LinkMeasurement | None = None
         self._checked: ChecksFinished | None = None
-        #: The nodes whose links were good in the last measurement.
+        #: The nodes whose links worked in the last measurement of links.
         self._linked: tuple[str, ...] = ()
         self._reactor = reactor
         self._answer = answer
@@ -134,8 +133,8 @@ class NodeQueries:
     # ------------------------------------------------------------------------------------------ links
 
     def _whole(self, event: Event) -> None:
-        """Handle the merged answer of all nodes. If all nodes passed their checks, measure the links between them
-        next.
+        """Handle the merged answers of all nodes. If they are checks that all nodes have passed, measure the links
+        between the nodes next.
         """
         order = self._round
         passed = isinstance(event, ChecksFinished) and order is not None and worth_measuring(event, order, self._linked)

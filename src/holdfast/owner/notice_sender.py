@@ -1,8 +1,8 @@
 """Sends notices about the job (`--on-event`, `--on-end`, `--notify`, `--summary`, `--traces`) through one helper
 process.
 
-The owner writes a line to the helper's pipe if there is room, and goes on. Only at the job's end does the owner wait
-for the helper, for a limited time. Processes that the helper starts do not count as part of the job.
+The owner writes a line to the helper's pipe if the pipe has room, and never waits for it. Only at the job's end does
+the owner wait for the helper, for a limited time. Processes that the helper starts do not count as part of the job.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from holdfast.reactor import DescriptorWatch, News, Reactor
     from holdfast.record.job_directory import JobPlace
 
-#: Limit on the number of lines that wait for the helper process. The oldest are dropped first.
+#: Maximum number of lines that wait for the helper process. The oldest are dropped first.
 MOST_LINES = 256
-#: At the end of a run, the owner waits for the helper this many seconds longer than a command's own time limit.
+#: At the end of a run, the owner waits for the helper process this many seconds longer than the time limit of a user's
+#: command.
 MORE_S = 5.0
 _MOST_SAID = 50
 _WORD_BYTES = 4096
@@ -69,11 +70,11 @@ class Notices:
         self._word = b""
 
     def begin(self, earlier: Sequence[AttemptRecord] | None) -> None:
-        """Start the helper and send the first notice. `earlier`: attempts under earlier owners, whose restarts count
-        too.
+        """Start the helper process and send the first notice. `earlier`: the attempts under earlier owners, whose
+        restarts count too.
         """
-        # The earlier owner may have died before it recorded its last attempt. Then `attempt` may have received that
-        # record before this call.
+        # The earlier owner may have died before it recorded its last attempt. Then this owner has recorded it, and
+        # `attempt` has already got that record.
         known = {record.attempt for record in self._attempts}
         self._attempts[:0] = [record for record in earlier or () if record.attempt not in known]
         if not self._start():
@@ -85,7 +86,7 @@ class Notices:
             self._tell(NoticeKind.JOB_CONTINUED, f"{self._job} continues under another owner after {over}")
 
     def attempt(self, record: AttemptRecord) -> None:
-        """Send the notice of an attempt, whose record is complete now."""
+        """Send the notice that an attempt has ended, because its record is complete now."""
         self._attempts.append(record)
         report, decision = record.report, record.decision
         body = {"report": exit_report_object(report), "decision": {"kind": decision.kind, "reason": decision.reason}}
@@ -102,7 +103,7 @@ class Notices:
             self._tell(NoticeKind.BUDGET_NEARLY_SPENT, text, report, wakes=True, body=body, variables=more)
 
     def held(self, fault: FaultEvent) -> None:
-        """Send the notice of a device with a fault that needs a user's attention."""
+        """Send the notice that a device has a fault which needs a user's attention."""
         where = f"{fault.device} of {fault.node}" if fault.node and fault.device != fault.node else fault.device
         key = f"{fault.node}|{fault.device}|{fault.code}"
         more = {"HOLDFAST_DEVICE": fault.device, "HOLDFAST_NODE": fault.node}
@@ -111,15 +112,16 @@ class Notices:
         self._tell(NoticeKind.DEVICE_HELD, text, key=key, wakes=True, body=body, variables=more)
 
     def hangs(self, attempt: int, hang: HangEvidence) -> None:
-        """Send the notice of a gang that has made no progress for the hang time-out."""
+        """Send the notice that the gang has made no progress for the hang time-out."""
         body = {"attempt": attempt, "why": hang.why, "ranks": list(hang.culprits), "silent_s": hang.silent_s}
         more = {"HOLDFAST_NOTICE_ATTEMPT": str(attempt)}
         text = f"{self._job} hangs in attempt {attempt}: {hang.why or f'nothing moved for {hang.silent_s:g} s'}"
         self._tell(NoticeKind.HANG_FOUND, text, key=hang.why, wakes=True, body=body, variables=more)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """Send the notice of the job's end, and wait a limited time for the helper. If the report is None, the job goes
-        on in another run: send nothing.
+        """Send the notice that the job has ended, and wait a limited time for the helper process.
+
+        If the report is None, the job goes on in another run: send nothing.
         """
         if report is not None:
             last = report.report
@@ -140,7 +142,7 @@ class Notices:
         self.close()
 
     def close(self) -> None:
-        """Kill the helper and its child processes."""
+        """Kill the helper process and its child processes."""
         if self._child is not None:
             kill(descendants(self._child.pid))
             self._release().end()
@@ -197,7 +199,7 @@ class Notices:
         self._from, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        # The working directory is the user's. -P keeps the user's modules from replacing ours.
+        # The helper runs in the user's working directory. Its option -P keeps the user's modules from replacing ours.
         command = module_command("holdfast.notices")
         try:
             self._child = children.start(command, output=writing, errors=writing, given=reading)
@@ -229,7 +231,7 @@ class Notices:
                     self._writes = self._reactor.watch(self._to, self._write, writable=True)
                 return
             except BrokenPipeError:
-                break  # stop writing: the helper has exited, and its readable pidfd reports that
+                break  # the helper has exited, which its readable pidfd reports
         if self._writes is not None:
             self._writes.close()
             self._writes = None

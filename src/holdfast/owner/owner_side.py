@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class OwnerPrinter(msgspec.Struct, frozen=True):
     """The functions by which the owner writes to the terminal."""
 
-    #: Prints a message on stderr.
+    #: Prints a message for the user on stderr.
     say: Callable[[str], None]
     #: Writes a line to stdout, given the line and the time.
     out: Callable[[str, float], None]
@@ -47,9 +47,9 @@ class OwnerPrinter(msgspec.Struct, frozen=True):
 class OwnerSide:
     """Runs one job from its submission to its report.
 
-    `link` reaches the nodes. `records`: the journal and the reports. `spare_time(now)`: yields small steps of the
-    nodes' own work, which are done while the owner is idle. `owner`: None if owner and node share a process; then no
-    node falls silent, and no report is acknowledged.
+    `link` reaches the nodes. `records`: the journal and the reports. `spare_time(now)`: yields small steps of other
+    work, which run while the owner is idle. `owner`: None if owner and node share a process; then no node falls silent,
+    and no report is acknowledged.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class OwnerSide:
     ) -> None:
         self._owner = owner or Owner(Gang(launch.catalogue))
         self._gang = self._owner.gang
-        #: Returns the gang's present state. Each call costs time for every rank.
+        #: A function that returns the gang's present state. Each call takes time for every rank.
         self.view = self._gang.view
         self._reactor = reactor
         self._link = link
         self._say = say = printer.say
         self._records = records
         self._spare_time = spare_time
-        #: Imports the code that explains failures while the job runs well. None until all workers are up for the first
-        #: time.
+        #: Imports the code that explains failures while the job runs well. None until all workers have been up for the
+        #: first time.
         self._warmup: ExplainWarmup | None = None
-        #: Serves other commands, such as `holdfast stop`.
+        #: Serves other holdfast commands, such as `holdfast stop`.
         self.control = ControlServer(
             reactor, records.place, launch, self.report, lambda: link.send_all(ReadFaults()), say
         )
@@ -95,8 +95,8 @@ class OwnerSide:
     # ------------------------------------------------------------------------------------------ begin and end
 
     def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
-        """Begin the job, or continue it under a new owner. `undone`: actions that the earlier owner may not have
-        carried out.
+        """Begin the job, or continue it under a new owner. `first`: the owner's first events. `undone`: actions that
+        the earlier owner may not have performed.
         """
         earlier = self._gang.ended()
         for action in undone:
@@ -120,17 +120,17 @@ class OwnerSide:
     # ------------------------------------------------------------------------------------------ incoming events
 
     def report(self, word: Word) -> None:
-        """Queue a node's message. The owner handles it before the reactor waits again."""
+        """Queue a message of a node. The owner handles it before the reactor waits again."""
         if isinstance(word, Report):
             if (heard := self._owner.hear(word, self._reactor.now())) is not None:
                 self._events.append(heard)
             self._to_answer.append(word)
-        elif not isinstance(word, Seen):  # `NodeQueries` handles `Seen`, the answer to a request for a hang sample
+        elif not isinstance(word, Seen):  # `NodeQueries` handles `Seen`, a node's answer to a query
             self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
-        """Handle the results of one callback. Do so before the next callback, so that a worker's error stops the other
-        workers early.
+        """Handle the events that one callback returned, before the next callback runs, so that a worker's error stops
+        the other workers early.
         """
         for event in events or ():
             self._events.append(event)
@@ -162,7 +162,7 @@ class OwnerSide:
             self._events.extend(self.outside.follows(event, self._gang.attempt, now))
 
     def _warm_up(self, now: float) -> None:
-        """Begin to import the code that explains failures, because all workers are up."""
+        """Begin to import the code that explains failures, because all workers are up and the owner is idle."""
         if self._warmup is None:
             self._warmup = ExplainWarmup(lambda: self._gang.phase is Phase.RUNNING, self._spare_time, self._say)
             self._reactor.deadlines(self._warmup.next_wake, self._warmup.tick)

@@ -1,4 +1,4 @@
-"""Decides which agents the owner admits, and under which names. If it refuses an agent, it returns the reason."""
+"""Decides which agents the owner admits, and under which names. If it refuses an agent, the answer has the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class AdmissionAnswer(msgspec.Struct, frozen=True):
-    """The answer to a hello message: a welcome and the event for the gang, or a refusal."""
+    """The answer to an agent's hello: a welcome with the event for the gang, or a refusal. All None: the sender is this
+    owner itself.
+    """
 
     welcome: Welcome | None = None
     joined: ev.NodeJoined | None = None
@@ -28,7 +30,7 @@ class AdmissionAnswer(msgspec.Struct, frozen=True):
 
 
 def own_name(job_id: str) -> str:
-    """Return the agent name with which an owner dials its own endpoint. It does so to find out whether another owner
+    """Return the agent name that an owner uses when it connects to its own endpoint to find out whether another owner
     answers.
     """
     return f"owner of {job_id}"
@@ -38,10 +40,8 @@ class AgentAdmission:
     """Admits the agents of one job."""
 
     def __init__(self, launch: LaunchSpec, order: NodesOrder, place: JobPlace, host: str) -> None:
-        """Set up the admission.
-
-        `launch`: the owner's job. `order`: the multi-node options, with the owner's endpoint. `place`: the job's
-        directory. `host`: the name of the owner's machine.
+        """Set up the admission of agents. `launch`: the job to run. `order`: the multi-node options, with the owner's
+        endpoint. `place`: the job's directory. `host`: the name of the owner's machine.
         """
         self._order = order
         self._house = AdmissionContext(
@@ -50,17 +50,17 @@ class AgentAdmission:
             user=user_here(),
             host=host,
             job_id=place.job_id,
-            # Leave out the list of all nodes, so that the welcome message does not grow with the gang.
+            # Leave out the list of all nodes, so that the welcome does not grow with the gang.
             spec=replace(launch.spec, nodes=replace(launch.spec.nodes, names=())),
             term=0,
             settings=launch.settings.of_job(),
         )
         self._lodgers = KnownAgents()
-        #: Node → topology labels, which never change after the admission.
+        #: Node → its topology labels, as they were when its agent was admitted.
         self._labels: dict[str, tuple[str, ...]] = {}
 
     def remember(self, history: Iterable[ev.Event]) -> None:
-        """Keep the names of the agents that an earlier owner admitted."""
+        """Remember the names of the agents that an earlier owner of the job admitted."""
         for event in history:
             if isinstance(event, ev.NodeJoined):
                 self._take(event)
@@ -93,7 +93,7 @@ class AgentAdmission:
         is_lost: Callable[[str], bool] | None = None,
         labels: Callable[[str], tuple[str, ...]] = lambda name: (),
     ) -> AdmissionAnswer:
-        """Answer a hello message. If the answer has neither a welcome nor a refusal, the sender is this owner itself.
+        """Answer an agent's hello. If the answer has neither a welcome nor a refusal, the sender is this owner itself.
 
         `address`: the source of the agent's connection. `term`: this owner's term. `is_connected(name)`,
         `is_lost(name)`: whether the node of this name is connected, or lost. `labels(name)`: the topology labels that
@@ -115,13 +115,13 @@ class AgentAdmission:
         return AdmissionAnswer(welcome=said, joined=joined)
 
     def _address(self, address: str) -> str:
-        """Return the address at which peers reach a node: its source address, or the owner's host name if the node is
-        on the owner's machine.
+        """Return the address at which peers reach a node: the source address of its connection, or the owner's host
+        name if the node is on the owner's machine.
         """
         return self._order.host if self._is_here(address) else address
 
     def _is_here(self, address: str) -> bool:
-        """Return whether a connection comes from the owner's own machine. An agent there may use the owner's host name
+        """Return whether a connection comes from the owner's own machine. The agent on it may use the owner's host name
         as its address.
         """
         return address.startswith("127.") or address in ("::1", self._order.host)

@@ -1,4 +1,6 @@
-"""Fetches the ends of failed ranks' logs from their nodes into the job's directory, one piece per node at a time."""
+"""Fetches the ends of failed ranks' logs from their nodes into the job's directory. Each node sends one piece at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,23 @@ from holdfast.wire.node_messages import LogFrom, LogRead, LogStream, ReadLog
 if TYPE_CHECKING:
     from holdfast.model.events import EvidenceCollected
 
-#: Limit on the bytes fetched from each of a rank's two logs.
+#: Maximum number of bytes to fetch from each of a rank's two logs.
 TAIL_BYTES = 1 << 20
-#: Limit on the ranks of one attempt: the culprits come first, then those that died first. The logs of a thousand ranks
-#: would fill the owner's disk.
+#: Maximum number of ranks of one attempt whose logs are fetched: the culprits first, then those that died first. The
+#: logs of a thousand ranks would fill the owner's disk.
 MOST_RANKS = 64
 
-#: Limit on the pieces fetched for one rank: a process that the rank left running may write without end.
+#: Maximum number of pieces to fetch for one rank. A limit is needed because a process that the rank left running may
+#: write without end.
 MOST_PIECES = 16
 
-#: Sends a question with a new number to a node. Returns the number, or None if the node is not connected.
+#: A function that sends a question with a new number to a node. It returns the number, or None if the node is not
+#: connected.
 Ask = Callable[[str, Callable[[int], ReadLog]], "int | None"]
 
 
 class _Failed(msgspec.Struct):
-    """A rank that failed by itself."""
+    """A rank that failed by itself and whose logs are being fetched."""
 
     node: str
     role: str
@@ -42,18 +46,19 @@ class _Tail(msgspec.Struct):
     node: str
     attempt: int
     rank: int
-    #: The directory of the rank's logs in the job's directory.
+    #: The directory for the rank's logs in the job's directory.
     directory: Path
-    #: Stream → next position to read, for each stream that is not read to its end.
+    #: Stream → the next position to read. Streams that are read to their end are removed.
     at: dict[LogStream, LogFrom]
     number: int = 0
-    #: The number of pieces fetched so far.
+    #: The number of pieces of the rank's logs that were fetched.
     pieces: int = 0
 
 
 class FailedLogTails:
-    """Fetches the ends of logs. `logs`: the parent of the attempts' directories on the owner. If a rank has a directory
-    there already, its logs are not fetched.
+    """Fetches the ends of failed ranks' logs. `logs`: the parent of the attempts' directories on the owner.
+
+    If a rank already has a directory there, its logs are not fetched.
     """
 
     def __init__(self, logs: Path, ask: Ask) -> None:
@@ -61,7 +66,7 @@ class FailedLogTails:
         self._ask = ask
         self._queues: dict[str, deque[_Tail]] = {}
         self._attempt = 0
-        #: The failed ranks of the attempt that is being fetched.
+        #: The failed ranks of the attempt whose logs are being fetched.
         self._failed: list[_Failed] = []
 
     @property
@@ -69,7 +74,7 @@ class FailedLogTails:
         return any(self._queues.values())
 
     def note(self, node: str, event: EvidenceCollected) -> None:
-        """Store the failed ranks of an attempt that has ended on this node."""
+        """Remember the failed ranks on this node, whose evidence of an ended attempt has arrived."""
         if event.attempt != self._attempt:
             self._attempt, self._failed = event.attempt, []
         for worker in event.evidence.workers:
@@ -78,12 +83,12 @@ class FailedLogTails:
                 self._failed.append(_Failed(node, worker.role, worker.rank, ended.ended_at or 0.0))
 
     def fetch(self, attempt: int, culprits: Collection[int]) -> None:
-        """Fetch the logs of the failed ranks, the culprits' logs first. Call this when the attempt is explained."""
+        """Fetch the logs of the failed ranks, the culprits' first. Call this once the attempt is explained."""
         failed = sorted(self._failed, key=lambda one: (one.rank not in culprits, one.ended_at, one.rank))
         idle = [node for node in {one.node for one in failed} if not self._queues.get(node)]
         for one in failed[:MOST_RANKS] if attempt == self._attempt else ():
             directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
-            # If a node shares its home directory with the owner, the node has written the logs into this directory
+            # If the directory exists, the node shares its home directory with the owner and has written the logs there
             # itself.
             if not directory.exists():
                 start = {stream: LogFrom(stream=stream, at=-TAIL_BYTES, timed=True) for stream in LogStream}
@@ -94,7 +99,7 @@ class FailedLogTails:
             self._next(node)
 
     def read(self, node: str, said: LogRead) -> bool:
-        """Handle a node's answer. Return False if its question was not sent by this object."""
+        """Handle a node's answer. Return False if it answers a question that this object has not sent."""
         queue = self._queues.get(node)
         if not queue or queue[0].number != said.id:
             return False
@@ -102,7 +107,7 @@ class FailedLogTails:
         try:
             self._keep(tail, said)
         except OSError:
-            tail.at.clear()  # give up this log, for example because the disk is full; its node still has it
+            tail.at.clear()  # stop fetching these logs, for example because the disk is full; the node still has them
         if not tail.at:
             queue.popleft()
         self._next(node)
@@ -143,10 +148,11 @@ class FailedLogTails:
                 number = os.fstat(file.fileno()).st_ino
             times = log.with_name(times_name(log.name))
             with times.open("wb" if first else "ab") as file:
-                # If a part is cut off, the file begins with a line that says so. This line gets the time of the piece's
-                # first line.
+                # If the log's beginning was left out, the file begins with a line that says so. That line gets the time
+                # of the first fetched line.
                 begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
-                # Add half a millisecond, so that a reader that rounds down gets the same number again.
+                # Times are stored in whole milliseconds. Half a millisecond is added, so that rounding down gives the
+                # same number again.
                 kept = [record(at, moment + 0.0005) for at, moment in begun if moment]
                 file.write((head(number) if first else b"") + b"".join(kept))
             after = piece.at + len(piece.data)

@@ -1,7 +1,7 @@
-"""The owner's end of the link to its nodes: it knows which node is connected, and which requests to resend to each.
+"""The owner's end of the link to its nodes: which node is connected, and which requests to resend to each node.
 
-A connection may break at any moment; then requests on it are lost. The gang itself repeats commands. This module keeps
-other requests (a round of checks, evidence, hooks) until the node has answered, and resends them when the node
+A connection may break at any moment, and requests on it are then lost. The gang itself repeats commands. This module
+keeps other requests (a round of checks, evidence, hooks) until the node has answered, and resends them when the node
 reconnects.
 """
 
@@ -30,11 +30,11 @@ class AgentConnection(Protocol):
 
 class _Member(msgspec.Struct):
     peer: AgentConnection | None = None
-    #: The round of checks that the node has not answered, or None.
+    #: The request to run checks that the node has not answered; None: there is none.
     checks: RunChecks | None = None
-    #: The request for evidence that the node has not answered, or None.
+    #: The request for evidence that the node has not answered; None: there is none.
     evidence: CollectEvidence | None = None
-    #: The request to run hooks that the node has not answered, or None.
+    #: The request to run hooks that the node has not answered; None: there is none.
     hooks: RunHooks | None = None
 
 
@@ -64,7 +64,7 @@ class NodeMembers:
                 peer.send(request)
 
     def left(self, node: str, peer: AgentConnection) -> None:
-        """Note that a connection has ended. The node may already have another one."""
+        """Forget a connection that has ended. If the node already has a newer connection, that one stays."""
         member = self._members.get(node)
         if member is not None and member.peer is peer:
             member.peer = None
@@ -74,7 +74,7 @@ class NodeMembers:
         return member is not None and member.peer is not None
 
     def answered(self, node: str, event: ev.Event) -> None:
-        """Handle a node's event. If it answers a request, that request is not sent again."""
+        """Handle a node's event. If it answers a kept request, drop the request."""
         member = self._members.get(node)
         if member is None:
             return
@@ -125,7 +125,8 @@ class NodeMembers:
             case RunHooks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    # Each node runs its own hooks, so the message need not grow with the gang.
+                    # Each node only runs its own hooks, so name only that node: the message need not grow with the
+                    # gang.
                     member.hooks = replace(request, nodes=(node,))
                     self.send(node, member.hooks)
             case _:
@@ -157,12 +158,12 @@ class NodeMembers:
                 member.peer.send(finished)
 
     def has_finished(self, node: str) -> None:
-        """Note that the node has received the job's report and leaves the job, or is lost."""
+        """Record that the node has received the job's report and leaves the job, or that the node is lost."""
         self._unfinished.discard(node)
 
     @property
     def unfinished(self) -> frozenset[str]:
-        """Return the nodes that were connected at the job's end and have not confirmed its report."""
+        """Return the nodes that were connected at the job's end and have not confirmed its report yet."""
         return frozenset(self._unfinished)
 
 
@@ -174,5 +175,5 @@ def _by_node(view: GangView) -> dict[str, list[MemberView]]:
 
 
 def _of(view: GangView, members: Iterable[MemberView]) -> GangView:
-    """Return the view of the gang for one node, reduced to its own workers (`members`)."""
+    """Return the gang's state for one node, with only that node's workers (`members`)."""
     return replace(view, members=tuple(members))

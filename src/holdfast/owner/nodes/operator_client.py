@@ -1,4 +1,4 @@
-"""A user's connection to the owner of a multi-node job. It works on any node that has the job's key."""
+"""A user's connection to the owner of a multi-node job, from any node that has the job's key."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ __all__ = [
     "VerbLine",
 ]
 
-#: Time limit for an answer, in seconds, unless the question may wait. On the nodes, commands have a shorter limit.
+#: Seconds to wait for an answer, unless the question may wait longer. Commands that run on a node have a shorter limit.
 ANSWER_S = 30.0
 
-#: Seconds within which a killed owner is restarted.
+#: A killed owner is restarted within this many seconds.
 AGAIN_S = 5.0
 
 
@@ -64,7 +64,7 @@ class OperatorClient:
         self._question: Asked | None = None
         self._answers: deque[Answered] = deque()
         self._end: ChannelEnd | None = None
-        #: If the connection closes before this time, the client connects again.
+        #: If the connection closes before this time, the client connects again: a killed owner may be restarting.
         self._patient_until = 0.0
         self._dialler: Dialler | None = None
 
@@ -72,7 +72,7 @@ class OperatorClient:
         """Ask the owner and return its answer.
 
         `waits`: wait without a time limit, until there is something to report. `again`: connect once more if the
-        connection breaks. That helps if the owner was killed: it is restarted within a moment, and its guard keeps the
+        connection breaks. That helps if the owner was killed, because it is restarted at once and its guard keeps the
         socket. After the job's end nobody answers.
 
         Raises HoldfastError if no owner answers. If the job ends meanwhile, the answer has `ended`.
@@ -111,8 +111,8 @@ class OperatorClient:
         return self._answers.popleft() if self._answers else self._left()
 
     def put(self, line: LogLine, tag: int) -> None:
-        """Send a question that may stay open, on the connection of the last `ask`. `hear` shows whether the question
-        was lost.
+        """Send a question without waiting for the answer, on the connection of the last `ask`. `hear` shows whether the
+        question was lost.
         """
         if self._dialler is not None:
             self._dialler.send(_asked(line, tag))
@@ -157,13 +157,13 @@ class OperatorClient:
 
     def _lost(self, end: ChannelEnd, now: float) -> None:
         if now < self._patient_until and end.why in (ChannelEndKind.LEFT, ChannelEndKind.BROKEN):
-            return  # dial again: the owner was killed after it had accepted this connection
+            return  # connect again: the owner was killed after it had accepted this connection
         self._end = end
         assert self._dialler is not None, "it was dialled"
         self._dialler.close()
 
     def _left(self) -> Answered:
-        """Raise HoldfastError with the reason why there is no answer."""
+        """Raise HoldfastError, with the reason why no answer came."""
         place = written(self._note.host, self._note.port)
         if self._end is None:
             raise HoldfastError(
@@ -187,8 +187,8 @@ def _asked(line: OperatorLine, tag: int) -> Asked:
 
 
 def _key(note: OwnerAddress, environment: Mapping[str, str], home: Path) -> Key:
-    # While the job lives, the owner's key is in a file beside its journal. Another machine with the same home directory
-    # can read this file.
+    # While the job runs, a copy of its key may be in the job's directory. Another machine with the same home directory
+    # can read it.
     kept = (note.key, str(job_dir(home, note.job_id) / NAME))
     noted = next((path for path in kept if path and Path(path).exists()), None)
     if noted is None and not environment.get(VARIABLE) and not (home / NAME).exists():
@@ -204,4 +204,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        return str(os.getuid())  # use the number: the user id has no name, as in many containers
+        return str(os.getuid())  # this user id has no name, as in many containers, so use the number

@@ -12,7 +12,7 @@ MOST_LINE_BYTES = 64 * 1024
 
 
 class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
-    """Read a rank's logs on its node. With `wait`, the answer comes as soon as the log has new output."""
+    """Read a rank's logs on its node. If `wait` is set, the answer comes as soon as the log has new output."""
 
     rank: int
     streams: tuple[LogFrom, ...]
@@ -22,7 +22,9 @@ class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
 
 
 class RanksLine(msgspec.Struct, frozen=True, tag="ranks", tag_field="type"):
-    """List the ranks of an attempt and their nodes. With `wait`, the answer comes as soon as the attempt has begun."""
+    """List the ranks of an attempt and their nodes. If `wait` is set, the answer comes as soon as the attempt has
+    begun.
+    """
 
     #: The attempt's number; 0 means the last one.
     attempt: int = 0
@@ -34,7 +36,7 @@ class VerbLine(msgspec.Struct, frozen=True, tag="verb", tag_field="type"):
 
     verb: Verb
     words: tuple[str, ...] = ()
-    #: The node's name. For `devices`, an empty name means every node.
+    #: The name of the node that runs the command. For `devices`, an empty name means every node.
     node: str = ""
 
 

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import Request
 
-#: Limit on the number of users' commands that are connected at the same time.
+#: Maximum number of users' commands that are connected at the same time.
 MOST_WAITING = 64
-#: Limit on the number of open questions of one command: two logs for each listed rank.
+#: Maximum number of open questions of one user's command: two logs for each listed rank.
 MOST_QUESTIONS = 1024
-#: Limit on the number of ranks in an answer that lists an attempt.
+#: Maximum number of ranks in an answer that lists the ranks of an attempt.
 MOST_RANKS = 512
-#: The number of latest attempts for which this module remembers each rank's node.
+#: The owner remembers the node of each rank for this many of the latest attempts.
 KEPT_ATTEMPTS = 8
 
 
@@ -62,7 +62,8 @@ class OperatorService:
     """Serves the users' commands.
 
     `place`: the job's directory. `ask` sends a question to a node; it returns False if the node is not connected.
-    `nodes()`: the names of the job's nodes. `view()`: the gang now. `stop` handles a stop request and returns the
+    `nodes()`: the names of the job's nodes. `view()`: the gang's present state. `stop` handles a stop request and
+    returns the
     reply.
     """
 
@@ -90,7 +91,7 @@ class OperatorService:
         self._held: list[HeldQuestion] = []
         self._followers = LogFollowers()
         self._attempt = 0
-        #: Attempt → rank → the rank's role and node.
+        #: Attempt → rank → where the rank runs: its role and node.
         self._places: dict[int, dict[int, RankAt]] = {}
         self._tails = FailedLogTails(place.logs, self._ask_for_tail)
 
@@ -117,14 +118,14 @@ class OperatorService:
             )
             write_owner_address(self._place.directory, said)
         except OSError:
-            # the file cannot be written: commands on this machine find the job by its socket, but cannot fetch logs
-            # from its nodes
+            # without this file, commands on this machine find the job by its socket, but cannot fetch logs from its
+            # nodes
             pass
 
     # ------------------------------------------------------------------------------------------ users
 
     def asked(self, person: OperatorSession, asked: Asked) -> None:
-        """Handle a request of a user's command. The answer follows later."""
+        """Handle a request of a user's command. The command gets the answer later."""
         self._people[id(person)] = person
         if asked.protocol != PROTOCOL:
             theirs = f"{asked.version} (protocol {asked.protocol})"
@@ -156,7 +157,7 @@ class OperatorService:
                 assert_never(line)
 
     def person_left(self, person: OperatorSession) -> None:
-        """Drop the user's questions, because the connection has ended."""
+        """Drop the open questions of a user whose connection has ended."""
         self._people.pop(id(person), None)
         self._followers.left(person)
         self._held = [held for held in self._held if held.person is not person]
@@ -169,7 +170,7 @@ class OperatorService:
     def _run(self, person: OperatorSession, line: VerbLine) -> None:
         words = line.words[:MOST_WORDS]
         if line.verb is Verb.SHOW:
-            # Another process reads the journal, because the journal may be long.
+            # Let another process read the journal, because a long one would keep the owner busy.
             words = (*words, self._place.job_id)
             self._verbs.run(line.verb, words, lambda ok, text: person.dismiss(Answered(ok=ok, message=text)))
             return
@@ -216,7 +217,7 @@ class OperatorService:
         elif not line.wait:
             person.send(_no(f"rank {line.rank} is on {node}, which is not connected", tag))
         elif attempt < self._attempt:
-            # The node may be lost for good, and with it the rank's last output.
+            # Answer that the log has ended: the node may be lost for good, with the rank's last output.
             lost = LogRead(id=number, attempt=attempt, role=place.role, over=True, node=node)
             person.send(Answered(ok=True, message="", log=lost, tag=tag))
         else:
@@ -225,8 +226,8 @@ class OperatorService:
     def _ranks(
         self, person: OperatorSession, line: LogLine | RanksLine, tag: int
     ) -> tuple[int, dict[int, RankAt] | None]:
-        """Return the attempt and its ranks. The ranks are None if this call has answered the user, or if the user waits
-        for the attempt.
+        """Return the requested attempt and where its ranks run. The ranks are None if this call has answered the user,
+        or if the user waits for the attempt.
         """
         if line.attempt not in self._places:
             self._learn(self._view())
@@ -263,7 +264,7 @@ class OperatorService:
             )
 
     def told(self, request: Request) -> None:
-        """Handle a request that the owner sent to all nodes."""
+        """Take a request that the owner has sent to all nodes: it shows a new phase, or the record of an attempt."""
         match request:
             case Moved():
                 self.moved(request.view)
@@ -273,7 +274,7 @@ class OperatorService:
                 pass
 
     def moved(self, view: GangView) -> None:
-        """Handle a new phase of the gang."""
+        """Handle a new phase of the gang: answer users who waited for the attempt."""
         self._learn(view)
         self._read_held()
 
@@ -303,11 +304,11 @@ class OperatorService:
             return
         question = self._open.get(said.id)
         if question is None or node not in question.nodes:
-            return  # drop the answer, because the user has disconnected
+            return  # the user has disconnected meanwhile, so drop the answer
         match said:
             case LogRead():
                 del self._open[said.id]
-                # If the log is of an earlier attempt, the user will now ask for the next attempt. So keep the user as a
+                # After the log of an earlier attempt, the user's command asks for the next attempt. So the user stays a
                 # follower.
                 if said.attempt >= self._attempt and said.over and not any(piece.data for piece in said.pieces):
                     self._followers.read(question.person, question.tag)
@@ -319,11 +320,11 @@ class OperatorService:
                 assert_never(said)
 
     def node_joined(self) -> None:
-        """A node has connected or reconnected: send the held questions to it."""
+        """A node has connected or reconnected: send it the questions that waited for it."""
         self._read_held()
 
     def node_left(self, node: str) -> None:
-        """A node has lost its connection: answer or hold the questions that it has not answered."""
+        """A node has lost its connection: answer its open questions, or keep them until it reconnects."""
         self._tails.node_left(node)
         for number, question in tuple(self._open.items()):
             if node not in question.nodes:
@@ -339,7 +340,7 @@ class OperatorService:
                 question.person.send(_no(why, question.tag))
 
     def collected(self, node: str, event: EvidenceCollected) -> None:
-        """Store the failed ranks of an attempt that has ended on this node."""
+        """Remember the failed ranks on this node, whose evidence of an ended attempt has arrived."""
         self._tails.note(node, event)
 
     def recorded(self, record: AttemptRecord) -> None:
@@ -355,16 +356,16 @@ class OperatorService:
 
     @property
     def fetching(self) -> bool:
-        """Return whether logs are still being fetched into the job's directory."""
+        """Whether logs are still being fetched into the job's directory."""
         return self._tails.busy
 
     @property
     def followed(self) -> bool:
-        """Return whether users are still reading the ends of logs that they follow."""
+        """Whether users are still reading the ends of logs that they follow."""
         return self._followers.some
 
     def close(self) -> None:
-        """Tell every connected user that the job is over."""
+        """Send every connected user the answer that the job is over."""
         for person in tuple(self._people.values()):
             person.dismiss(Answered(ok=True, message="the job is over", ended=True))
         self._verbs.close()
@@ -392,19 +393,19 @@ class OperatorSession(Protocol):
 
 
 class OpenQuestion(msgspec.Struct):
-    """A question that one or more nodes still have to answer."""
+    """A question of a user that one or more nodes have not answered yet."""
 
     person: OperatorSession
     nodes: set[str]
     tag: int
-    #: The request, if the question is about a log, else None.
+    #: The user's request if the question is about a log; else None.
     line: LogLine | None = None
     as_json: bool = False
     said: dict[str, VerbDone] = {}
 
 
 class HeldQuestion(msgspec.Struct):
-    """A question that must wait: its attempt has not begun, or its node has lost its connection."""
+    """A question of a user that must wait, because its attempt has not begun or its node is not connected."""
 
     person: OperatorSession
     tag: int
@@ -412,10 +413,11 @@ class HeldQuestion(msgspec.Struct):
 
 
 class LogFollowers:
-    """Records which users have not yet read the logs that they follow to the end."""
+    """Records which users still follow logs: they have not read them to the end."""
 
     def __init__(self) -> None:
-        #: Pairs of a user and a question's tag. Tag 0: the user is about to ask for the logs of an attempt.
+        #: (user, tag of the question) for each log that a user still reads. Tag 0: the user's command is about to ask
+        #: for the logs of an attempt.
         self._reading: set[tuple[int, int]] = set()
 
     @property
@@ -423,17 +425,19 @@ class LogFollowers:
         return bool(self._reading)
 
     def turn(self, person: OperatorSession, *, wait: bool) -> None:
-        """Note that the user has received the list of an attempt's ranks."""
+        """Record that the user has got the list of an attempt's ranks, and asks for their logs next if
+        `wait` is set.
+        """
         self.left(person)
         if wait:
             self._reading.add((id(person), 0))
 
     def read_on(self, person: OperatorSession, tag: int) -> None:
-        """Note that the user's question was sent to the node, so the user still reads this log."""
+        """Record that the user's next question about a log was sent to the node, so that the user still reads it."""
         self._reading.add((id(person), tag))
 
     def read(self, person: OperatorSession, tag: int) -> None:
-        """Note that the user has read a log to its end, or asks for it again."""
+        """Record that the user has read a log to its end, or that the next question about it comes now."""
         self._reading -= {(id(person), tag), (id(person), 0)}
 
     def left(self, person: OperatorSession) -> None:

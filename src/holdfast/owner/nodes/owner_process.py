@@ -1,4 +1,5 @@
-"""The owner of a multi-node job, in its own process: it decides about the job, and no worker is its child.
+"""The owner of a multi-node job, in a process of its own. It decides about the job; the workers are children of the
+agents.
 
 If the owner is killed, the guard restarts it, and the new owner reads its state from the journal. The guard keeps open
 what the new owner needs: the listening socket, the job's number and directory, and the lock.
@@ -61,12 +62,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
     from holdfast.wire.tls_channel import ChannelEnd
 
-#: Time limit for the connected nodes to confirm the job's report, in seconds.
+#: Seconds that the connected nodes may take to confirm the job's report.
 FAREWELL_S = 10.0
-#: Maximum delay of the job's end, in seconds, for users who read the ends of logs from other nodes.
+#: Maximum number of seconds by which the job's end is delayed for users who read the ends of logs from other nodes.
 FOLLOWERS_S = 2.0
 
-#: Limit on the printed reports about peers without the job's key, because the terminal is for the job's output.
+#: Maximum number of printed reports about peers without the job's key, because the terminal is for the job's output.
 STRANGERS = 20
 
 
@@ -80,9 +81,9 @@ def run_owner(
     *,
     agent_id: str,
 ) -> int:
-    """Run the job to its report, or continue it after a killed owner. Return the job's exit code.
+    """Run the job up to its report, or continue it if the owner before was killed. Return the job's exit code.
 
-    `listening`: the socket of the owner. `birth`: this child's link to its guard. `agent_id`: the id of the agent on
+    `listening`: the socket of the owner. `birth`: this process's link to its guard. `agent_id`: the id of the agent on
     this node.
     """
     gc.enable()
@@ -96,20 +97,20 @@ def run_owner(
 
 
 class OwnerInheritance(msgspec.Struct, frozen=True):
-    """The objects that the guard keeps and passes to each restarted owner of the job."""
+    """The objects that the guard keeps open and passes to each restarted owner of the job."""
 
     #: The job's directory, with its lock.
     place: JobPlace
     #: The socket at which nodes connect to the owner.
     listening: socket.socket
-    #: The clock of the journal.
+    #: The clock for the times in the journal.
     clock: Clock
     #: The id of the agent on this node.
     agent_id: str
 
 
 class _OwnerProcess:
-    """One owner process of one job."""
+    """One process that runs the owner of one job."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class _OwnerProcess:
         self._place = place
         self._birth = birth
         self._agent_id = inherited.agent_id
-        #: The reason why the agent on this node was refused, or None.
+        #: Why the owner refused the agent on its own node; None: it did not.
         self._refused_here: Refused | None = None
         self._stdout = stdout
         self._stderr = stderr
@@ -203,8 +204,8 @@ class _OwnerProcess:
             now = self._reactor.now()
             self._begin(now)
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
-            # The owner has replayed the journal without a crash. So the guard need not blame the journal for a later
-            # crash.
+            # Replaying the journal has not crashed the owner. So if the owner crashes later, the guard need not suspect
+            # the journal.
             self._birth.settled()
             report = self._side.run()
             if self._starter_words is not None:
@@ -230,7 +231,7 @@ class _OwnerProcess:
         before = self._birth.number > 1 or self._place.resumed
         history = list(self._records.history()) if before else []
         if history:
-            # The socket file of the earlier owner still exists, but nothing listens on it.
+            # The earlier owner's socket file still exists, and nothing listens on it.
             (self._place.directory / SOCKET_NAME).unlink(missing_ok=True)
             mine = of_this_run(history, self._place.run)
             if mine or not self._place.resumed:
@@ -240,14 +241,17 @@ class _OwnerProcess:
         self._side.begin(first_events(self._launch, self._place, self._records, self._owner, now))
 
     def _take_over(self, history: list[tuple[float, ev.Event]]) -> None:
-        """Continue after a killed owner where its journal ends, with the attempt that the agents confirm."""
+        """Continue after a killed owner from where its journal ends. The running attempt goes on if the agents confirm
+        it.
+        """
         *_, last = self._owner.recover(history, self._reactor.now())
-        # The earlier owner may have died after journaling its last event and before carrying out the event's actions.
+        # The earlier owner may have died after journaling its last event and before writing the attempt's record that
+        # follows from it.
         self._side.begin((ev.OwnerRecovered(),), [action for action in last if isinstance(action, RecordAttempt)])
 
     def _bid_farewell(self, finished: Finished | Requeued) -> None:
-        """Send the job's end to the connected nodes, and wait until each has confirmed it. Each node's run ends with
-        it.
+        """Send the job's end to the connected nodes, and wait until each has confirmed it. Each node's run
+        then ends.
         """
         self._members.finish(finished)
         self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
@@ -270,7 +274,7 @@ class _OwnerProcess:
             case Report() if message.node == peer.name:
                 self._side.report(message)
             case Report():
-                pass  # ignore the event, because a node may report only about itself
+                pass  # ignore the event: a node may only report about itself
             case Asked():
                 self._operators.asked(peer, message)
             case LogRead() | VerbDone():
@@ -312,8 +316,8 @@ class _OwnerProcess:
         return None
 
     def _placed(self, event: ev.Event | Seen, node: str) -> ev.Event | Seen:
-        """Complete a rendezvous with the node's address: a node knows its port, and the owner knows how peers reach the
-        node.
+        """Add the node's address to a rendezvous: a node only knows the port it has reserved, and the owner knows how
+        peers reach the node.
         """
         if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
             address = self._letting_in.address_of(node)
@@ -335,7 +339,7 @@ class _OwnerProcess:
             self._turned_away(address, *found)
 
     def _turned_away(self, address: str, why: str, hint: str) -> None:
-        """Print why a node is not let in; it is evidence too, if the first attempt still waits for its nodes."""
+        """Print why a node is not admitted. If the first attempt still waits for its nodes, this is also evidence."""
         if self._strangers >= STRANGERS:
             return
         self._strangers += 1
@@ -348,7 +352,7 @@ class _OwnerProcess:
         return control.take(line) if control.started else Reply(False, "the owner is just starting: try again")
 
     def _signalled(self, number: int, typed: bool, now: float) -> News:
-        """Handle a signal that this node's guard received."""
+        """Handle a signal that this node's guard has received."""
         return [from_node(event, os.uname().nodename) for event in self._desk.by_guard(number, typed, now)]
 
     def _agent_is_over(self, now: float) -> News:
@@ -374,7 +378,7 @@ class _OwnerProcess:
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # print nothing: an earlier line said that no files are kept
+            return  # an earlier line already said that no files are kept
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:
@@ -382,13 +386,13 @@ class _OwnerProcess:
 
 
 class _Elsewhere:
-    """An empty set of workers for the signal handler, because no worker is a child of this process."""
+    """A substitute for the workers in the signal handler, because this process has no workers."""
 
     def __init__(self) -> None:
         self.workers = Workers()
 
     def reap(self, now: float) -> None:
-        """Do nothing: each part that starts a helper reaps it."""
+        """Do nothing: each part of the owner that starts a helper process reaps it."""
 
     def resized(self) -> None:
-        """Do nothing: the agent handles the terminal."""
+        """Do nothing: the node's agent handles the size of the terminal."""

@@ -9,7 +9,7 @@ from holdfast.act.rendezvous_ports import own_loopback
 from holdfast.errors import BadUsage
 from holdfast.launch.launch_spec import NodesOrder
 
-#: Limit on the connections that wait in the kernel to be accepted. net.core.somaxconn may lower this limit.
+#: Maximum number of connections that the kernel queues until they are accepted. net.core.somaxconn may lower it.
 _WAITING = 4096
 
 
@@ -17,9 +17,10 @@ _ONLY_HERE = ("localhost", "127.0.0.1")
 
 
 def owner_socket(order: NodesOrder) -> socket.socket | None:
-    """Open the socket of an owner on this node. Return None if the owner is on another node and must be dialled.
+    """Open the socket of an owner on this node. Raises BadUsage.
 
-    Also return None if the port is in use, because its holder may be the owner of this job. Raises BadUsage.
+    Return None if the owner is on another node, to which this node must connect. Also return None if the port is in
+    use, because the process that uses it may be the owner of this job.
     """
     if not order.hosts:
         return None
@@ -34,8 +35,8 @@ def owner_socket(order: NodesOrder) -> socket.socket | None:
 
 
 def _free_socket(order: NodesOrder) -> socket.socket:
-    """Open the owner's socket at the typed port, a port of the range, or any port. The starter sends the chosen port to
-    the agents.
+    """Open the owner's socket at the port that the user typed, at a port of the range, or at any port. The starter
+    sends the chosen port to the agents.
     """
     first, last = (order.port, order.port) if order.port or order.port_range is None else order.port_range
     for port in range(first, last + 1):
@@ -68,7 +69,7 @@ def listen(port: int, *, only_here: bool = False) -> socket.socket:
     try:
         listener = socket.socket(socket.AF_INET if "." in here else socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # use IPv4 alone, because the kernel has no IPv6
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # the kernel has no IPv6, so use IPv4 alone
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if listener.family == socket.AF_INET6:

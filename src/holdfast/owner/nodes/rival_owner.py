@@ -1,4 +1,4 @@
-"""If the endpoint is no address of this machine, finds out whether another owner of the job answers at the endpoint.
+"""Finds out whether another owner of the job answers at the endpoint, if the endpoint is no address of this machine.
 
 Behind NAT, or if the endpoint is a Service's address, the owner reaches itself or nothing. If another owner answers,
 two nodes were configured to host the owner, and the job's nodes would split between them.
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from holdfast.reactor import News, Reactor
     from holdfast.wire.tls_channel import ChannelEnd
 
-#: Failures after which `RivalOwner` dials again, because an owner may answer later.
+#: The failures of a connection after which `RivalOwner` connects again, because an owner may answer later.
 _GO_ON = (ChannelEndKind.UNREACHED, ChannelEndKind.UNRESOLVED, ChannelEndKind.BROKEN, ChannelEndKind.LATE)
 
 
 class RivalOwner:
-    """Dials the endpoint until an owner answers, or until the time limit for the nodes to join has passed.
+    """Connects to the endpoint until an owner answers, or until the time limit for the nodes to join has passed.
 
     `order`: the endpoint and the job's key. `job_id`: this owner's job.
     """
@@ -71,8 +71,8 @@ class RivalOwner:
         return [ev.StopRequested(request=request)]
 
     def _lost(self, end: ChannelEnd, now: float) -> News:
-        # This owner closes a connection that comes from itself. Any other peer that answers is not an owner of this
-        # job.
+        # With any other end of the connection, no other owner of this job answers: this owner has closed a connection
+        # from itself, or the peer is something else.
         if end.why not in _GO_ON or now > self._until:
             self._dialler.close()
         return None

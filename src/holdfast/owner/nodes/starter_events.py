@@ -1,4 +1,6 @@
-"""Reads the messages that the starter sends to the owner: which nodes get no agent, and why."""
+"""Reads the messages that the starter (the program that starts the agents) sends to the owner: which nodes get no
+agent, and why.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class StarterPipeReader:
     `plan`: how many nodes the job needs. `attempt()`: the gang's attempt, or 0 before the gang has its nodes. `say`
     prints a message.
 
-    A gang does not wait for nodes that will not come. If too few nodes are left, the job ends, with the starter's
+    The gang need not wait for nodes that will get no agent. If too few nodes are left, the job ends, with the starter's
     message as the reason.
     """
 
@@ -71,7 +73,7 @@ class StarterPipeReader:
         return [ev.StopRequested(request=request)]
 
     def close(self) -> None:
-        """Stop reading, because the job is over."""
+        """Stop reading the starter's messages, because the job is over."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
