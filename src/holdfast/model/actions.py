@@ -20,7 +20,7 @@ class Act(Message, frozen=True, kw_only=True):
 
 
 class RunChecks(Act, frozen=True, kw_only=True):
-    """Run the pre-checks on these nodes; answer with `ChecksFinished` of the same attempt and round."""
+    """Run the pre-checks on these nodes. Answer with `ChecksFinished` of the same attempt and round."""
 
     attempt: int
     round: int
@@ -30,7 +30,7 @@ class RunChecks(Act, frozen=True, kw_only=True):
     deadline_s: float
     #: Seconds that the job's prerequisites may take after the checks; 0: the job has none.
     fetch_s: float = 0.0
-    #: The node that will have rank 0. It reserves a port for this attempt's workers and returns the port in its answer.
+    #: The node that will have rank 0. It reserves a port for the workers' rendezvous and returns it in its answer.
     #: Empty: no node reserves one.
     meet_on: str = ""
     #: Node → the number of ports to reserve for this attempt's workers. The node returns the port numbers in its
@@ -46,7 +46,7 @@ class Send(Act, frozen=True, kw_only=True):
 
 
 class Secure(Act, frozen=True, kw_only=True):
-    """Flush the journal to disk, so that no recorded event is lost in a power cut; answer with `JournalSecured` of the
+    """Flush the journal to disk, so that no recorded event is lost in a power cut. Answer with `JournalSecured` of the
     same attempt.
     """
 
@@ -114,7 +114,7 @@ class Say(Act, frozen=True, kw_only=True):
 
 
 class Avoid(Act, frozen=True, kw_only=True):
-    """Place no worker of this job on these devices or nodes from now on."""
+    """Place no worker of this job on these devices or nodes from now on, because they are faulty or suspect."""
 
     names: tuple[str, ...]
     reason: str

@@ -1,10 +1,10 @@
-"""Durations and sizes as people write them: `90`, `5m`, `1d12h`; `1024`, `500M`, `16GiB`."""
+"""Reads and writes durations and sizes as people write them: `90`, `5m`, `1d12h`; `1024`, `500M`, `16GiB`."""
 
 from __future__ import annotations
 
 import math
 
-#: A description of the accepted durations, for messages.
+#: Descriptions of the accepted durations and sizes, for messages.
 DURATION = "seconds, or a time such as 5m, 2h or 1d12h"
 SIZE = "bytes, or a size such as 500M, 16GiB or 1.5T"
 
@@ -57,7 +57,7 @@ def shown(duration_s: float) -> str:
 
 
 def size_bytes(raw: object) -> int | None:
-    """Read a size: bytes, or a number with a unit, a power of 1024; None for any other value."""
+    """Read a size: a number of bytes, or a number with a unit that is a power of 1024; None for any other value."""
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         return None
     if isinstance(raw, int):

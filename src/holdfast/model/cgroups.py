@@ -23,7 +23,7 @@ class Mount(Noun, frozen=True, kw_only=True):
     #: The control group that is mounted at `point`: `/`, or the container's group if the mount is a bind mount.
     root: str
     point: str
-    #: The controllers of a v1 hierarchy. A v2 directory lists them in `cgroup.controllers`.
+    #: The controllers of a v1 hierarchy. For v2 they are not here: each directory lists them in `cgroup.controllers`.
     controllers: tuple[str, ...] = ()
 
 
@@ -34,9 +34,10 @@ class MemoryGroup(Noun, frozen=True, kw_only=True):
     #: The cgroup version: 1 has the files `memory.oom_control` and `memory.limit_in_bytes`, 2 has `memory.events` and
     #: `memory.max`.
     version: int
-    #: The rank of the worker in the group; None: holdfast itself is in the group, or in a group below it.
+    #: The rank of the worker in this control group; None: holdfast itself is in the group, or in a group below it.
     rank: int | None = None
-    #: Whether this is the highest group that the process can see: the container's group, or the machine's root group.
+    #: Whether this is the highest control group that the process can see: the container's group, or the machine's root
+    #: group.
     is_top: bool = False
 
 
@@ -117,7 +118,7 @@ def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controlle
             inside = PurePosixPath(path).relative_to(mount.root)
         except ValueError:
             # In a container with a cgroup namespace, the mount's root and the group's path are relative to different
-            # roots. Only the path `/` is certain then.
+            # roots. Then the path `/` means the mounted directory itself.
             if path != "/":
                 continue
             inside = PurePosixPath()

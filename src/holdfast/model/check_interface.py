@@ -18,7 +18,7 @@ _KINDS_OF_NODE = frozenset({"worker", "chief", "ps", "master", "evaluator", "nod
 class Node:
     """A machine of the job: `Node("node-3")`, `Node(name="node-3")`, or DLRover's `Node("worker", 3)`.
 
-    Each further keyword becomes an attribute, which the check may read.
+    Each further keyword argument becomes an attribute, which the check may read.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class DiagnosisAction:
 
 
 class Note(DiagnosisAction):
-    """Only print the failure: the job starts with a warning."""
+    """Only print the check's failure: the job starts with a warning."""
 
     kind = ActionKind.NOTE
 
 
 class Retry(DiagnosisAction):
-    """Try again after the retry interval, at most `times` more times. `times` 0: as often as the check's own limit
-    allows.
+    """Run the check again after the retry interval, at most `times` more times. `times` 0: as often as the check's own
+    limit allows.
     """
 
     kind = ActionKind.RETRY
@@ -86,7 +86,7 @@ class Retry(DiagnosisAction):
 
 
 class AvoidNode(DiagnosisAction):
-    """Leave the abnormal nodes out, and continue with the others."""
+    """Start the job without the abnormal nodes."""
 
     kind = ActionKind.AVOID
 
@@ -165,7 +165,7 @@ class PreCheckResult:
 
     result: int = 0
     result_msg: str = ""
-    #: `Node` objects, names, or indices into the nodes of the job.
+    #: The nodes that the check found abnormal: `Node` objects, names, or indices into the nodes of the job.
     abnormal_nodes: list[Any] = field(default_factory=list)
 
     def is_success(self) -> bool:
@@ -174,7 +174,7 @@ class PreCheckResult:
 
 @dataclass
 class Verdict(PreCheckResult):
-    """A result with advice, blame and measured values.
+    """The result of a check, with advice, blame and measured values.
 
     `blame`: one of workload, hardware, network, storage, platform, external, unknown. `figures`: measured values by
     name, each with its unit as a suffix. `devices`: the abnormal devices. `phrase`: the class of the exit if the check
@@ -205,12 +205,13 @@ class PreCheckOperator(ABC):
     blame = "unknown"
     solution = ""
     independent = False
-    #: The consequence of an inconclusive result: `warn` or `fail`; None: the job's policy decides.
+    #: Whether an inconclusive result only warns (`warn`) or counts as a failure (`fail`); None: the job's policy
+    #: decides.
     inconclusive: str | None = None
 
     @classmethod
     def get_retry_interval_secs(cls) -> float:
-        """Return the seconds between a failed try and the next one."""
+        """Return the seconds between a failed run of the check and its retry."""
         return 5
 
     @classmethod

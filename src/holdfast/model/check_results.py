@@ -44,7 +44,7 @@ class ActionKind(enum.IntEnum):
 
 
 class FailedAction(Noun, frozen=True, kw_only=True):
-    """One entry of `failed_actions()`, as the check's process sends it to the gate."""
+    """One action that a failed check requests: an entry of `failed_actions()`, as the check's process sends it."""
 
     kind: ActionKind
     reason: str = ""
@@ -55,7 +55,7 @@ class FailedAction(Noun, frozen=True, kw_only=True):
 
 
 class CheckOutcome(enum.StrEnum):
-    """The outcome of one run of a check."""
+    """Whether one run of a check found a good machine, a bad one, or could not decide."""
 
     GOOD = "good"
     BAD = "bad"
@@ -65,9 +65,8 @@ class CheckOutcome(enum.StrEnum):
 
 
 class InconclusivePolicy(enum.StrEnum):
-    """What follows from an inconclusive check.
-
-    `warn`: the job starts with a warning. `fail`: the check counts as failed.
+    """The treatment of an inconclusive check. `warn`: the job starts with a warning. `fail`: the check counts as
+    failed.
     """
 
     WARN = "warn"
@@ -107,7 +106,7 @@ class CheckLine(Noun, frozen=True, kw_only=True):
     #: The state of the check: waiting, running, paused until the next try, passed, passed with a warning, failed, or
     #: not run.
     state: str
-    #: The message of the check's last result.
+    #: The message of the check's last result, for the user.
     message: str = ""
     tries: int = 0
     #: Seconds that the last run of the check took.
@@ -145,7 +144,7 @@ class ParamInfo(Noun, frozen=True, kw_only=True):
 
 
 class CheckInfo(Noun, frozen=True, kw_only=True):
-    """One check that can be chosen, as `holdfast check --list` shows it."""
+    """One check that a job can select, as `holdfast check --list` shows it."""
 
     name: str
     #: The question about the machine that the check answers, as text.
@@ -177,7 +176,7 @@ class Site(Noun, frozen=True, kw_only=True):
     cwd: str = "."
     #: The path of holdfast's state directory.
     home: str = ""
-    #: The number of workers of the job on this node.
+    #: The number of workers that the job runs on this node.
     workers: int = 1
     #: The rendezvous port of the first attempt's workers, if the user chose one; else None. Later attempts use any free
     #: port.

@@ -1,4 +1,6 @@
-"""CPUs as text: the kernel's lists (`0-3,8`), and a memory domain's cores (`0+64,1+65,2`). Pure."""
+"""CPU numbers as text: the kernel's lists (`0-3,8`), and the cores of a memory domain, which is a NUMA node
+(`0+64,1+65,2`). Pure.
+"""
 
 from __future__ import annotations
 

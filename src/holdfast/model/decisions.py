@@ -14,7 +14,7 @@ from holdfast.model.progress_facts import Count, Sign
 class DecisionKind(enum.StrEnum):
     RESTART = "restart"
     REPLACE = "replace"
-    #: Ask the platform to start the whole job again. The attempts continue in the new run.
+    #: The platform is asked to start the whole job again. The attempts continue in that run.
     REQUEUE = "requeue"
     FAIL = "fail"
     SUCCEED = "succeed"
@@ -62,7 +62,7 @@ class Tally(Noun, frozen=True, kw_only=True):
     warm: bool | None = None
     #: Whether a worker had asked for a notice when it must save and exit.
     listened: bool = False
-    #: The number of workers that failed because of another worker's death, before holdfast stopped them.
+    #: The number of workers that failed because another worker had died, before holdfast stopped them.
     peers: int = 0
     #: The number of workers that holdfast stopped.
     stopped: int = 0
@@ -89,9 +89,11 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     progressed: bool = False
     #: The lowest of the last steps that the ranks reported.
     step: int | None = None
-    #: The last counts in the workers' output. For each name and role, the count is the lowest among the role's ranks.
+    #: The last counts (steps, epochs) in the workers' output. Of each name and role, the lowest count among the role's
+    #: ranks.
     counts: tuple[Count, ...] = ()
-    #: The pre-checks before this attempt; None: an earlier release wrote the record without them.
+    #: The result of the pre-checks before this attempt; None: the record is of an earlier release, which did not store
+    #: it.
     checks: ChecksTaken | None = None
     #: The attempt's signs of progress. Signs that restore the user's budget come first.
     signs: tuple[Sign, ...] = ()

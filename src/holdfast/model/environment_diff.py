@@ -13,7 +13,7 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.model.noun_base import Noun
 from holdfast.model.secret_hints import may_hold
 
-#: The name of the file with the environment, in the worker's directory beside its logs.
+#: The name of the file with a worker's environment, in the worker's directory beside its logs.
 FILE = "environment.json"
 #: Maximum size of `environment.json` in bytes. A larger environment is not saved.
 MOST_BYTES = 256 * 1024
@@ -23,7 +23,7 @@ _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
 #: The prefix of the variables that pass a job file's secrets to the workers. The job's `env` may copy such a secret
 #: into another variable.
 _OF_THE_JOB = "HOLDFAST_SECRET_"
-#: Variables of holdfast that have a new value in each attempt.
+#: Variables that holdfast sets to a new value in each attempt.
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
 _ATTEMPT = Lazy(r"attempt-\d+")
 
@@ -32,7 +32,7 @@ class Difference(Noun, frozen=True, kw_only=True):
     """One environment variable that differs between two attempts."""
 
     name: str
-    #: The value in the earlier attempt; None: the variable was not set.
+    #: The variable's value in the earlier attempt; None: it was not set.
     before: str | None
     now: str | None
 
@@ -48,7 +48,7 @@ def kept(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=4096)  # cached because all workers and attempts on a machine have nearly the same environment
+@lru_cache(maxsize=4096)  # cached, because all workers and attempts on a machine have nearly the same environment
 def _secret(name: str, value: str) -> bool:
     return (name not in _DIRECTORIES and may_hold(name)) or may_hold(value)
 

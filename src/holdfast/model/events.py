@@ -1,4 +1,6 @@
-"""Events: facts in the past tense. The owner writes each to the journal, then handles it, then performs the actions."""
+"""Events: facts in the past tense. The owner writes each event to the journal, then handles it, then performs the
+actions.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ class JobSubmitted(Message, frozen=True, kw_only=True):
     job_id: str
     spec: JobSpec
     nodes: tuple[NodeInfo, ...]
-    #: The devices and nodes that are excluded from the start, because this machine's store of faults lists them.
+    #: The devices and nodes that are excluded from the start, because this machine's record of faults lists them.
     kept_out: tuple[DeviceStanding, ...] = ()
     #: The seed for the jitter of pauses between attempts. It is recorded so that a replay computes the same pauses.
     seed: int = 0
-    #: Local time minus UTC in seconds where the job was submitted. It is recorded so that a replay prints the same
+    #: Local time minus UTC, in seconds, where the job was submitted. It is recorded so that a replay prints the same
     #: times.
     utc_offset_s: float = 0.0
     #: How often the platform had already started the job before this run.
@@ -40,7 +42,7 @@ class JobResumed(Message, frozen=True, kw_only=True):
     #: The number of this run, which rises with every start of the job. The event has no effect if this run was already
     #: resumed.
     run: int
-    #: Why the platform restarted the job, in the platform's own words.
+    #: Why the platform started the job again, in the platform's own words.
     reason: str
     #: The phrase (kind of exit) for the attempt that was interrupted by the end of the previous run.
     phrase: str = Phrase.PREEMPTED
@@ -48,7 +50,7 @@ class JobResumed(Message, frozen=True, kw_only=True):
     spec: JobSpec | None = None
     #: The nodes of this run.
     nodes: tuple[NodeInfo, ...] = ()
-    #: The devices and nodes that are excluded from the start, as in `JobSubmitted`.
+    #: The devices and nodes that are excluded from the start of this run, as in `JobSubmitted`.
     kept_out: tuple[DeviceStanding, ...] = ()
     #: The last sign of life of the previous run; None: no such sign is later than the last event in its journal.
     seen_at: At | None = None
@@ -125,7 +127,7 @@ class ChecksFinished(Message, frozen=True, kw_only=True):
 
 
 class ChecksMoved(Message, frozen=True, kw_only=True):
-    """A round of pre-checks has made progress. The gang ignores this event; `holdfast show` reads it while the round
+    """A round of pre-checks has made progress. The gang ignores this event; `holdfast show` displays it while the round
     runs.
     """
 
@@ -210,14 +212,16 @@ class FaultSeen(Message, frozen=True, kw_only=True):
 
 
 class HangFound(Message, frozen=True, kw_only=True):
-    """No rank has made progress within the hang time-out. The evidence was taken before any worker was stopped."""
+    """No rank has made progress within the hang time-out. The evidence in this event was collected before any worker
+    was stopped.
+    """
 
     attempt: int
     evidence: HangEvidence
 
 
 class EvidenceCollected(Message, frozen=True, kw_only=True):
-    """The evidence of a drained attempt is complete."""
+    """The evidence of a drained attempt has been collected."""
 
     attempt: int
     evidence: AttemptEvidence

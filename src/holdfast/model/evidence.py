@@ -1,7 +1,7 @@
 """All evidence of one attempt's end, collected before it is judged.
 
-`holdfast.explain.explain` makes the one `ExitReport` from an `AttemptEvidence`. A live run fills in its own
-observations. `holdfast explain FILE…` has only logs, one `WorkerEvidence` per file, and perhaps an exit status.
+`holdfast.explain.explain` makes the one `ExitReport` from an `AttemptEvidence`. A live run fills in what it observed.
+`holdfast explain FILE…` only has logs (one `WorkerEvidence` per file) and perhaps an exit status.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogExcerpt(Noun, frozen=True, kw_only=True):
     source: str
     #: The kept end of the stream, decoded with replacement characters.
     text: str = ""
-    #: Bytes of the stream before `text`.
+    #: The number of bytes of the stream before `text`.
     skipped_bytes: int = 0
     #: Cut-outs of the skipped part, in the order of the stream. Each has a matched line and the lines around it.
     cuttings: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class StopSource(enum.StrEnum):
     HANG = "hang"
     SUPERVISOR = "supervisor"
     JOURNAL = "journal"
-    #: New nodes have joined, and the job is set to use them at once.
+    #: New nodes have joined, and the job is configured to use new nodes at once.
     GROWTH = "growth"
     #: The platform, Slurm or Kubernetes: a preemption, a time limit, a cancelled job.
     PLATFORM = "platform"
@@ -83,7 +83,7 @@ class Deadline(enum.StrEnum):
     NONE = ""
     PREPARE = "prepare"
     START = "start"
-    #: Too few nodes had joined at the deadline.
+    #: Too few nodes had joined the gang at the deadline.
     JOIN = "join"
 
 
@@ -103,11 +103,12 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     #: The exit code that the requesting component chose; None: use the code of the phrase's row in the catalogue.
     code: int | None = None
     at: At | None = None
-    #: The user and process that requested the stop; empty: not known.
+    #: The user and process that made the request; empty: not known.
     who: str = ""
     #: The number of the signal that holdfast received as the request; None: the request was no signal.
     signal: int | None = None
-    #: Seconds that workers have to exit; None: the job's own setting. A second Ctrl-C requests 0 seconds.
+    #: Seconds that workers have to exit after the first signal; None: the job's own setting. A second Ctrl-C requests 0
+    #: seconds.
     grace_s: float | None = None
     #: Whether every process of the job already got the signal, so that holdfast must not send it to the workers again.
     everywhere: bool = False
@@ -115,10 +116,10 @@ class StopRequest(Noun, frozen=True, kw_only=True):
     hold_s: float = 0.0
     #: Seconds for workers that asked for a notice to save before any signal is sent.
     save_s: float = 0.0
-    #: Seconds until the platform kills all processes. Holdfast kills them by then, even if other fields allow more.
-    #: None: no such time is known.
+    #: Seconds until the platform kills all processes. Holdfast kills them by then, even if other fields allow more
+    #: time. None: the platform has announced no such time.
     within_s: float | None = None
-    #: Whether the request ends the job; False: it ends only this attempt, and recovery decides what follows.
+    #: Whether the request ends the job; False: it only ends this attempt, and the restart policy decides what follows.
     final: bool = True
     #: Whether the request ends only this run of the job. If the platform starts the job again, the job continues in the
     #: new run.
@@ -134,7 +135,7 @@ class MemoryKill(Noun, frozen=True, kw_only=True):
     source: str
     #: The line of the kernel log, or the counter, that shows the kill.
     text: str
-    #: The node on which the kill happened; pids of two nodes may be equal. Empty: the job has one node.
+    #: The node on which the process was killed; pids of two nodes may be equal. Empty: the job has one node.
     node: str = ""
     rank: int | None = None
     pid: int | None = None
@@ -178,7 +179,7 @@ class ThreadState(Noun, frozen=True, kw_only=True):
     file: str = ""
 
 
-#: Stacks are cut to this many frames, the innermost ones.
+#: Stacks are cut to this many frames; the innermost are kept.
 MAX_FRAMES = 60
 
 
@@ -189,7 +190,7 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
     pid: int
     at: At
     threads: tuple[ThreadState, ...] = ()
-    #: CPU seconds that the rank's whole process tree has used so far, with ended processes.
+    #: CPU seconds that the rank's whole process tree has used so far.
     cpu_s: float = 0.0
     #: Bytes that the rank's process tree has read and written so far through files and pipes. A silent download
     #: increases it.
@@ -288,7 +289,7 @@ class LeftBehind(Noun, frozen=True, kw_only=True):
     why: str = ""
     #: How long before the silence was noticed the node's last messages came, in seconds; the latest message first.
     words_s: tuple[float, ...] = ()
-    #: Whether the node is reachable although its workers have ended: its agent restarted, or stopped them.
+    #: Whether the node can be used although its workers have ended: its agent has restarted, or has stopped them.
     back: bool = False
     #: Whether the node has left for good, so that it cannot answer any request.
     gone: bool = False
@@ -312,7 +313,7 @@ class Leftover(Noun, frozen=True, kw_only=True):
 
 
 class HostFacts(Noun, frozen=True, kw_only=True):
-    """Facts of this machine about the file, module, port or disk space that the workers lacked."""
+    """Facts about a node that explain why its workers lacked a file, module, port or disk space."""
 
     #: The path of the Python that ran the workers; empty if the workers' command is not known to run Python.
     python: str = ""
@@ -324,22 +325,22 @@ class HostFacts(Noun, frozen=True, kw_only=True):
     found_in: tuple[str, ...] = ()
     #: The port that a worker needed and that was already in use.
     port: int | None = None
-    #: The port that the user set for the job.
+    #: The port that the user chose for the job; None: none.
     asked_port: int | None = None
     #: The process that holds the port: `pid 123 (python serve.py)`.
     holder: str = ""
-    #: The full file systems: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
+    #: The file systems that are full: `/scratch (/dev/sdb1, ext4) has 0 bytes of 20 MB free`.
     disks: tuple[str, ...] = ()
     #: The size of /dev/shm, if a worker reported an error about it: `/dev/shm has a size of 64 MB`.
     shared_memory: tuple[str, ...] = ()
-    #: Whether a worker waited for input in Python's debugger.
+    #: Whether a worker stopped in Python's debugger and waited there.
     debugger: bool = False
     #: The rank whose standard input is a terminal; None: no rank has one.
     terminal_rank: int | None = None
 
 
 class WorkerEvidence(Noun, frozen=True, kw_only=True):
-    """One worker (or one log file) of the attempt."""
+    """The evidence about one worker of the attempt, or about one log file."""
 
     role: str = "worker"
     rank: int = 0
@@ -363,7 +364,7 @@ class WorkerEvidence(Noun, frozen=True, kw_only=True):
     listened: bool = False
     #: Why the process could not be started (`exec: No such file or directory: 'trian.py'`); empty: it was started.
     start_failed: str = ""
-    #: The last counts in the worker's output, one for each name.
+    #: The last counts (steps, epochs) in the worker's output, one for each name.
     counts: tuple[Count, ...] = ()
     #: The facts that the node read from the worker's log. If this is set, the log excerpts and the texts of `exit` are
     #: left out.
@@ -401,7 +402,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     container: str = ""
     #: Lines of `*.pai.error` files; `source` is the file's name without its suffix.
     pai_errors: tuple[Evidence, ...] = ()
-    #: The collectives of the ranks in this attempt, from PyTorch's flight recorder.
+    #: The collectives that the ranks called in this attempt, from PyTorch's flight recorder.
     flights: tuple[FlightDump, ...] = ()
     #: How the workers' rendezvous store ended, if it ended before the attempt's end; else empty.
     store: str = ""
@@ -430,7 +431,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     beside: tuple[SideFailure, ...] = ()
     #: Processes that exited workers had left running, and that holdfast ended.
     leftovers: tuple[Leftover, ...] = ()
-    #: Nodes that sent no evidence within `silent_s`. Only the exits of their ranks are known.
+    #: The nodes that sent no evidence within `silent_s`. Only the exits of their ranks are known.
     unanswered: tuple[LeftBehind, ...] = ()
 
     def zone(self, _: float) -> float:

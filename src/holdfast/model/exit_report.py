@@ -1,4 +1,4 @@
-"""A worker's end as the operating system reported it, and the report that explains it."""
+"""The end of a worker as the operating system reported it, and the report that explains an attempt's end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Trigger(enum.StrEnum):
 OPERATOR_CODE = 250
 
 
-@functools.cache  # cached: the exits of thousands of workers have only a few different numbers
+@functools.cache  # cached: thousands of exits have only a few different numbers
 def signal_name(number: int) -> str:
     """Return a signal's name: `9` → `SIGKILL`; a number without a name → `signal 42`."""
     try:
@@ -136,12 +136,12 @@ class WorkerExit(Noun, frozen=True, kw_only=True):
     last_words_stream: str = ""
     #: The content of the worker's TORCHELASTIC_ERROR_FILE, at most 64 KiB. The node does not send it to the owner.
     error_file: str = ""
-    #: The resource limits of a worker that failed.
+    #: The resource limits of the worker, if it failed.
     limits: tuple[ProcessLimit, ...] = ()
     #: CPU seconds that the worker and its reaped children used.
     cpu_s: float | None = None
     #: Seconds from the exception that ended the program until holdfast ended the process, which had stayed alive; None:
-    #: the process exited by itself.
+    #: that did not happen.
     unended_s: float | None = None
 
     @property
@@ -194,7 +194,7 @@ LEFT_RUNNING = "left running"
 
 
 class Evidence(Noun, frozen=True, kw_only=True):
-    """One piece of evidence for a report: a line, a code, a fault or a request."""
+    """One piece of evidence in a report: a log line, a code, a fault or a request."""
 
     kind: EvidenceKind
     text: str

@@ -8,7 +8,7 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Remedy(enum.IntEnum):
-    """The remedy for a fault, from mild to severe; code compares them with `<`. The journal stores the names."""
+    """The remedies for a fault, from mild to severe; code compares them with `<`. The journal stores their names."""
 
     NONE = 0
     WATCH = 1
@@ -66,7 +66,7 @@ class FaultEvent(Noun, frozen=True, kw_only=True):
     text: str = ""
     #: The origin of the event: kernel log, nvml, ascend, socket, command line …
     source: str = ""
-    #: The process id in the source's message, if the message has one, as Xid lines do.
+    #: The process id that the source's message names, as Xid lines do; None: it names none.
     pid: int | None = None
 
 
@@ -78,7 +78,8 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     ended_at: At | None = None
     #: The ranks that used the faulty device. Empty: unknown, and then every rank of the node counts as affected.
     ranks: tuple[int, ...] = ()
-    #: Whether the attempt was stopped because of this fault. The fault is then the cause, however mild it is.
+    #: Whether the attempt was stopped because of this fault. If so, the fault is the cause of the attempt's end,
+    #: however mild it is.
     stopped: bool = False
     #: Whether the job continues without the faulty device; False: that depends on the remedy.
     avoid: bool = False

@@ -27,7 +27,7 @@ class FetchOrder(Noun, frozen=True, kw_only=True):
 class FetchTrouble(Noun, frozen=True, kw_only=True):
     """Why a prerequisite could not be fetched."""
 
-    #: The prerequisite's name.
+    #: The name of the prerequisite that could not be fetched.
     name: str
     #: The phrase of a row of the exit catalogue. The row says who is to blame and whether another try helps.
     phrase: str
@@ -52,7 +52,7 @@ class NotPrepared(Noun, frozen=True, kw_only=True):
 
 
 class FetchBegan(Message, frozen=True, kw_only=True):
-    """The fetch of one prerequisite begins."""
+    """The process begins to fetch one prerequisite."""
 
     name: str
     #: The address of the prerequisite, without secrets.
@@ -66,11 +66,11 @@ class FetchMoved(Message, frozen=True, kw_only=True):
     name: str
     #: Bytes of the prerequisite so far, including those of earlier tries.
     bytes: int
-    #: Bytes of the whole prerequisite; None: not known.
+    #: The size of the whole prerequisite in bytes; None: not known.
     most_bytes: int | None = None
-    #: Bytes per second during the last seconds.
+    #: The speed of the fetch during the last seconds, in bytes per second.
     per_s: float = 0.0
-    #: The present step: `fetching`, `unpacking` or `checking`.
+    #: The present step of the fetch: `fetching`, `unpacking` or `checking`.
     doing: str = "fetching"
 
 

@@ -13,7 +13,7 @@ class CollectiveRecord(Noun, frozen=True, kw_only=True):
     number: int
     #: The name of the collective: `nccl:all_reduce`.
     name: str
-    #: Shape and type of the input: `[[4, 10]] Float`.
+    #: Shape and type of the collective's input: `[[4, 10]] Float`.
     sizes: str = ""
     #: The place of the call in the user's code: `train.py:20`.
     place: str = ""
@@ -36,7 +36,7 @@ class GroupFlight(Noun, frozen=True, kw_only=True):
 
 
 class FlightDump(Noun, frozen=True, kw_only=True):
-    """The flight recorder's dump of one rank."""
+    """The dump of one rank's flight recorder."""
 
     rank: int
     groups: tuple[GroupFlight, ...] = ()

@@ -27,13 +27,13 @@ class Meeting(Noun, frozen=True, kw_only=True):
 class Peers(Noun, frozen=True, kw_only=True):
     """The addresses of all tasks of one attempt in a compact form, because every node of the gang gets them.
 
-    The meaning of an entry follows from its position. `holdfast.model.peer_addresses` builds and reads this form.
+    Only the position of an entry tells its meaning. `holdfast.model.peer_addresses` builds and reads this form.
     """
 
     #: The addresses of the attempt's nodes, in the order of their ranks.
     hosts: tuple[str, ...]
-    #: Role → its tasks in order, as pairs in one flat tuple: a node (its index in `hosts`), then how many tasks in a
-    #: row run on that node.
+    #: Role → where its tasks run, in order: pairs in one flat tuple, of a node (its index in `hosts`) and the number of
+    #: consecutive tasks on that node.
     tasks: dict[str, tuple[int, ...]]
     #: Role → label of ports → the number of such ports of each task of the role.
     labels: dict[str, dict[str, int]] = {}
@@ -94,7 +94,7 @@ class Stop(Message, frozen=True, kw_only=True):
 class Ack(Message, frozen=True, kw_only=True):
     """The owner's answer to a report. It renews the lease, which counts from when that report was *sent*."""
 
-    #: When the report was sent, by the agent's clock; the owner copies it from the report.
+    #: When the acknowledged report was sent, by the agent's clock; the owner copies it from the report.
     sent: float
     #: The number of the last attempt that the owner has ended. The agent ignores commands for this attempt and for
     #: older ones.
@@ -123,12 +123,12 @@ ALIVE = frozenset({MemberState.BOOTING, MemberState.PREPARED, MemberState.GOING,
 
 
 class Member(Noun, frozen=True, kw_only=True):
-    """One worker's state in a report."""
+    """The state of one worker, as part of an agent's report."""
 
     rank: int
     state: MemberState
     exit: WorkerExit | None = None
-    #: Seconds since the worker ended, by the agent's clock; 0 while it runs.
+    #: Seconds since the worker ended, by the agent's clock.
     age_s: float = 0.0
     start_failed: str = ""
     #: When the worker ended, in seconds on the owner's clock. The owner adds this estimate to the agent's report.
@@ -148,7 +148,7 @@ class Report(Noun, frozen=True, kw_only=True):
     #: A number that rises with each start of the agent. A higher number shows that the workers of the node's earlier
     #: agent have ended.
     boot: int
-    #: The attempt that the agent is working on.
+    #: The number of the attempt that the agent works on.
     attempt: int
     #: The newest attempt of which no process is left on this node. No process of an older attempt is left either.
     stopped: int
@@ -159,7 +159,7 @@ class Report(Noun, frozen=True, kw_only=True):
     term: int = 0
 
 
-# ------------------------------------------------------------------------- a possible hang: looks at the ranks
+# ---------------------------------------------------------------------- samples of the ranks, to detect a hang
 
 
 class Closeness(enum.StrEnum):
@@ -211,7 +211,7 @@ class WantLastWords(Message, frozen=True, kw_only=True):
     attempt: int
 
 
-# ------------------------------------------------------------- links, measured in the checks before an attempt
+# ------------------------------------------ measuring links between nodes, during the checks before an attempt
 
 TOKEN_BYTES = 16
 
@@ -239,7 +239,7 @@ class PortOpen(Message, frozen=True, kw_only=True):
 
 
 class MeasurePeer(Message, frozen=True, kw_only=True):
-    """Connect to a peer's port and exchange data with it; answer with `PeerMeasured` of the same number."""
+    """Connect to a peer's port and exchange data with it. Answer with `PeerMeasured` of the same number."""
 
     attempt: int
     round: int

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 #: A function from a time (seconds since the epoch) to local time minus UTC, in seconds.
 Zone = Callable[[float], float]
 
-#: The years 1 to 9999, in seconds since the epoch.
+#: The times at the beginning of year 1 and at the end of year 9999, in seconds since the epoch.
 _FIRST_S, _LAST_S = -62_135_596_800.0, 253_402_300_799.0
 #: For durations: (from this many seconds, the larger unit in seconds, its name, the smaller unit in seconds, its name).
 _UNITS = ((172_800, 86_400, "d", 3_600, "h"), (3_600, 3_600, "h", 60, "min"), (60, 60, "min", 1, "s"))
@@ -84,7 +84,9 @@ def ranks(numbers: Sequence[int]) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: `1 worker`, `0 workers`. `plural`: if it is not the noun with an `s`."""
+    """Return a number with its noun: `1 worker`, `0 workers`. `plural`: the noun's plural, if it is not formed with an
+    `s`.
+    """
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 

@@ -1,4 +1,4 @@
-"""The job as a user submits it: its roles and its policies."""
+"""The specification of a job, as a user submits it: its roles and its policies."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class JobKind(enum.StrEnum):
 
 
 class Completion(Noun, frozen=True, kw_only=True):
-    """The completion policy of a role: when its workers decide that the job ends. If both fields are None, the job ends
-    when all workers have ended.
+    """The completion policy of a role: how many ended workers of the role end the job. If both fields are None, the job
+    ends when all workers have ended.
 
     `min_failed`: this many failed workers fail the attempt. `min_succeeded`: this many succeeded workers complete the
     job, and holdfast stops the rest.
@@ -53,10 +53,11 @@ class Resources(Noun, frozen=True, kw_only=True):
 
 
 class Role(Noun, frozen=True, kw_only=True):
-    """The workers of one kind, which run the same command."""
+    """A role: workers that run the same command."""
 
     name: str
-    #: The number of workers in the whole gang. With `per_node`: the number on each node, unless its `slots` set it.
+    #: The number of the role's workers in the whole gang. With `per_node`: the number on each node, unless the node's
+    #: `slots` set it.
     count: int
     command: tuple[str, ...]
     env: dict[str, str] = {}
@@ -67,10 +68,10 @@ class Role(Noun, frozen=True, kw_only=True):
     per_node: bool = False
     #: The image of the workers' container, on platforms that run containers; empty: the job's image.
     image: str = ""
-    #: A script for `command`. Each worker gets the script as a file, and the file's path is the last argument of the
+    #: The text of a script for `command`. Each worker gets it as a file, whose path is the last argument of the
     #: command.
     script: str = ""
-    #: Label → the number of ports that each worker needs. Nodes reserve them before the workers start.
+    #: Label → the number of ports with that label that each worker needs. Nodes reserve them before the workers start.
     ports: dict[str, int] = {}
 
 
@@ -95,7 +96,7 @@ class RestartPolicy(Noun, frozen=True, kw_only=True):
     #: Seconds after which a running attempt counts as healthy. The pauses and the count of failures in a row then start
     #: anew.
     healthy_s: float = 600.0
-    #: Maximum number of nodes or devices that one job may exclude, so that a faulty job cannot exclude a whole cluster.
+    #: Maximum number of nodes or devices that one job may avoid, so that a faulty job cannot exclude a whole cluster.
     max_isolations: int = 2
     #: The job ends after this many equal failures in a row without any sign of progress; 0: never.
     same_failure: int = 2
@@ -183,12 +184,12 @@ class Requeuing(Noun, frozen=True, kw_only=True):
     possible: bool = False
     #: Whether the platform may also start the job again after its time limit has ended the run.
     at_time_limit: bool = False
-    #: The platform's setting that forbids a new start (`Requeue=0`); empty: a new start is possible.
+    #: The setting of the platform that forbids starting the job again (`Requeue=0`); empty: it may be started again.
     why_not: str = ""
 
 
 class JobSpec(Noun, frozen=True, kw_only=True):
-    """A job as the user submitted it."""
+    """The specification of a job as the user submitted it."""
 
     name: str
     roles: tuple[Role, ...]
@@ -218,7 +219,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     #: The job file's parameters by name, which commands can use.
     parameters: dict[str, str] = {}
     runtime: RuntimePlan = RuntimePlan()
-    #: Whether workers are bound to the CPUs and devices of their `Resources`; False: those are only recorded.
+    #: Whether workers are bound to the CPUs and devices in their `Resources`; False: the `Resources` are only recorded.
     binds: bool = True
     #: Whether workers get OpenPAI's environment variables with the addresses of their peers; None: only if the job uses
     #: such variables.
@@ -235,7 +236,7 @@ class JobSpec(Noun, frozen=True, kw_only=True):
         """Whether workers get OpenPAI's variables, with hosts and reserved ports of their peers.
 
         If `pai` is None, workers get them if a role has ports, if sshd is on, or if a command or variable of the job
-        names one.
+        names one of these variables.
         """
         if self.pai is not None:
             return self.pai
@@ -256,7 +257,7 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     #: The address at which peers reach the node; empty: the node has no peers.
     address: str = ""
-    #: The `--node-rank` that the user chose.
+    #: The `--node-rank` that the user chose for this node; None: none.
     node_rank: int | None = None
     cores: int = 0
     memory_bytes: int = 0
@@ -274,7 +275,7 @@ class NodeInfo(Noun, frozen=True, kw_only=True):
 
 
 class GangShape(Noun, frozen=True, kw_only=True):
-    """The facts about the whole gang that a node's workers need. Its size does not grow with the gang."""
+    """The facts about the whole gang that the workers of a node need. Their size does not grow with the gang."""
 
     world_size: int = 1
     nodes: int = 1
@@ -306,7 +307,7 @@ class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
     #: Whether the devices in `visible` are reserved for this worker, so that it sees no other device (and none if
     #: `visible` is empty).
     #:
-    #: The worker numbers its devices from 0, and its LOCAL_RANK is 0.
+    #: The worker's device numbers and its LOCAL_RANK start at 0.
     bound: bool = False
     #: The CPUs to which the worker is bound, in the kernel's form `0-3,8`; empty: the worker is not bound.
     cpus: str = ""
@@ -342,11 +343,13 @@ def binds(spec: JobSpec) -> bool:
 
 
 class JobSetting(Noun, frozen=True, kw_only=True):
-    """One setting that differs from its default on the owner's machine. The owner sends only such settings."""
+    """A setting whose value on the owner's machine is not the default. The owner sends only such settings
+    to the nodes.
+    """
 
     name: str
     value: str | bool | int | float | tuple[str, ...] | None
-    #: The rank of the source that set it, as in `holdfast.settings.resolved_settings.SettingSource`.
+    #: The precedence of the source that set it, as in `holdfast.settings.resolved_settings.SettingSource`.
     source: int
     #: The name of the source that set it: `--log-size`, `/etc/holdfast/config.yaml`.
     origin: str

@@ -25,24 +25,26 @@ def times_name(log: str) -> str:
 
 
 def head(inode: int) -> bytes:
-    """Return the head of a file of times, for the log with this inode number."""
+    """Return the head of a file with the times of a log. `inode`: the inode number of the log's file."""
     return _MAGIC + (inode & (1 << 64) - 1).to_bytes(8, "big")
 
 
 def inode_in(data: bytes) -> int | None:
-    """Return the inode number in this head; None if the bytes are not a head."""
+    """Return the inode number in the head of such a file; None if the bytes are no such head."""
     if len(data) < HEAD_BYTES or not data.startswith(_MAGIC):
         return None
     return int.from_bytes(data[4:HEAD_BYTES], "big")
 
 
 def record(at: int, now: float) -> bytes:
-    """Return one record. `at`: the offset of a byte of the log. `now`: seconds since the epoch."""
+    """Return one record of a file of times, as bytes. `at`: the offset of a byte of the log. `now`: when it was
+    written, in seconds since the epoch.
+    """
     return (max(0, int(now * 1000)) << _HALF | at & _MASK).to_bytes(RECORD_BYTES, "big")
 
 
 def records(data: bytes) -> list[tuple[int, float]]:
-    """Return (offset, seconds since the epoch) for each record, in the order of the file."""
+    """Return (offset in the log, seconds since the epoch) for each record, in the order of the file."""
     found = []
     for begin in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
         both = int.from_bytes(data[begin : begin + RECORD_BYTES], "big")

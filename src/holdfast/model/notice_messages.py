@@ -1,4 +1,4 @@
-"""The messages from a job's owner to the process that notifies users and programs."""
+"""The messages from a job's owner to the helper process that sends notices to users and programs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NoticePlan(Noun, frozen=True, kw_only=True):
 
 
 class Beginning(Noun, frozen=True, kw_only=True):
-    """The first line on the standard input of the notifying process."""
+    """The first line that the notifying process reads on its standard input."""
 
     plan: NoticePlan
     job: str
@@ -49,9 +49,9 @@ class Notice(Noun, frozen=True, kw_only=True):
     """Each further line on the standard input of the notifying process: one notice."""
 
     kind: NoticeKind
-    #: The notice in one sentence.
+    #: The text of the notice in one sentence.
     text: str
-    #: Notices with equal fingerprints are sent to a person only once.
+    #: A text that identifies a notice's content. Notices with equal fingerprints are sent to a person only once.
     fingerprint: str = ""
     #: Whether the notice is so urgent that it should wake a person.
     wakes: bool = False

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-#: Marks a field as a time on a process's monotonic clock.
+#: Marks a field as a time on the monotonic clock of a process.
 MONOTONIC = {"clock": "monotonic"}
 #: A time in seconds, on the clock of the process that holds it. In a sent message it is an age
 #: (`holdfast.wire.message_ages`).

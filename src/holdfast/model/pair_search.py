@@ -33,12 +33,14 @@ class PairSearch:
         self.cleared: set[int] = set()
         self.bad: set[int] = set()
         self._wave = 0
-        #: A cache of `reference_s`, in a tuple; None: it must be computed again.
+        #: A cache of `reference_s`, as a tuple of one value; None: it must be computed again.
         self._reference: tuple[float | None] | None = None
 
     @property
     def suspects(self) -> list[int]:
-        """Nodes that are neither cleared nor named as bad. After the last wave these nodes stay undecided."""
+        """The nodes that are neither cleared (known as good) nor named as bad. After the last wave these nodes stay
+        undecided.
+        """
         return [node for node in range(self.count) if node not in self.cleared and node not in self.bad]
 
     @property
@@ -57,7 +59,7 @@ class PairSearch:
         return self._reference[0]
 
     def answer(self, pair: Pair, seconds: float | None) -> None:
-        """Record the time of a pair; None: it failed."""
+        """Record the time in seconds that a pair's exchange took; None: it failed."""
         self.times[_ordered(pair)] = seconds
         self._reference = None
 
@@ -83,7 +85,9 @@ class PairSearch:
         return self._untried()
 
     def _second(self) -> list[Pair]:
-        """Pair each suspect with a cleared node that it was not tested with; each cleared node takes one suspect."""
+        """Pair each suspect with a cleared (good) node with which it was not tested yet. Each cleared node takes one
+        suspect.
+        """
         free = sorted(self.cleared)
         wave: list[Pair] = []
         for suspect in self.suspects:
@@ -94,7 +98,7 @@ class PairSearch:
         return wave
 
     def _untried(self) -> list[Pair]:
-        """Return untested pairs of suspects, because no node is cleared yet."""
+        """Return untested pairs of suspects. They are needed while no node is cleared (known as good)."""
         wave: list[Pair] = []
         free = dict.fromkeys(self.suspects)
         for left in tuple(free):

@@ -14,7 +14,7 @@ SSH = "ssh"
 
 
 class Task(Noun, frozen=True, kw_only=True):
-    """The address of one task for its peers."""
+    """The address of one task, as its peers need it."""
 
     role: str
     #: The index of the task in its role, from 0.
@@ -73,7 +73,7 @@ def gather(
 
 
 def tasks_of(peers: Peers) -> Iterator[Task]:
-    """Yield every task, by role, in the order of ranks."""
+    """Yield every task in `peers`, role by role, in the order of ranks."""
     used = [0] * len(peers.hosts)
     for role, runs in peers.tasks.items():
         index, labels = 0, peers.labels.get(role, {})

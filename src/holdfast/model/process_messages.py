@@ -1,4 +1,6 @@
-"""The messages between an agent and the host that runs its processes: facts from the host, instructions to it."""
+"""The messages between an agent and the host that runs its workers' processes: facts from the host,
+instructions to it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class WorkerPrepared(Message, frozen=True, kw_only=True):
 
 
 class WorkerUp(Message, frozen=True, kw_only=True):
-    """The worker's process runs the user's program."""
+    """The worker's process now runs the user's program."""
 
     attempt: int
     rank: int
@@ -85,7 +87,7 @@ class NotifyWorkers(Message, frozen=True, kw_only=True):
 
 
 class SignalWorkers(Message, frozen=True, kw_only=True):
-    """Ask the processes of the attempt to exit, or kill them (`hard`, SIGKILL); answer with `AllReaped`."""
+    """Send the attempt's processes a signal to exit, or kill them (`hard`, SIGKILL). Answer with `AllReaped`."""
 
     attempt: int
     hard: bool

@@ -1,4 +1,4 @@
-"""Signs that a job makes progress although its attempts fail."""
+"""The signs that a job makes progress although its attempts fail."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class SignKind(enum.StrEnum):
     STEP = "step"
     #: The workers' output has a higher step, epoch or iteration than in any earlier attempt.
     COUNT = "count"
-    #: A worker completed a checkpoint.
+    #: A worker wrote a complete checkpoint.
     CHECKPOINT = "checkpoint"
     #: The attempt ran at least twice as long as every earlier attempt, and at least a minute longer.
     LONGER = "longer"
-    #: The attempt ran for at least `healthy_s`.
+    #: The attempt ran for at least `healthy_s` seconds.
     HEALTHY = "healthy"
 
 
@@ -43,6 +43,6 @@ class Count(Noun, frozen=True, kw_only=True):
     #: The epoch in which the count was printed, if the output names it. A count with an epoch may restart in each
     #: epoch.
     epoch: float | None = None
-    #: Whether no lower count of this name came before this count in the attempt. Such a count may be a number that
-    #: every attempt prints at its start.
+    #: Whether the attempt printed no lower count of this name before this one. Such a count may be a number that every
+    #: attempt prints at its start.
     alone: bool = False

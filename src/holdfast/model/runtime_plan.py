@@ -16,7 +16,7 @@ class Prerequisite(Noun, frozen=True, kw_only=True):
     #: The address of the data: `s3://`, `http(s)://`, `hdfs://` (webhdfs), `git+…` or `….git` (`@REF` at its end), or a
     #: path.
     uri: str
-    #: The destination, relative to the exchange directory or to the cache, or absolute; empty: `name`.
+    #: Where to store it: a path relative to the exchange directory or to the cache, or an absolute path; empty: `name`.
     into: str = ""
     #: The file's SHA-256 checksum in hexadecimal; empty: the file is not verified.
     sha256: str = ""
@@ -43,7 +43,7 @@ class Daemon(Noun, frozen=True, kw_only=True):
 
 
 class HookMoment(enum.StrEnum):
-    """When a hook runs.
+    """The time at which a hook runs.
 
     Hooks before the workers run in the order of the job file, hooks after them in reverse order.
     """

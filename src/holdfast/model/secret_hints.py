@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import msgspec
 
-#: A text that contains none of these words has no secret that `holdfast.explain.text.secret_masking.mask` finds.
+#: Plain words, of which every secret's text contains at least one. If a text has none,
+#: `holdfast.explain.text.secret_masking.mask` finds no secret in it.
 WORDS = (
     "key", "token", "secret", "passw", "pwd", "auth", "bearer", "cookie", "://", "credential", "passphrase", "sig",
     "akia", "asia", "aroa", "aida", "agpa", "anpa", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
@@ -16,13 +17,13 @@ WORDS = (
 
 
 def may_hold(text: str) -> bool:
-    """Return False if the text certainly has no secret."""
+    """Return False if the text certainly contains no secret."""
     low = text.lower()
     return any(word in low for word in WORDS)
 
 
 def may_hold_anywhere(value: object) -> bool:
-    """Return False if no text in this event, struct or container has a secret."""
+    """Return False if no text in this event, struct or container can contain a secret."""
     texts: list[str] = []
     rest: list[object] = [value]
     while rest:

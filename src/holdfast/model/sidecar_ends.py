@@ -18,7 +18,7 @@ class SideKind(enum.StrEnum):
 
 
 class SideFailure(Noun, frozen=True, kw_only=True):
-    """A failed process beside the workers whose failure makes the attempt fail."""
+    """The failure of a process beside the workers which makes the attempt fail."""
 
     kind: SideKind
     name: str
@@ -48,7 +48,7 @@ class SideFailure(Noun, frozen=True, kw_only=True):
 
     @property
     def fate(self) -> str:
-        """How the process ended, as the end of a sentence: `ended with exit status 3`."""
+        """How the process ended, in words that end a sentence: `ended with exit status 3`."""
         if self.trouble:
             return f"could not be started: {self.trouble}"
         if self.limit_s is not None:

@@ -13,7 +13,8 @@ import enum
 from holdfast.model.exit_report import Evidence
 from holdfast.model.noun_base import At, Noun
 
-#: Maximum size of a reading as JSON, in bytes. It leaves room for the worker's other evidence below `WORKER_BYTES`.
+#: Maximum size of a `WorkerReading` as JSON, in bytes. It leaves room for the worker's other evidence below
+#: `WORKER_BYTES`.
 READING_BYTES = 15 * 1024
 #: Maximum size of one worker's evidence in a message and in the journal, in bytes.
 WORKER_BYTES = 16 * 1024
@@ -45,9 +46,9 @@ class Weight(enum.IntEnum):
 
 
 class QuotedLine(Noun, frozen=True, kw_only=True):
-    """One line of a log."""
+    """One line of a log, as quoted in evidence."""
 
-    #: The text without the prefixes of launchers and loggers.
+    #: The text of the line, without the prefixes of launchers and loggers.
     text: str
     #: The line as written in the file, if it differs from `text`; else empty.
     prefixed: str = ""
@@ -76,7 +77,7 @@ class RaisedException(Noun, frozen=True, kw_only=True):
     words: str = ""
     #: The log line that names the exception, and the rest of the exception's message, as written in the log.
     told: str = ""
-    #: The innermost frame of the user's own code: file, line, function.
+    #: The innermost stack frame in the user's own code: file, line, function.
     frame: tuple[str, int, str] | None = None
     #: The exceptions that were raised because of this one, the outermost first. All but the first begin with their
     #: link: `because` or `while handling`.
@@ -100,7 +101,7 @@ class UncaughtException(Noun, frozen=True, kw_only=True):
 
 
 class EndNote(Noun, frozen=True, kw_only=True):
-    """The end of one process as a launcher or a shell reported it."""
+    """The end of one process, as a line of a launcher or a shell reports it."""
 
     line: QuotedLine
     rank: int | None = None
@@ -133,7 +134,7 @@ class Clue(Noun, frozen=True, kw_only=True):
     phrase: str
     line: QuotedLine
     place: LinePlace = LinePlace()
-    #: The name of the process or rank that wrote the line, in a text with several writers.
+    #: The name of the line's writer, in a text with several writers.
     stream: str = ""
     #: The id of the pattern (wording) that matches the line; empty: no pattern matches.
     wording: str = ""
@@ -148,21 +149,21 @@ class Clue(Noun, frozen=True, kw_only=True):
     #: Whether lines that look like progress but have no time follow this line. They may be buffered output, or the
     #: program may have survived.
     doubtful: bool = False
-    #: The report of the process's end, if only a launcher or shell reported it.
+    #: The report of a launcher or shell about the process's end, if nothing else reported it; else None.
     note: EndNote | None = None
     #: The growth of memory in the log lines before the clue, as `16 MiB to 176 MiB`; empty: no growth is logged.
     grown: str = ""
 
 
 class OwnMatch(Noun, frozen=True, kw_only=True):
-    """The first line that matches a pattern of a user's rows in another schema."""
+    """The first log line that matches a pattern of the user's rows in OpenPAI's format."""
 
     pattern: str
     line: QuotedLine
 
 
 class UnreachedPeer(Noun, frozen=True, kw_only=True):
-    """An address at which a rank could not reach its peers."""
+    """The address of a peer that a rank could not reach."""
 
     host: str
     port: str
@@ -186,21 +187,21 @@ class FailedRendezvous(Noun, frozen=True, kw_only=True):
     #: The address of the rendezvous store to which the rank was connected: `10.0.0.1:29500`.
     at: str = ""
     waited_s: float = 0.0
-    #: The network interface that the rank was configured to use, but that has no address; else empty.
+    #: The network interface that the rank was configured to use, if it has no address; else empty.
     interface: str = ""
 
 
 class WorkerReading(Noun, frozen=True, kw_only=True):
     """The facts that a node reads from one worker's logs."""
 
-    #: The possible causes, the strongest first.
+    #: The possible causes of the worker's end, the strongest first.
     clues: tuple[Clue, ...] = ()
-    #: Further clues that matched but are too weak to decide.
+    #: Further possible causes that matched, but are too weak to decide.
     weaker: tuple[Clue, ...] = ()
     notes: tuple[EndNote, ...] = ()
     #: All ranks that the clues and the reports of launchers name.
     ranks: tuple[int, ...] = ()
-    #: The ranks that the worker's last lines blame.
+    #: The ranks that the worker's last lines name as the cause.
     blames: tuple[int, ...] = ()
     own_matches: tuple[OwnMatch, ...] = ()
     #: The number of log lines that were read.
@@ -211,7 +212,7 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     spoke: bool = False
     #: The rank in the prefixes of the log lines, if all prefixes name the same rank.
     tagged: int | None = None
-    #: The last line that the worker wrote. A line of stderr is preferred to one of stdout.
+    #: The last line that the worker wrote, preferably on stderr.
     last_line: Evidence | None = None
     #: The growth of memory in the worker's last lines, as `16 MiB to 176 MiB`; empty: no growth is logged.
     grown: str = ""
@@ -224,7 +225,7 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     given: bool = False
     #: Whether the worker's log explains the worker's own end, and does not only report a lost peer.
     first_hand: bool = False
-    #: Whether the worker's last exception is about itself and not about a peer.
+    #: Whether the worker's last exception is about the worker itself, not about a peer.
     own_exception: bool = False
     #: Whether the worker's last lines report that another rank is lost or did not answer in time.
     of_peers: bool = False
