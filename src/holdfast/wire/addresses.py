@@ -27,7 +27,7 @@ _OF_CONTAINERS = Lazy(r"docker\d*|virbr\d+|cni\d+|podman\d+|lxcbr\d+|br-[0-9a-f]
 
 
 class Interface(Noun, frozen=True, kw_only=True):
-    """One address of one network interface, without its prefix length."""
+    """One address of one network interface, without the length of its prefix."""
 
     name: str
     address: str
@@ -92,7 +92,9 @@ def plain(address: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `address` means this machine: 127.0.0.0/8, ::1, or a host name that always resolves to one of them."""
+    """Whether `address` names this machine itself: 127.0.0.0/8, ::1, or a host name that always resolves to one of
+    them.
+    """
     text = plain(address)
     try:
         return ipaddress.ip_address(text).is_loopback
@@ -145,7 +147,7 @@ def interface_towards(host: str) -> str:
 
 
 def own_name_is_loopback() -> bool:
-    """Whether this machine's own host name resolves to no address that other machines can reach."""
+    """Whether this machine's own host name resolves only to addresses that other machines cannot reach."""
     try:
         return all(is_loopback(address) for address in addresses_of(os.uname().nodename))
     except BadUsage:

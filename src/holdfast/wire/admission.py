@@ -24,13 +24,13 @@ TOO_FEW_DEVICES = 252
 
 
 class AdmissionContext(Noun, frozen=True, kw_only=True):
-    """The owner's data with which a hello is compared."""
+    """The owner's data with which an agent's hello (its first message) is compared."""
 
-    #: The owner's version of holdfast.
+    #: The version of holdfast that the owner runs.
     version: str
     job: str
     user: str
-    #: Host name of the owner's machine.
+    #: The host name of the owner's machine.
     host: str
     job_id: str
     spec: JobSpec
@@ -44,7 +44,7 @@ class KnownAgent(Noun, frozen=True, kw_only=True):
 
     agent: str
     boot: int
-    #: The node's name in this job.
+    #: The agent's node's name in this job.
     name: str
     #: The address at which other nodes reach this node.
     address: str
@@ -65,7 +65,7 @@ class KnownAgents:
         self._by_rank: dict[int, str] = {}
 
     def put(self, lodger: KnownAgent) -> None:
-        """Add an agent, or update an agent that was added before."""
+        """Add an agent that was admitted, or update one that was added before."""
         self._by_agent[lodger.agent] = lodger
         self._by_name[lodger.name] = lodger.agent
         if lodger.node_rank is not None:
@@ -93,7 +93,8 @@ def admit(
     is_live: Callable[[str], bool],
     is_lost: Callable[[str], bool] | None = None,
 ) -> Welcome | Refused:
-    """Answer an agent's hello with a welcome or a refusal. The caller adds an admitted agent to `lodgers`.
+    """Answer an agent's hello (its first message) with a welcome or a refusal. The caller adds an admitted agent to
+    `lodgers`.
 
     hello: the agent's first message.
     address: the address at which other nodes reach the agent.

@@ -32,7 +32,7 @@ WAITING = 128
 
 
 class StopLine(msgspec.Struct, frozen=True, tag="stop", tag_field="type"):
-    """The request that `holdfast stop` sends."""
+    """The request line that `holdfast stop` sends."""
 
     reason: str
     solution: str = ""

@@ -1,8 +1,8 @@
 """Ed25519 keys from 32 secret bytes: public key, signatures, and their encodings for X.509, PKCS #8 and OpenSSH.
 
-An ordinary installation uses the package `cryptography`. A runtime's tree is copied for every task and lacks this
-package, because it would take a fifth of the tree. In a runtime's tree the OpenSSL library is used, which TLS needs
-anyway. Both give the same bytes.
+An ordinary installation uses the package `cryptography`. A runtime's tree (holdfast as copied for every task) lacks
+this package, because it would take a fifth of the tree. There the OpenSSL library is used, which TLS needs anyway. Both
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIBRARIES = ("libcrypto.so.3", "libcrypto.so.1.1")
 #: OpenSSL's number for the algorithm Ed25519 (NID_ED25519).
 _ED25519 = 1087
 _SSH = b"ssh-ed25519"
-#: Block size of an unencrypted OpenSSH key, in bytes. The secret part is padded to a multiple of this size.
+#: The block size of an unencrypted OpenSSH key, in bytes. The secret part is padded to a multiple of it.
 _SSH_BLOCK = 8
 
 
@@ -122,7 +122,7 @@ def derived(secret: bytes, purpose: bytes) -> bytes:
     return hmac.digest(within, purpose + b"\1", "sha256")
 
 
-# ------------------------------------------------------------------------------------------------- in plain formats
+# ------------------------------------------------------------------------------------ encodings in standard formats
 
 #: DER encodings of the object identifiers for Ed25519 (RFC 8410), `commonName` and `basicConstraints`.
 _OID, _COMMON_NAME, _CONSTRAINTS = bytes.fromhex("06032b6570"), bytes.fromhex("0603550403"), bytes.fromhex("0603551d13")

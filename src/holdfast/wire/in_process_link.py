@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class InProcess:
-    """Both ends of the link. Call `join` before the first message."""
+    """Both ends of the link in one object. Call `join` before the first message."""
 
     def __init__(self) -> None:
         self._owner: Callable[[Word], None] | None = None

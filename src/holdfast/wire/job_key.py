@@ -56,7 +56,7 @@ def job_key(option: str | None, env: Mapping[str, str], home: Path) -> Key:
 
     option: value of `--job-key`.
     env: environment variables.
-    home: path of the state directory. The key in it is created at its first use.
+    home: path of the state directory. The key in the state directory is created at its first use.
     Raises BadUsage if the key is missing, unreadable or open to other users.
     """
     named = option or env.get(VARIABLE)

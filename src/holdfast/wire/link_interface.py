@@ -24,7 +24,7 @@ from holdfast.model.gang_protocol import (
 )
 from holdfast.wire.node_messages import Moved, ReadFaults, Recorded
 
-#: All messages from the owner to a node.
+#: All types of messages from the owner to a node.
 Request = (
     Command
     | RunChecks
@@ -42,12 +42,12 @@ Request = (
 #: A node's answer to a query that `owner/node_queries.py` has sent to all nodes. If an answer is lost, it is not sent
 #: again.
 Seen = RanksSeen | PortOpen | PeerMeasured
-#: All messages from a node to the owner.
+#: All types of messages from a node to the owner.
 Word = Report | Event | Seen
 
 
 class NodesLink(Protocol):
-    """The owner's end of the link to its nodes."""
+    """The owner's end of the link to its nodes, as an interface."""
 
     def send(self, node: str, request: Request) -> None:
         """Send a request to a node. The request may be lost, so the sender repeats important ones."""
@@ -59,7 +59,7 @@ class NodesLink(Protocol):
 
 
 class OwnerLink(Protocol):
-    """A node's end of the link to the owner."""
+    """A node's end of the link to the owner, as an interface."""
 
     def report(self, word: Word) -> None:
         """Send a message to the owner. The message may be lost, so the node repeats important ones."""

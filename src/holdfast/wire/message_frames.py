@@ -95,7 +95,7 @@ class FrameReader:
         self._bytes = bytearray()
         self._kind = kind
         self._first = True
-        #: The bodies of the received frames of a message that is split and not yet complete.
+        #: The bodies of the frames received so far of a message that is split into several frames.
         self._parts = bytearray()
 
     @property
@@ -107,7 +107,7 @@ class FrameReader:
         """Add received bytes. Yield each complete message in order.
 
         now: seconds on this process's clock. Ages in the messages become times on this clock.
-        Raises `Malformed` at the first frame that is too long or contains no message, after the messages before it.
+        If a frame is too long or contains no message, yields the messages before it and then raises `Malformed`.
         """
         held = self._bytes
         held += data

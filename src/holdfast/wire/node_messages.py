@@ -49,7 +49,7 @@ class Recorded(Message, frozen=True, kw_only=True):
 
 
 class ReadFaults(Message, frozen=True, kw_only=True):
-    """The node must read its fault log, because the log has new entries."""
+    """A request to a node to read its fault log, because the log has new entries."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class Hello(Message, frozen=True, kw_only=True):
     plan: NodePlan
     #: The address of the owner to which the agent connected.
     dialled: str
-    #: The highest attempt number that the agent knows.
+    #: The highest number of an attempt that the agent knows.
     attempt: int = 0
     kept_out: tuple[DeviceStanding, ...] = ()
     #: Why this node hosts another owner of the job although an owner already answers at the endpoint; empty: it hosts
@@ -99,7 +99,7 @@ class Welcome(Message, frozen=True, kw_only=True):
     term: int
     #: The host name of the owner's machine.
     owner: str
-    #: The owner's values of settings with scope `job`. They apply on every node.
+    #: The owner's values of the settings with the scope `job`, which apply on every node.
     settings: tuple[JobSetting, ...] = ()
 
 
@@ -108,7 +108,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
     #: Why the owner refuses the agent, for the user.
     reason: str
-    #: A command for the user to try.
+    #: A command that the user can try.
     hint: str
     #: The exit status with which the agent's run ends.
     code: int
@@ -125,7 +125,7 @@ class Bye(Message, frozen=True, kw_only=True):
 
 
 class Finished(Message, frozen=True, kw_only=True):
-    """The job has ended. Each node's run ends with the code in this report."""
+    """The job has ended. The run of each node ends with the exit code in this report."""
 
     report: JobReport
 
@@ -154,7 +154,7 @@ class RemoteLogFile(Noun, frozen=True, kw_only=True):
     """One file of a rank's log, on the node that has the log."""
 
     path: str
-    #: Size of the file, in bytes.
+    #: The size of the log file, in bytes.
     size: int
 
 
@@ -178,7 +178,7 @@ class LogPiece(Noun, frozen=True, kw_only=True):
 
 
 class LogRead(Message, frozen=True, kw_only=True):
-    """A node's answer to a `ReadLog`."""
+    """A node's answer to a request to read a log (`ReadLog`)."""
 
     id: int
     attempt: int = 0
@@ -193,7 +193,7 @@ class LogRead(Message, frozen=True, kw_only=True):
 
 
 class RankAt(Noun, frozen=True, kw_only=True):
-    """The node on which a rank runs in an attempt."""
+    """Where a rank runs in an attempt: its role and node."""
 
     rank: int
     role: str
@@ -219,7 +219,7 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 class LogFrom(Noun, frozen=True, kw_only=True):
-    """The position in a stream's log at which reading starts."""
+    """The position in a stream's log at which to start reading."""
 
     stream: LogStream
     #: The offset in bytes at which to start. A negative offset counts from the end.
@@ -254,7 +254,7 @@ class ReadLog(Message, frozen=True, kw_only=True):
 
 
 class ForgetLog(Message, frozen=True, kw_only=True):
-    """Cancel the `ReadLog` that has this `id`."""
+    """Cancel the `ReadLog` request that has this `id`."""
 
     id: int
 
@@ -268,7 +268,7 @@ class RunVerb(Message, frozen=True, kw_only=True):
 
 
 class VerbDone(Message, frozen=True, kw_only=True):
-    """A node's answer to a `RunVerb`."""
+    """A node's answer to a `RunVerb` request: the output of the command."""
 
     id: int
     ok: bool

@@ -44,7 +44,7 @@ Lost = Callable[[ChannelEnd, float], "News"]
 
 
 class _Line(Channel):
-    """One connection to the owner, from the attempt to connect until its end."""
+    """One connection to the owner, from the attempt to connect until it ends."""
 
     __slots__ = ("_connecting", "_dialler", "_where")
 

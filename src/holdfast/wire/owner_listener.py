@@ -64,12 +64,12 @@ class Peer(Channel):
         self.address = plain_address(where[0])
         self.port: int = where[1]
         self.identity: Identity | None = None
-        #: Whether the peer has sent its hello.
+        #: Whether the peer has sent its hello (its first message).
         self.greeted = False
         self.accepted_at = self.heard_at = now
         #: The bytes of an incomplete message, as last passed to the listener's `holding`.
         self.holds = 0
-        #: Name of this peer's node, which the owner sets.
+        #: The name of this peer's node in the job, which the owner sets.
         self.name = ""
 
     def send(self, message: Sent) -> bool:
@@ -151,7 +151,7 @@ class OwnerListener:
         self._lease_s = lease_s
         #: Maximum number of connections that have not sent their hello.
         self.most_waiting = WAITING
-        #: Peers that have not sent their hello, in the order of arrival.
+        #: The peers that have not sent their hello (first message), in the order of arrival.
         self._waiting: dict[Peer, None] = {}
         self._peers: dict[Peer, None] = {}
         #: Peer that was sent its last message → when it must have closed the connection, the earliest first.
@@ -266,7 +266,7 @@ class OwnerListener:
         stranger = self.strangers.pop(peer.address, None) or Stranger(end)
         news = not stranger.times or stranger.end.why is not end.why
         stranger.end, stranger.times = end, stranger.times + 1
-        # If there are too many addresses, drop the one whose last refusal is oldest.
+        # If there are too many addresses, forget the one whose last refusal is oldest.
         self.strangers[peer.address] = stranger
         if len(self.strangers) > STRANGERS:
             del self.strangers[next(iter(self.strangers))]

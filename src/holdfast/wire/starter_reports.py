@@ -21,7 +21,7 @@ class StarterReport(Noun, frozen=True, kw_only=True):
 
     #: The event as a clause of a message to the user.
     words: str
-    #: A command for the user to try.
+    #: A command that the user can try.
     hint: str = ""
     #: The names of the nodes that will get no agent.
     nodes: tuple[str, ...] = ()
@@ -32,7 +32,9 @@ class StarterReport(Noun, frozen=True, kw_only=True):
 
 
 class StarterPipe:
-    """A pipe from a starter to the owner. The guard creates it, so a restarted starter or owner uses the same pipe."""
+    """A pipe from a starter to the owner. The guard creates it, so a restarted starter or owner goes on with the same
+    pipe.
+    """
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
@@ -40,7 +42,7 @@ class StarterPipe:
         os.set_blocking(self._writer, False)
 
     def say(self, said: StarterReport) -> None:
-        """Send a report to the owner. If the pipe is full, drop the report."""
+        """Send a report to the owner, or drop it if the pipe is full."""
         nodes = said.nodes[:_NODES]
         cut = StarterReport(
             words=said.words[:_WORDS],

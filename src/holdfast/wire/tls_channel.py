@@ -1,4 +1,5 @@
-"""One TLS connection over the reactor, for both ends: the handshake, frames in, frames out, and the reason for its end.
+"""One TLS connection, for both ends, driven by the reactor: the handshake, received and sent frames, and the reason for
+its end.
 
 No call blocks. Messages that the peer does not read are queued up to a limit. Beyond the limit the connection is
 closed, so that one peer cannot delay the messages to others.
@@ -72,9 +73,8 @@ class _State(enum.Enum):
 
 
 class Channel:
-    """A connection from its first byte on.
-
-    Subclasses handle the end of the handshake, each message and the disconnect.
+    """A TLS connection from its first byte on. Subclasses handle the end of the handshake, each message and the
+    disconnect.
     """
 
     __slots__ = ("_at", "_credentials", "_doom", "_hears", "_inbox", "_out", "_sock", "_state", "_unread", "_watch")
@@ -159,10 +159,7 @@ class Channel:
         return True
 
     def leave(self) -> None:
-        """Close the sending direction after all frames are sent.
-
-        `_ended` is called when the peer has closed its end.
-        """
+        """Shut down sending once all frames are sent. `_ended` is called when the peer has closed its end."""
         if self.open:
             self._state = _State.LEAVING
             if not self._out:
