@@ -1,1 +1,1 @@
-"""Holdfast's persistent state: the journal, the job directories, and views of both."""
+"""Holdfast's persistent state: the journal, the job directories, and the lists of jobs that are read from both."""

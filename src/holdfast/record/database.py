@@ -30,9 +30,9 @@ BUSY_MS = 250
 CHECKED_BYTES = 1 << 20
 
 _CHECKPOINT_PAGES = 25_000
-# 25,000 pages are about 100 MB. SQLite's default is 1,000 pages. With the default the fsync of a checkpoint blocks the
-# event loop during a job, for up to 0.3 s in a measurement. With 25,000 pages nearly all jobs end before the first
-# checkpoint, and it runs when the last process closes the file.
+# Checkpoint the write-ahead log after 25,000 pages, which are about 100 MB. SQLite's default is 1,000 pages. With the
+# default the fsync of a checkpoint blocks the event loop during a job, for up to 0.3 s in a measurement. With 25,000
+# pages nearly all jobs end before the first checkpoint, and it runs when the last process closes the file.
 
 #: The migrations of the tables. Entry n turns layout n into layout n + 1. Entries are never changed or removed.
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
@@ -128,7 +128,8 @@ def on_network_filesystem(path: Path) -> bool:
         left, _, right = line.partition(" - ")
         mount_point = left.split(" ")[4].replace("\\040", " ")
         inside = real == mount_point or real.startswith(mount_point.rstrip("/") + "/")
-        # If two file systems are mounted at the same mount point, the later one hides the earlier.
+        # If two file systems are mounted at the same mount point, the later one hides the earlier, so the later one
+        # counts.
         if inside and len(mount_point) >= len(best):
             best, kind = mount_point, right.split(" ", 1)[0]
     return kind in _NETWORK_FILESYSTEMS
@@ -197,7 +198,7 @@ def open_for_reading(home: Path) -> sqlite3.Connection | None:
         _must_be_files(path)
         if not path.exists():
             return None
-    except OSError as error:  # for example if a parent directory belongs to another user
+    except OSError as error:  # such as a parent directory that belongs to another user
         raise _unreadable(error) from error
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     # To read a WAL file, SQLite needs a shared-memory file. On a read-only file system it cannot create one, so open

@@ -67,7 +67,7 @@ class StandingsUnusable(HoldfastError):
 class Standings:
     """The fault log of a machine, in a state directory. Use the object from one thread, and close it.
 
-    A method raises `StandingsUnusable` if the file cannot be used. Then nothing is written, not even a part.
+    If the file cannot be used, a method raises `StandingsUnusable` and writes nothing, not even a part.
     """
 
     def __init__(self, home: Path, db: sqlite3.Connection | None, *, writable: bool) -> None:
@@ -235,7 +235,7 @@ class Standings:
             self._undo()
 
     def refused(self) -> dict[str, int]:
-        """Return the number of refused events for each reason."""
+        """Return reason → the number of events that were refused for it."""
         if self._db is None:
             return {}
         try:
@@ -272,7 +272,7 @@ class Standings:
             self._undo()
 
     def reset_counts(self) -> list[tuple[str, str, str, int]]:
-        """Return tuples (node, device, result, number of resets). Return [] if none were counted."""
+        """Return (node, device, result, number of resets) for all counted resets; [] if none were counted."""
         try:
             rows = self._db.execute("SELECT node, device, result, count FROM reset_counts") if self._db else []
             return [(str(node), str(device), str(result), int(count)) for node, device, result, count in rows]

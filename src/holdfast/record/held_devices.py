@@ -29,7 +29,7 @@ _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class HeldNote(Noun, frozen=True, kw_only=True):
-    """The devices that one user holds on one node."""
+    """The devices that one user's fault log holds on one node."""
 
     node: str
     #: The devices in the state HELD, except those that a check holds; at most MOST_DEVICES.
@@ -72,7 +72,7 @@ def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDE
 
 
 def make_folder(folder: Path = FOLDER) -> None:
-    """Create the folder as root, so that from now on users' runs write their files into it. Raises OSError."""
+    """Create the folder as root. From then on, users' runs write their files into it. Raises OSError."""
     for place, mode in ((folder.parent, 0o755), (folder, 0o1777)):
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()

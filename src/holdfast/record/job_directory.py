@@ -46,7 +46,7 @@ class JobPlace(msgspec.Struct, frozen=True):
     lock: OwnerLock
     #: A message to the user that a substitute for the state directory is used, and why; empty: no substitute is used.
     trouble: str
-    #: Whether `home` is a substitute, which other commands find only through HOLDFAST_HOME.
+    #: Whether `home` is a substitute. Other commands only find a substitute through HOLDFAST_HOME.
     stand_in: bool = False
     #: The name of the job's control groups; empty: the job's id.
     tree: str = ""
@@ -177,7 +177,9 @@ def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir:
 
 
 def _stand_in() -> Path | None:
-    """Create a private temporary directory on this machine. Return None if no directory is writable."""
+    """Create a private temporary directory as a substitute for the state directory. Return None if no directory is
+    writable.
+    """
     import tempfile
 
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -197,9 +199,8 @@ def nowhere(name: str, now: float) -> JobPlace:
 def _nowhere(
     *, name: str, now: float, trouble: str, also: str = _NO_FILES, platform: PlatformJob | None = None
 ) -> JobPlace:
-    """Return a placeholder for a machine without a writable directory.
-
-    The job then has no files, and only the terminal shows its report.
+    """Return a placeholder for a job's directory on a machine without a writable directory. The job then has no files,
+    and only the terminal shows its report.
     """
     job_id = new_job_id(now, _suffix())
     directory = job_dir(NOWHERE, job_id)

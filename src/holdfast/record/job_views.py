@@ -76,9 +76,8 @@ class _LastReport(Noun, frozen=True, kw_only=True):
 
 
 class Survey(Noun, frozen=True, kw_only=True):
-    """All jobs, the newest first.
-
-    `trouble`: the failure of the journal, if any. `newly_lost`: reports of jobs that were just closed as lost.
+    """All jobs of a state directory, the newest first. `trouble`: the failure of the journal, if any. `newly_lost`: the
+    reports of jobs that were just closed as lost.
     """
 
     home: Path
@@ -187,14 +186,14 @@ def last_reports(home: Path, views: Sequence[JobView]) -> dict[str, ExitReport]:
             if row and row[0]:
                 found[view.id] = json_as(row[0], _LastReport).report
     except (sqlite3.Error, Malformed, TypeError):
-        pass  # the other rows show the class alone
+        pass  # the rows of the other jobs are shown with the class of the failure alone
     finally:
         db.close()
     return found
 
 
 def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
-    """Yield the job's events in order, as (now, event). Yield none if the journal does not have the job.
+    """Yield the job's events in order, as (time, event). Yield none if the journal does not have the job.
 
     Stops at the first damaged event.
     """
@@ -202,7 +201,7 @@ def events(home: Path, job_id: str) -> Iterator[tuple[float, Event]]:
 
 
 def events_after(home: Path, job_id: str, seq: int) -> Iterator[tuple[int, float, Event]]:
-    """Yield the events of a job after sequence number `seq`, as (sequence number, now, event)."""
+    """Yield the events of a job after the sequence number `seq`, as (sequence number, time, event)."""
     db = _open_quietly(home)
     if db is None:
         return
@@ -316,7 +315,9 @@ def _from_directory(home: Path, directory: Path) -> JobView | None:
 
 
 def _of_note(directory: Path) -> JobView | None:
-    """Return the view of a job whose owner is on another machine, from the note of an agent on this machine."""
+    """Return the view of a job whose owner is on another machine, made from the note that an agent on this machine
+    wrote.
+    """
     note = note_in(directory)
     if note is None or note.job_id != directory.name or wrong_time(note.began):
         return None
@@ -365,13 +366,12 @@ def _close(
 ) -> tuple[JobReport, float, bool]:
     """Record the end of a job whose owner has died.
 
-    Return the report, the time of the job's end, and whether this function had to make the report because the owner
-    left none.
+    Return the report, the time of the job's end, and whether the report was made here because the owner left none.
     """
     supervisor = read_owner(job_dir(home, view.id))
     if supervisor is None or supervisor.job_id != view.id:  # the lock file is missing, or of another job
         supervisor = OwnerInfo(job_id=view.id, name=view.name, host=view.host, pid=view.pid, created=view.created)
-    # The job may have ended normally while its owner could not write to the journal.
+    # The job may have ended normally without an end in the journal, if its owner could not write to the journal.
     left = report_file.read(home, view.id)
     if left is not None:
         ended = _end_of(left, view)

@@ -79,7 +79,7 @@ class Journal:
     """
 
     def __init__(self, home: Path, *, consequence: str = "", clock: Callable[[], float] | None = None) -> None:
-        """Create a journal that is not open yet. The parameters are the same as for `open`."""
+        """Create a journal object, but do not open the file yet. The parameters are the same as for `open`."""
         self.home = home
         self._clock = clock or Clock().now
         self.path = home / FILE_NAME
@@ -88,7 +88,7 @@ class Journal:
         self._db: sqlite3.Connection | None = None
         self._seqs: dict[str, int] = {}
         self._runs: dict[str, int] = {}
-        #: Unsaved writes, as SQL statements with their parameters.
+        #: The writes that are not saved yet, as SQL statements with their parameters.
         self._unsaved: Backlog[tuple[str, _Row]] = Backlog(KEPT_BYTES, _RETRY_FIRST_S, _RETRY_CAP_S)
         self._cut_short: set[str] = set()
         self._kept_late = 0
@@ -145,7 +145,7 @@ class Journal:
         self._write(_REOPEN, (host, pid, job_id))
 
     def is_taken_over(self, job_id: str) -> bool:
-        """Whether a later run of the job has written to the journal."""
+        """Return whether a later run of the job has written to the journal, so that this run must stop writing."""
         return self._last_seq(job_id) > self._last_of_run(job_id)
 
     def _last_of_run(self, job_id: str) -> int:
@@ -170,7 +170,7 @@ class Journal:
             return "no such table" not in str(error)
 
     def events(self, job_id: str) -> Iterator[tuple[float, Event]]:
-        """Yield the job's events in order, as (now, event), including the unsaved ones."""
+        """Yield the job's events in order, as (time, event), with those that are not saved yet."""
         rows: list[tuple[float, bytes]] = []
         if self._db is not None:
             import sqlite3
@@ -219,7 +219,7 @@ class Journal:
         self._write(_FINISH, (*row, report.job_id, self._last_of_run(report.job_id)))
 
     def close_job_of_another(self, report: JobReport, supervisor: OwnerInfo, *, ended: float) -> None:
-        """Record the report on a job whose owner has died, unless the journal already has the job's end."""
+        """Record the report on a job whose owner has died, unless the journal already has the end of the job."""
         last = report.report
         result = (ended, report.outcome.value, last.code, last.phrase, encode(report))
         who = (report.job_id, report.name, supervisor.created, supervisor.host, supervisor.pid)

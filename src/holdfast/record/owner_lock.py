@@ -47,10 +47,10 @@ class OwnerInfo(Noun, frozen=True, kw_only=True):
 
 
 class OwnerLiveness(enum.Enum):
-    """Whether an owner is alive, as its lock shows."""
+    """Whether a job's owner is alive, as the owner's lock shows."""
 
     ALIVE = enum.auto()
-    #: The lock is free: the owner's process has ended.
+    #: The owner's lock is free, because the owner's process has ended.
     DEAD = enum.auto()
     #: The owner ran on another machine, so a lock that is free on this machine proves nothing.
     OUT_OF_SIGHT = enum.auto()

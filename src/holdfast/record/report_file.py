@@ -125,7 +125,7 @@ def _times(attempts: list[AttemptRecord]) -> Iterator[float]:
 
 
 def next_command(report: JobReport) -> str:
-    """Return the command with which a user can see more about a failure."""
+    """Return a command with which the user can see more about the job's failure."""
     first = report.report.first
     if first is None:
         return f"holdfast show {report.job_id}"
@@ -170,7 +170,7 @@ def read_in_place(home: Path, job_id: str) -> JobReport | None:
 
 
 def _elsewhere(home: Path, job_id: str) -> JobReport | None:
-    """Return the report at the path in the lock file.
+    """Return the report at the path that the lock file names.
 
     The owner wrote it there because the disk of the job's directory was full.
     """

@@ -65,7 +65,7 @@ class Times:
     def _from(self, number: int) -> Iterator[tuple[int, float]]:
         while self._file is not None and number < self.count:
             self._file.seek(HEAD_BYTES + number * RECORD_BYTES)
-            # Read a single record first, because a binary search needs no more. Then read blocks.
+            # Read one record first, because a binary search needs no more. If more are wanted, read whole blocks.
             found = records(self._file.read(RECORD_BYTES)) or [(0, 0.0)]
             yield from found
             number += 1
@@ -164,7 +164,7 @@ def read_on(path: str | Path, since: Mark | None, size: int, *, whole_lines: boo
 
 
 def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
-    """Split the lines of a block into spans. A line has the time of its first byte."""
+    """Split the lines of a block into spans of equal time. A line has the time of its first byte."""
     done = 0
     moment, behind = times.around(begin)
     for at, next_moment in behind:

@@ -36,7 +36,7 @@ class Retries:
         return first
 
     def at_once(self) -> None:
-        """End the pause, so that the next retry is due at once."""
+        """End the pause after a failed write, so that the next retry is due at once."""
         if self.at is not None:
             self.at = float("-inf")
 
