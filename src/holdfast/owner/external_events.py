@@ -34,7 +34,7 @@ ARRIVES_S = 0.5
 
 
 class ExternalEvents:
-    """Connects the owner with the job's platform and the job's outputs."""
+    """Connects the owner with the job's platform (such as Slurm) and with the job's outputs."""
 
     def __init__(
         self,
@@ -166,16 +166,16 @@ class ExternalEvents:
                 self._platform.avoid(sorted(fresh))
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Pass the record of an attempt to the outputs and the platform."""
+        """Pass the record of an ended attempt to the outputs and the platform."""
         if self._outputs is not None:
             self._outputs.recorded(record)
         if self._platform is not None:
             self._platform.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """Pass the job's report to the outputs and the platform. None: the job goes on in another run.
+        """Pass the job's report to the outputs and the platform. Wait a limited time until both have finished.
 
-        Wait a limited time until the outputs are written and the platform has all facts.
+        `report` None: the job goes on in another run.
         """
         if self._outputs is not None:
             self._outputs.finish(report, take)

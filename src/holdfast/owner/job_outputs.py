@@ -72,7 +72,7 @@ class JobOutputs:
             self._notices.hangs(event.attempt, event.evidence)
 
     def recorded(self, record: AttemptRecord) -> None:
-        """Pass the record of an attempt to the outputs."""
+        """Pass the record of an ended attempt to the outputs."""
         if self._metrics is not None:
             self._metrics.changed()
         if self._notices is not None:
@@ -81,8 +81,8 @@ class JobOutputs:
             self._lines.recorded(record)
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
-        """Pass the job's report to the outputs, and wait a limited time for each. None: the job goes on in another
-        run.
+        """Pass the job's report to the outputs, and wait a limited time for each. `report` None: the job goes on in
+        another run.
         """
         if self._lines is not None and report is not None:
             self._lines.finish(report)

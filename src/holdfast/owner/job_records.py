@@ -54,7 +54,7 @@ class JobRecords:
         return self._journal.unsaved_bytes
 
     def begin(self, launch: LaunchSpec, now: float, host: str) -> None:
-        """Write the job to the journal, and print the messages that precede its start."""
+        """Record the job in the journal, and print the messages that precede its start."""
         spec, job_id = launch.spec, self.place.job_id
         self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
         for trouble in (self.place.trouble, self._journal.take_news(), *launch.notes):
@@ -82,8 +82,8 @@ class JobRecords:
         return self._journal.holds_faults()
 
     def write(self, event: ev.Event, now: float) -> ev.Event:
-        """Write an event to the journal before the owner handles it. Return the event to handle, with masked
-        secrets.
+        """Write an event to the journal before the owner handles it. Return the event with secrets masked, which the
+        owner then handles.
         """
         kept = collected_without_secrets(event) if isinstance(event, ev.EvidenceCollected) else without_secrets(event)
         self._journal.append(self.place.job_id, now, kept)
@@ -92,7 +92,7 @@ class JobRecords:
         return event if isinstance(event, ev.JobSubmitted) else kept
 
     def history(self) -> Iterator[tuple[float, ev.Event]]:
-        """Return the events that this owner and its predecessors have journaled, each with its time."""
+        """Return the events that this owner and earlier owners of the job have journaled, each with its time."""
         return self._journal.events(self.place.job_id)
 
     def secure(self) -> str:
@@ -127,7 +127,7 @@ def _nodes(plan: NodePlan) -> str:
     return f"{count} node{'s'[: plan.most != 1]}{spares}"
 
 
-# -------------------------------------------------------------------------------------------- an owner's first events
+# --------------------------------------------------------------------------------------- the first events of an owner
 
 
 def first_events(

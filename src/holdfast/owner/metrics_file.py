@@ -33,10 +33,10 @@ _WORD_BYTES = 4096
 
 
 class MetricsFile:
-    """The metrics file of one run.
+    """Writes the metrics file of one run.
 
-    `home`: the state directory whose journals are counted. `path`: the file. `say` prints a message.
-    `unsaved_bytes()`: the bytes that this run's journal could not write yet.
+    `home`: the state directory whose journals are counted. `path`: the file. `say` prints a message. `unsaved_bytes()`:
+    the bytes that this run's journal could not write yet.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class MetricsFile:
         return child
 
     def _trouble(self, why: str) -> None:
-        """Print why the file was not written, unless the last message had the same reason."""
+        """Print why the metrics file was not written, unless the last message gave the same reason."""
         if why != self._said:
             self._said = why
             self._say(f"{self._path} (--metrics-file): not written: {why}; the job goes on")

@@ -88,7 +88,7 @@ class NodeQueries:
         if warn is not None and spec.hang_timeout_s is None and spec.hang_warning_s:
             self._quiet = IdleReporter(link, reactor, spec.hang_warning_s, answer, *warn)
 
-    # ------------------------------------------------------------------------------------------ requests to the nodes
+    # ---------------------------------------------------------------------------------- sending requests to the nodes
 
     def send(self, node: str, request: Request) -> None:
         self._link.send(node, request)
@@ -109,7 +109,7 @@ class NodeQueries:
                 pass
         self._link.send_all(request)
 
-    # ------------------------------------------------------------------------------------------ messages from the nodes
+    # -------------------------------------------------------------------------------- receiving messages from the nodes
 
     def report(self, word: Word, node: str = "") -> None:
         """Pass a node's message to the owner. Answers to a question are merged, and passed on after the last node's
@@ -130,7 +130,7 @@ class NodeQueries:
         elif (whole := self._roundup.hear(node, word, self._reactor.now())) is not None:
             self._whole(whole)
 
-    # ------------------------------------------------------------------------------------------ links
+    # -------------------------------------------------------------- measuring the links between nodes
 
     def _whole(self, event: Event) -> None:
         """Handle the merged answers of all nodes. If they are checks that all nodes have passed, measure the links
@@ -163,7 +163,7 @@ class NodeQueries:
         self._tell(self._links, self._links.due(now))
         return iter(())
 
-    # ------------------------------------------------------------------------------------------ hang detection
+    # ----------------------------------------------------------------------------------------- detecting hangs
 
     def _moved(self, view: GangView) -> None:
         self._began_at = view.started_at

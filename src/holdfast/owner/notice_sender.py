@@ -219,7 +219,7 @@ class Notices:
         return True
 
     def _write(self, fd: int = -1, now: float = 0.0) -> None:
-        """Write as many bytes to the helper's pipe as it has room for."""
+        """Write as many bytes to the helper's pipe as the pipe has room for."""
         if self._to < 0:
             return
         while self._rest or self._lines:

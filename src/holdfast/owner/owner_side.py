@@ -92,7 +92,7 @@ class OwnerSide:
         records = self._records
         return JobOutputs(launch, records.place, self._reactor, printer.say, printer.out, lambda: records.unsaved_bytes)
 
-    # ------------------------------------------------------------------------------------------ begin and end
+    # ------------------------------------------------------------------------------- begin and end of the job
 
     def begin(self, first: Iterable[ev.Event], undone: Iterable[do.Action] = ()) -> None:
         """Begin the job, or continue it under a new owner. `first`: the owner's first events. `undone`: actions that
@@ -117,7 +117,7 @@ class OwnerSide:
         self.control.close()
         self._records.close()
 
-    # ------------------------------------------------------------------------------------------ incoming events
+    # -------------------------------------------------------------------------------------- events that come in
 
     def report(self, word: Word) -> None:
         """Queue a message of a node. The owner handles it before the reactor waits again."""
@@ -168,7 +168,7 @@ class OwnerSide:
             self._reactor.deadlines(self._warmup.next_wake, self._warmup.tick)
         self._warmup.begin(now)
 
-    # ------------------------------------------------------------------------------------------ outgoing actions
+    # ---------------------------------------------------------------------------------------- performing actions
 
     def _act(self, action: do.Action, now: float) -> None:
         match action:

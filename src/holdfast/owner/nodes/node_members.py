@@ -23,7 +23,7 @@ from holdfast.wire.node_messages import Finished, Moved, Question, Requeued
 
 
 class AgentConnection(Protocol):
-    """A connection to an admitted agent."""
+    """The connection of an admitted agent, as an interface."""
 
     def send(self, message: Request | Question | Finished | Requeued) -> bool: ...
 
@@ -39,7 +39,8 @@ class _Member(msgspec.Struct):
 
 
 class NodeMembers:
-    """The nodes of a job by name. This is a link to the nodes (`holdfast.wire.link_interface.NodesLink`).
+    """The connections and open requests of a job's nodes, by name. This is a link to the nodes
+    (`holdfast.wire.link_interface.NodesLink`).
 
     `told(request)`: called with each request that goes to all nodes.
     """
@@ -51,7 +52,7 @@ class NodeMembers:
         self._finished: Finished | Requeued | None = None
         self._unfinished: set[str] = set()
 
-    # ------------------------------------------------------------------------------------------ connections
+    # ------------------------------------------------------------------------------- the nodes' connections
 
     def joined(self, node: str, peer: AgentConnection) -> None:
         """Store a node's new connection, and resend the requests that the node has not answered."""
@@ -91,7 +92,7 @@ class NodeMembers:
             case _:
                 pass
 
-    # ------------------------------------------------------------------------------------------ the link
+    # -------------------------------------------------------------------- sending requests over the link
 
     def send(self, node: str, request: Request) -> None:
         member = self._members.get(node)
@@ -146,7 +147,7 @@ class NodeMembers:
             member.evidence = own
             self.send(node, own)
 
-    # ------------------------------------------------------------------------------------------ end of the job
+    # -------------------------------------------------------------------------------------- the end of the job
 
     def finish(self, finished: Finished | Requeued) -> None:
         """Send the job's end to each connected node, and to each node that connects later."""

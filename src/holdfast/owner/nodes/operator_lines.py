@@ -16,7 +16,7 @@ class LogLine(msgspec.Struct, frozen=True, tag="log", tag_field="type"):
 
     rank: int
     streams: tuple[LogFrom, ...]
-    #: The attempt's number; 0 means the last one.
+    #: The number of the attempt; 0: the last one.
     attempt: int = 0
     wait: bool = False
 
@@ -26,7 +26,7 @@ class RanksLine(msgspec.Struct, frozen=True, tag="ranks", tag_field="type"):
     begun.
     """
 
-    #: The attempt's number; 0 means the last one.
+    #: The number of the attempt; 0: the last one.
     attempt: int = 0
     wait: bool = False
 

@@ -122,7 +122,7 @@ class OperatorService:
             # nodes
             pass
 
-    # ------------------------------------------------------------------------------------------ users
+    # ------------------------------------------------------------------------------ requests of users
 
     def asked(self, person: OperatorSession, asked: Asked) -> None:
         """Handle a request of a user's command. The command gets the answer later."""
@@ -197,7 +197,7 @@ class OperatorService:
         ok = all(one.ok for one in question.said.values())
         question.person.dismiss(Answered(ok=ok, message="\n".join(part.rstrip("\n") for part in parts)[:900_000]))
 
-    # ------------------------------------------------------------------------------------------ logs
+    # ------------------------------------------------------------------------ reading logs for users
 
     def _read(self, person: OperatorSession, line: LogLine, tag: int) -> None:
         self._followers.read(person, tag)
@@ -296,10 +296,10 @@ class OperatorService:
             else:
                 self._tell_ranks(each.person, each.line, each.tag)
 
-    # ------------------------------------------------------------------------------------------ nodes
+    # ------------------------------------------------------------------- answers and changes of nodes
 
     def answered(self, node: str, said: NodeAnswer) -> None:
-        """Pass a node's answer to the user who asked."""
+        """Pass a node's answer to the user who asked the question."""
         if isinstance(said, LogRead) and self._tails.read(node, said):
             return
         question = self._open.get(said.id)
@@ -352,7 +352,7 @@ class OperatorService:
         number = self._number()
         return number if self._ask(node, question(number)) else None
 
-    # ------------------------------------------------------------------------------------------ end of the job
+    # -------------------------------------------------------------------------------------- the end of the job
 
     @property
     def fetching(self) -> bool:
@@ -381,11 +381,11 @@ def _no(why: str, tag: int = 0) -> Answered:
     return Answered(ok=False, message=why, tag=tag)
 
 
-# -------------------------------------------------------------------------------------- users and open questions
+# ------------------------------------------------------------------ what is known about users and open questions
 
 
 class OperatorSession(Protocol):
-    """A user's connection to the owner."""
+    """The connection of a user's command to the owner, as an interface."""
 
     def send(self, message: Answered) -> bool: ...
 

@@ -101,7 +101,7 @@ class OwnerInheritance(msgspec.Struct, frozen=True):
 
     #: The job's directory, with its lock.
     place: JobPlace
-    #: The socket at which nodes connect to the owner.
+    #: The socket to which nodes connect to reach the owner.
     listening: socket.socket
     #: The clock for the times in the journal.
     clock: Clock
@@ -163,7 +163,7 @@ class _OwnerProcess:
         )
         self._letting_in = AgentAdmission(launch, order, place, os.uname().nodename)
         self._key = Key(order.key, Path(order.key_from))
-        #: The number of reported peers without the job's key.
+        #: The number of peers without the job's key that were reported to the user.
         self._strangers = 0
         self._listener = OwnerListener(
             reactor,
@@ -262,7 +262,7 @@ class _OwnerProcess:
         while wanted() and self._reactor.now() < until:
             self._reactor.wait(self._side.take)
 
-    # ------------------------------------------------------------------------------------------ the nodes' messages
+    # ------------------------------------------------------------------------------- handling messages of the nodes
 
     def _on_message(self, peer: Peer, message: Any, now: float) -> News:
         match message:
@@ -374,7 +374,7 @@ class _OwnerProcess:
             )
         return [ev.StopRequested(request=request)]
 
-    # ------------------------------------------------------------------------------------------ messages for the user
+    # --------------------------------------------------------------------------------- printing messages for the user
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
