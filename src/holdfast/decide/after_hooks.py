@@ -1,5 +1,5 @@
-"""The hooks after an attempt: once the attempt's end is explained, the owner requests the hooks; then it decides what
-follows. Pure.
+"""The hooks after an attempt: once the attempt's end is explained, the owner lets the nodes run the hooks; then it
+decides what follows. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AfterHooks:
         self._understand = understand
 
     def begin(self, now: float) -> bool:
-        """Request the hooks from the nodes. Return False if no hook has to run."""
+        """Request the nodes to run their hooks. Return False if no hook has to run."""
         course, trial = self._course, self._course.trial
         found, limit_s = trial.found, hooks_after_s(course.spec.runtime)
         if found is None or not limit_s or trial.resumed:
@@ -109,7 +109,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
-        """Request the hooks again after a restart of the owner."""
+        """Request the nodes again to run their hooks, after a restart of the owner."""
         self._ask(now)
 
     def _say_unanswered(self, nodes: Sequence[str]) -> None:
@@ -124,7 +124,9 @@ class AfterHooks:
         course.emit(order)
 
     def _left(self, now: float) -> float | None:
-        """Return the seconds until the platform kills all processes of the attempt; None: no such time is known."""
+        """Return the seconds until the platform kills all processes of the attempt; None: the platform has announced no
+        such time.
+        """
         kill_by = self._course.trial.kill_by
         return None if kill_by is None else max(0.0, kill_by - now)
 

@@ -68,7 +68,7 @@ SIGTERM = int(Signals.SIGTERM)
 
 
 class AgentStop:
-    """The stop of the agent's present attempt. Times are seconds on the agent's clock."""
+    """The planned stop of the agent's present attempt. Times are seconds on the agent's clock."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -78,7 +78,7 @@ class AgentStop:
         self.reset()
 
     def reset(self) -> None:
-        """Clear the state, because another attempt begins."""
+        """Clear the plan of the stop, because another attempt begins."""
         #: Whether the stop is recorded. From then on a worker's exit counts as stopped, never as failed.
         self.intended = False
         self.killed = False
@@ -91,7 +91,7 @@ class AgentStop:
         self.term_at: float | None = None
         #: The live ranks that asked for a notice and may save until `term_at`; None: not known yet.
         self.listening: set[int] | None = None
-        #: When to send SIGTERM, if the first signal was a different one; else None.
+        #: When to send SIGTERM after a first signal that was not SIGTERM; None: no SIGTERM is planned.
         self.again_at: float | None = None
 
     def reaped(self) -> None:
@@ -107,7 +107,7 @@ class AgentStop:
         self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
 
     def asked(self, now: float) -> None:
-        """Record that the first signal is sent now, and plan the next signals."""
+        """Record that the first signal is sent now, and plan the signals after it."""
         self.term_at = None
         self.kill_by(now + self.grace_s)
         self.again_at = None if self.signal == SIGTERM else now + self.grace_s / 2
@@ -157,7 +157,7 @@ class Agent:
         self._beat_s = beat_s
         self._out: list[Instruction] = []
 
-    # ------------------------------------------------------------------------------------------ inputs
+    # ------------------------------------------------------------------------ methods that take inputs
 
     def obey(self, command: Command, now: float) -> list[Instruction]:
         """Obey a command of the owner, or ignore it if it is obsolete.
@@ -202,7 +202,7 @@ class Agent:
                     self.stopping.listening = {rank for rank in fact.listening if self.state(rank) in ALIVE}
                     self._look(now)
             case WorkerPrepared() | WorkerUp() | WorkerExited() | WorkerStartFailed() | WorkersNotified():
-                pass  # the fact is about an earlier attempt
+                pass  # the fact is about an attempt before the present one
             case AllReaped():
                 self._reaped(fact.attempt)
             case _:
@@ -243,7 +243,7 @@ class Agent:
     def state(self, rank: int) -> MemberState:
         return self.crew.state(rank)
 
-    # ------------------------------------------------------------------------------------------ commands
+    # --------------------------------------------------------------------- handling the owner's commands
 
     def _prepare(self, command: Prepare, now: float) -> None:
         attempt = command.attempt
@@ -306,7 +306,7 @@ class Agent:
             self._out.append(SignalWorkers(attempt=self.attempt, hard=False, reason=command.reason))
 
     def _terminate(self, now: float) -> None:
-        """Send the first signal: the time to save is over, or no worker needs it."""
+        """Send the first signal to the workers: the time to save is over, or no worker needs it."""
         stopping = self.stopping
         stopping.asked(now)
         order = SignalWorkers(
@@ -328,7 +328,7 @@ class Agent:
             self._end(f"attempt {self.attempt} is over for the owner", now)
         self.lease.renew(ack, now)
 
-    # ------------------------------------------------------------------------------------------ facts
+    # ----------------------------------------------------------------- handling facts about processes
 
     def _exited(self, ended: WorkerExit, now: float) -> None:
         if self.state(ended.rank) not in ALIVE:
@@ -344,7 +344,7 @@ class Agent:
         self.stopped = max(self.stopped, attempt)
         self.stopping.reaped()
 
-    # ------------------------------------------------------------------------------------------ internal
+    # ---------------------------------------------------------------------------------- internal methods
 
     def _enter(self, attempt: int) -> None:
         self.attempt = attempt

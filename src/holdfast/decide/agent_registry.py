@@ -15,7 +15,7 @@ class AgentRegistry:
 
     def __init__(self, course: GangState) -> None:
         self._course = course
-        #: Node → the boot of its present agent. The boot is a number that rises with each start of the agent.
+        #: Node → the boot of its present agent (a number that rises with each start of the agent).
         self.boots: dict[str, int] = {}
         #: Node → the newest attempt of which no process is left on the node. No process of an older attempt is left
         #: either.
@@ -49,7 +49,7 @@ class AgentRegistry:
         self.unheard = set()
 
     def hear(self, report: Report) -> bool:
-        """Record an agent's report. Return whether the node has a new agent."""
+        """Record an agent's report. Return whether a new agent has replaced the node's earlier one."""
         anew = report.boot > self.boots.get(report.node, report.boot)
         self.boots[report.node] = report.boot
         self.unheard.discard(report.node)
@@ -67,32 +67,32 @@ class AgentRegistry:
         return anew
 
     def speaks(self, node: str, boot: int) -> bool:
-        """Return whether this agent is the node's present one."""
+        """Return whether the agent with this boot is the node's present one."""
         return boot == self.boots.get(node, boot) and not self.is_dead(node, boot)
 
     def began_anew(self, node: str, over: int) -> None:
-        """Record that the node has a new agent. `over`: no process of this attempt or of an older one is left, because
-        the guard killed them.
+        """Record that the node has a new agent. `over`: the newest attempt of which no process is left, because the
+        guard of the earlier agent killed them.
         """
         self.stopped[node] = max(self.stopped.get(node, 0), over)
         self.busy.pop(node, None)
 
     def outlived(self, attempt: int) -> list[str]:
-        """Return the nodes with live workers of an attempt older than `attempt`. They only exist if the owner's journal
-        lost an attempt.
+        """Return the nodes with live workers of an attempt older than `attempt`. There are only such nodes if the
+        owner's journal lost an attempt.
         """
         return [node for node, number in self.busy.items() if number < attempt]
 
     def is_stopped(self, node: str) -> bool:
-        """Return whether no process of the attempt can live on the node, because its agent reported that or the lease
+        """Return whether no process of the job can be alive on the node: its agent has reported that, or its lease has
         ended.
         """
         course = self._course
         return self.stopped.get(node, 0) >= course.highest or node in course.trial.fenced
 
     def forget(self, nodes: Iterable[str], until: float) -> None:
-        """Forget the agents after a restart of the owner. An agent counts as absent until it reports. `until`: when to
-        stop waiting.
+        """Forget what the agents reported before the owner restarted. A node counts as absent until its agent reports.
+        `until`: when to stop waiting.
         """
         self.unheard = set(nodes)
         self.hears_until = until

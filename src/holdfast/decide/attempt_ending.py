@@ -38,7 +38,7 @@ def decision_line(record: AttemptRecord) -> str:
     begin, said = f"attempt {record.attempt}: {record.report.phrase}: ", " ".join(record.report.reason.split())
     then, room = f"; decision: {record.decision.reason}", MOST_LINE - len(_PROGRAM) - len(begin)
     if len(said) + len(then) > room:
-        # Put the decision before its reason, because the end of the line may be cut off.
+        # State the decision first and its reason last, because the end of the line may be cut off.
         then = _cut(f"; decision: {record.decision.reason.partition(': ')[0]}", room // 2)
     return f"{begin}{_cut(said, room - len(then))}{then}"
 
@@ -56,7 +56,7 @@ class AttemptRecorder:
     def record(self, record: AttemptRecord) -> None:
         course = self._course
         course.record(record)
-        # Any other decision ends the job, and the job's report then prints the same facts.
+        # After any other decision the job ends, and the job's report prints the same facts.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             for left in record.report.left_running:
                 course.say(f"attempt {record.attempt}: {left}")
@@ -97,7 +97,7 @@ class AttemptRecorder:
         self.finish_stopped(request)
 
     def finish_stopped(self, request: StopRequest) -> None:
-        """Finish the job as stopped. The record of the last attempt keeps the cause of that attempt."""
+        """End the job as stopped. The record of the last attempt keeps that attempt's own cause."""
         self.finish(self._stopped(request), DecisionKind.STOP, request.reason)
 
     def _stopped(self, request: StopRequest) -> ExitReport:
@@ -200,8 +200,8 @@ class AttemptRecorder:
         course.emit(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
 
     def finish_unassembled(self, muster: GangShortfall, now: float) -> None:
-        """End the job because too few nodes joined for a first attempt. `muster`: the nodes that joined and those that
-        did not.
+        """End the job because too few nodes joined for its first attempt. `muster`: the nodes that joined and those
+        that did not.
         """
         course = self._course
         said = tuple(course.trial.said)
@@ -214,8 +214,8 @@ class AttemptRecorder:
         self.finish(report, DecisionKind.FAIL, report.reason)
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
-        """Print the ranks that did not exit within the grace period."""
-        # imported here, because a start does not need it
+        """Print the ranks that did not exit within the grace period of the stop."""
+        # imported late, because a job's start does not need it
         from holdfast.explain.causes.grace_kills import fate, outstayed
 
         if ranks := outstayed(evidence):
@@ -229,7 +229,7 @@ class AttemptRecorder:
         return "unknown" if kept.since is None else clock(kept.since, lambda _: self._course.utc_offset_s)
 
 
-#: The order in which an attempt's phases are recorded.
+#: The order in which the record of an attempt lists its phases.
 _ORDER = (
     "backoff", "assembling", "checking", "preparing", "starting", "running", "detection", "draining", "decision",
     "queued", "done", "first_output",
@@ -256,7 +256,9 @@ def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: f
 
 
 def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
-    """Return the counts for an attempt's record: steps, ended workers, bytes of output that were left out."""
+    """Return the counts for an attempt's record: steps, ended workers, bytes of output that the consoles
+    did not get.
+    """
     workers = evidence.workers
     own = {one.rank for one in (report.first, *report.also) if one is not None}
     ended = [worker.exit for worker in workers if worker.exit is not None and not worker.exit.ok]
@@ -349,7 +351,7 @@ def jitter(seed: int, attempt: int) -> float:
     """Return a number in [0, 1) computed from seed and attempt, so that a replay of the journal computes the same
     pause.
     """
-    import hashlib  # imported here: it loads OpenSSL, which a successful job never needs
+    import hashlib  # imported late: hashlib loads OpenSSL, which a successful job never needs
 
     digest = hashlib.blake2b(f"{seed}:{attempt}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2.0**64

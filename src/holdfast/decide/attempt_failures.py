@@ -1,4 +1,6 @@
-"""Handles every end of an attempt except a worker's exit: silence, a request, a fault, a hang, a check, a deadline."""
+"""Handles all reasons for an attempt's end except a worker's exit: silence, a request, a fault, a hang, a check, a
+deadline.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def _counts(before: StopRequest | None, request: StopRequest) -> bool:
 
 
 class AttemptFailures:
-    """Records failures for the report, one method for each kind, and stops the attempt if necessary."""
+    """Handles the failures of an attempt, one method for each kind: records them for the report, and stops the attempt
+    if necessary.
+    """
 
     def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
         self._course = course
@@ -70,7 +74,9 @@ class AttemptFailures:
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
-        """Stop the attempt if it uses this node, whose agent has been silent for a whole lease."""
+        """Handle a node whose agent has been silent for a whole lease. If the attempt uses the node, stop
+        the attempt.
+        """
         course, trial, node = self._course, self._course.trial, event.node
         lost = LeftBehind(node=node, silent_s=event.silent_s, words_s=event.words_s)
         if course.phase is Phase.CHECKING and node in trial.asked:
@@ -86,7 +92,7 @@ class AttemptFailures:
             self._draining.lose(lost)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
-        """Stop the attempt if it uses this node, which has left for good."""
+        """Handle a node that has left for good. If the attempt uses the node, stop the attempt."""
         course = self._course
         course.trial.leave(event.node)
         lost = LeftBehind(node=event.node, silent_s=0.0, why=event.reason)
@@ -149,7 +155,7 @@ class AttemptFailures:
             self._draining.stop_for(event.why, now, request)
 
     def hung(self, event: ev.HangFound, now: float) -> None:
-        """Stop the attempt because it hangs."""
+        """Stop the attempt because its ranks hang."""
         course = self._course
         if event.attempt == course.attempt and course.phase is Phase.RUNNING:
             course.trial.hang_found(event.evidence)

@@ -14,7 +14,7 @@ from holdfast.model.human_format import ranks
 from holdfast.model.job_spec import JobSpec, Seat, shapes
 
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
-#: The states of a rank that exited by itself.
+#: The states of a rank that exited without being stopped.
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
 #: The states of a rank that is ready to run. It may have been sent GO already, if the journal lost its last events.
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
@@ -37,7 +37,7 @@ class KnownRank(msgspec.Struct):
 
     @property
     def fate(self) -> str:
-        """Return how the rank ended: `worker rank 1 (pid 4242) on node-3: SIGKILL`."""
+        """The end of the rank in words: `worker rank 1 (pid 4242) on node-3: SIGKILL`."""
         who = f"{self.seat.role} rank {self.seat.rank}"
         if self.start_failed:
             return f"{who} on {self.seat.node} could not start: {self.start_failed}"
@@ -47,8 +47,8 @@ class KnownRank(msgspec.Struct):
 
 
 def fates(fallen: Sequence[KnownRank]) -> list[str]:
-    """Return a line for each failed rank. Equal ends of one role on one node share a line, which has the first rank's
-    pid.
+    """Return a line for each failed rank. Equal ends of the same role on the same node share a line with the first
+    rank's pid.
     """
     alike: dict[tuple[str, str, str], list[KnownRank]] = {}
     for known in fallen:
@@ -119,7 +119,7 @@ class AttemptMembers:
         return sorted(fallen, key=lambda known: known.exit.order if known.exit else 0)
 
     def forget(self) -> None:
-        """After a restart of the owner, forget all states that are not final."""
+        """Forget the states of ranks that can still change, because the owner has restarted."""
         self._sent.clear()
         for known in self.members.values():
             if known.state not in FINISHED:

@@ -65,9 +65,7 @@ class AttemptNumbers:
         return event.attempt == course.attempt and course.phase is Phase.PREPARING and not course.trial.sent
 
     def is_ahead(self, report: Report) -> bool:
-        """Return whether this agent runs an attempt that the owner does not know, because the journal lost its last
-        events.
-        """
+        """Return whether this agent runs an attempt that is missing in the owner's journal."""
         course = self._course
         before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if course.pending else []))
         unsent = course.phase in before and not course.trial.sent

@@ -33,7 +33,7 @@ class AttemptStart:
         #: Tracks which nodes are present. Only jobs that may have several nodes use it.
         self.assembly = Assembly(course)
 
-    # ------------------------------------------------------------------------------------------ enough nodes
+    # -------------------------------------------------------------------------------- gathering enough nodes
 
     def begin(self, now: float) -> None:
         """Begin the next attempt, or wait for more nodes."""
@@ -52,7 +52,7 @@ class AttemptStart:
             self._number(PhaseTrigger.ENOUGH_NODES, now)
 
     def _number(self, trigger: PhaseTrigger, now: float) -> None:
-        """Number the next attempt. A replay of the journal gives the same number."""
+        """Give the next attempt its number. A replay of the journal gives the same number."""
         course = self._course
         if course.places() is None:
             self._ending.finish_without_places(now)
@@ -61,7 +61,7 @@ class AttemptStart:
         course.move(trigger, now, f"attempt {course.attempt}")
         self.ask_checks(now)
 
-    # ------------------------------------------------------------------------------------------ checks
+    # ------------------------------------------------------------------------------ running the checks
 
     def ask_checks(self, now: float) -> None:
         course = self._course
@@ -145,7 +145,7 @@ class AttemptStart:
         self._course.trial.next_round()
         self.ask_checks(now)
 
-    # ------------------------------------------------------------------------------------------ seats
+    # ---------------------------------------------------- placing the ranks and preparing the workers
 
     def _prepare(self, event: ev.ChecksFinished, now: float) -> None:
         course, trial = self._course, self._course.trial

@@ -35,7 +35,7 @@ from holdfast.model.progress_facts import Count, Sign
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """The explained end of a drained attempt: its report, its evidence, and its progress."""
+    """How a drained attempt ended: its report, its evidence, and its signs of progress."""
 
     report: ExitReport
     evidence: AttemptEvidence
@@ -63,7 +63,7 @@ class AttemptState:
         self.attempt = attempt
         self.started_at = started_at
         self._parts: dict[str, float] = dict(waited or {})
-        #: Phase (its name in lower case) → the seconds that the attempt spent in it.
+        #: Phase (its name in lower case) → the seconds that the attempt spent in it so far.
         self.parts: Mapping[str, float] = self._parts
         self.round = 1
         #: The nodes that run the present round of checks.
@@ -78,20 +78,21 @@ class AttemptState:
         self.peers: Peers | None = None
         self._make_roster = roster
         self.roster = roster(())
-        #: The nodes on which the attempt may have processes: all nodes if `forgotten`, else the nodes of its seats.
+        #: The nodes on which the attempt may have processes: all nodes if it is `forgotten`, else the nodes of its
+        #: ranks.
         self.nodes: tuple[str, ...] = ()
         self._addresses: dict[str, str] = {}
         self.told_unsaved = False
         #: Whether the journal has lost the attempt's beginning, so that the owner does not know its nodes.
         self.forgotten = False
-        #: Whether every event up to the attempt's placement is on disk, safe from a power cut.
+        #: Whether every event up to the placement of the attempt's ranks is on disk, safe from a power cut.
         self.secured = False
         #: Whether the owner has sent PREPARE to the nodes.
         self.sent = False
         #: The phase in which the attempt failed; empty: the attempt has not failed.
         self.failed_in = ""
         self.deadline = Deadline.NONE
-        #: The ranks that were not ready at the deadline.
+        #: The ranks that were not ready at the deadline of a phase.
         self.late: tuple[int, ...] = ()
         #: For some of the late ranks: a clause with the rank's name and its state in the last report of its node.
         self.late_words: tuple[str, ...] = ()
@@ -99,13 +100,13 @@ class AttemptState:
         #: report. Empty: no such failure.
         self.suspect = ""
         self.reason = ""
-        #: The request that ended the attempt; None: its own failure or success ended it.
+        #: The stop request that ended the attempt; None: it ended by a failure or a success.
         self.stop: StopRequest | None = None
         self.stop_asked_at: float | None = None
         self.go_at: float | None = None
         #: When the last process of the attempt ended.
         self.drained_at: float | None = None
-        #: The explained end; None until the attempt has drained and its evidence has arrived.
+        #: The explanation of the attempt's end; None until the attempt has drained and its evidence has arrived.
         self.found: Conclusion | None = None
         self.grace_s = 0.0
         self.save_s = 0.0
@@ -122,9 +123,9 @@ class AttemptState:
         self._lost: dict[str, LeftBehind] = {}
         self.lost: Mapping[str, LeftBehind] = self._lost
         self._left: set[str] = set()
-        #: The nodes that have left for good.
+        #: The nodes of the attempt that have left for good.
         self.left: AbstractSet[str] = self._left
-        #: Silent node → when it last reported.
+        #: Silent node → when its agent last reported.
         self._silent_since: dict[str, float] = {}
         #: The name of the owner's own node, if all other nodes fell silent at once, so that the owner's link has
         #: failed; else empty.
@@ -145,7 +146,7 @@ class AttemptState:
         self._said: list[Evidence] = []
         #: The platform's statements about the attempt's nodes and the job.
         self.said: Sequence[Evidence] = self._said
-        #: The hooks that run after the attempt; None once the nodes have answered.
+        #: The hooks that run after the attempt, as requested; None once the nodes have answered.
         self.hooks: RunHooks | None = None
         #: Why the job continues in another run, if this attempt ended because its run ended; else empty.
         self.resumed = ""
@@ -154,7 +155,7 @@ class AttemptState:
         """Add seconds to one part of the attempt's recorded time, such as a phase."""
         self._parts[part] = self._parts.get(part, 0.0) + seconds
 
-    # ------------------------------------------------------------------------------------------ checks and seats
+    # -------------------------------------------------------------------------------- recording checks and seats
 
     def begin_round(self, nodes: Iterable[str], meet_on: str, ports: Mapping[str, int]) -> None:
         """Begin a round of checks on `nodes`. `meet_on`: the node of rank 0. `ports`: node → how many ports it must
@@ -205,10 +206,10 @@ class AttemptState:
         """Record that all workers are prepared, so that the owner sends GO."""
         self.go_at = now
 
-    # ------------------------------------------------------------------------------------------ nodes and failures
+    # -------------------------------------------------------------------------------- recording nodes and failures
 
     def hear(self, node: str, now: float) -> None:
-        """Record that the node's agent reported at `now`."""
+        """Record that the agent of a node has reported at `now`."""
         self._spoke[node] = now
 
     def forget_agents(self) -> None:
@@ -247,7 +248,7 @@ class AttemptState:
         """
         self.deadline, self.late, self.late_words = deadline, tuple(late), tuple(words)
 
-    # ------------------------------------------------------------------------------------------ stop
+    # ---------------------------------------------------------------------------- recording the stop
 
     def complete(self) -> None:
         """Record that the job's completion policy is met."""
@@ -277,9 +278,8 @@ class AttemptState:
         self.grace_s, self.save_s, self.leftover_s = grace_s, save_s, None
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:
-        """Record that the attempt, with all its processes, ended because its run of the job ended.
-
-        `words`: why the job continues in another run.
+        """Record that the attempt ended with all its processes, because its run of the job ended. `words`: why the job
+        continues in another run.
         """
         self.charge("draining", drained_s)
         self._parts["queued"] = queued_s
@@ -301,7 +301,7 @@ class AttemptState:
         self.unkillable = True
 
     def collect(self, now: float) -> None:
-        """Record that the last process has ended and the evidence is requested."""
+        """Record that the attempt's last process has ended, and that its evidence is requested."""
         self.collecting, self.drained_at = True, now
 
     def find(self, found: Conclusion) -> None:
@@ -338,8 +338,8 @@ class AttemptState:
         """Return whether the signal of this request also ended the workers that failed before its meaning was known."""
         fallen = self.roster.failed()
         if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
-            # Holdfast had to ask the platform what the signal means. A worker that ended meanwhile ended because of the
-            # signal. So did a rank whose helper process the signal killed, and a rank that then lost its peer.
+            # The platform had to be asked what the signal means. A worker that ended meanwhile was ended by the signal,
+            # as was a rank whose helper process the signal killed, or a rank that then lost its peer.
             exits = [known.exit for known in fallen if known.exit is not None]
             at = [end.ended_at for end in exits if end.ended_by == request.signal and end.ended_at is not None]
             begun = min([request.at, *(when for when in at if when >= request.at - SAME_SIGNAL_S)])
@@ -372,10 +372,10 @@ class AttemptState:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
 
     def quiet(self, *, preparing: bool) -> tuple[str, ...]:
-        """Return the nodes with ranks of unknown state since the owner restarted.
+        """Return the nodes of ranks about which nothing was reported since the owner restarted.
 
-        In PREPARING, a node whose agent has reported counts as present even if its workers have not begun: the owner
-        repeats PREPARE, which has a deadline.
+        `preparing`: whether the phase is PREPARING. Then a node whose agent has reported is left out even if its
+        workers have not begun: the owner repeats PREPARE, which has a deadline.
         """
         quiet = self.nodes_of(self.roster.unheard())
         return tuple(node for node in quiet if node not in self.spoke) if preparing else quiet

@@ -25,7 +25,7 @@ LEASE_APART_S = 30.0
 
 
 class TimerKind(enum.StrEnum):
-    #: The time limit of the phase is over.
+    #: The time limit of the phase has passed.
     DEADLINE = "deadline"
     #: The last call is over: enough nodes have joined, and no other node has joined for `last_call_s`.
     LAST_CALL = "last call"
@@ -35,10 +35,10 @@ class TimerKind(enum.StrEnum):
     PEER_WAIT = "peer wait"
     #: The wait for late evidence of a drained attempt is over.
     SETTLE = "settle"
-    #: The end is explained, and the decision is due. The decision is a separate step so that its time includes the
-    #: explaining.
+    #: The end of the attempt is explained, and the decision about what follows is due. It is a separate step so that
+    #: its time includes the explaining.
     DECIDE = "decide"
-    #: Every agent must have reported since the owner's restart.
+    #: The time is over in which every agent must report after the owner's restart.
     CONFIRM = "confirm"
 
 
@@ -65,7 +65,9 @@ def fetch_limit_s(spec: JobSpec) -> float:
 
 
 def soonest(moments: Iterable[float | None]) -> float | None:
-    """Return the earliest of these times; None if all are None. It is a plain loop because it is called very often."""
+    """Return the earliest of these times; None if all are None. A plain loop is used, because this is called very
+    often.
+    """
     first = None
     for moment in moments:
         if moment is not None and (first is None or moment < first):
@@ -80,7 +82,7 @@ class _Armed(msgspec.Struct, frozen=True):
 
 
 class AttemptTimers:
-    """The armed timers, at most one of each kind. Times are seconds on the clock of `now`."""
+    """The armed timers of an attempt, at most one of each kind. Times are seconds on the clock of `now`."""
 
     def __init__(self) -> None:
         self._armed: dict[TimerKind, _Armed] = {}

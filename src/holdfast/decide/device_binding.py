@@ -16,7 +16,7 @@ from holdfast.model.job_spec import JobSpec, NodeInfo, Role, Seat, asked_cpus, a
 
 
 class WorkerShare(msgspec.Struct, frozen=True):
-    """The devices and CPUs of one worker."""
+    """The devices and CPUs that one worker gets."""
 
     devices: tuple[str, ...] = ()
     #: The CPUs in the kernel's form, `0-3,8`; empty: the worker is not bound to CPUs.
@@ -27,7 +27,7 @@ class FreeDevices:
     """The free devices and CPUs of a node, which no worker has yet."""
 
     def __init__(self, node: NodeInfo, devices: Sequence[str]) -> None:
-        """`devices`: the node's devices that the job may use."""
+        """`devices`: the devices of the node that the job may use."""
         self._node = node
         self._devices = list(devices)
         self._domains = [cores_of(domain) for domain in node.cpus]

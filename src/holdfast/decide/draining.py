@@ -49,7 +49,7 @@ class AttemptJudge:
     """Explains a drained attempt, and decides what follows. It has no state: callers pass in the history.
 
     Explaining takes time, and this code reads no clock. So there are two steps, each with a `now` of its own:
-    `understand` explains the evidence; then `conclude` makes and dates the decision.
+    `understand` explains the evidence; then `conclude` makes the decision and dates it.
     """
 
     def understand(
@@ -60,7 +60,7 @@ class AttemptJudge:
         policy: RestartPolicy,
         catalogue: Catalogue | None,
     ) -> Conclusion:
-        """Explain the end of the attempt from its evidence, and judge its progress."""
+        """Explain how the attempt ended, from its evidence, and find its signs of progress."""
         steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
         step, counts = min(steps, default=None), stood_at(evidence)
         ran_s = trial.parts.get("running", 0.0)
@@ -74,11 +74,12 @@ class AttemptJudge:
         known = replace(evidence, progressed=progressed)
         report = plain_success(known) if catalogue is None else None
         if report is None:
-            from holdfast.explain.funnel import explain  # imported here, because a successful job never needs it
+            from holdfast.explain.funnel import explain  # imported late, because a successful job never needs it
 
             report = as_before(explain(known, catalogue), history)
         if evidence.leftovers:
-            from holdfast.explain.causes.left_running import with_left_running  # few jobs need this import
+            # imported late, because few jobs need it
+            from holdfast.explain.causes.left_running import with_left_running
 
             report = with_left_running(report, evidence.leftovers)
         return Conclusion(
@@ -145,7 +146,7 @@ class Draining:
         #: Runs the hooks after an attempt.
         self.aftermath = AfterHooks(course, self.understand)
 
-    # ------------------------------------------------------------------------------------------ the stop
+    # ---------------------------------------------------------------------------------- beginning a stop
 
     def stop_for(
         self, reason: str, now: float, stop: StopRequest | None = None, *, cause: str = "", told: bool = False
@@ -254,12 +255,12 @@ class Draining:
             self._orders.send(now)
 
     def begin_again(self, now: float) -> None:
-        """Repeat the stop, because the attempt may have processes that the owner did not know about."""
+        """Repeat the stop, because the attempt may have processes that the owner did not know."""
         self._course.timers.disarm(TimerKind.DECIDE)
         self._course.arm(TimerKind.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
         self._orders.send(now)
 
-    # ------------------------------------------------------------------------------------------ nodes
+    # -------------------------------------------------- nodes that are lost or fenced during the stop
 
     def lose(self, lost: LeftBehind) -> None:
         """Record a node that was lost during the stop. The loss may be the cause of the stop, if it made other workers
@@ -286,8 +287,8 @@ class Draining:
         drained = trial.has_drained(self._speakers.is_stopped)
         if trial.collecting or not drained:
             return
-        # A fenced node could not report how its workers ended, and evidence from other nodes may still arrive. Wait for
-        # it, unless the last worker ended long before the fence.
+        # A fenced node (its lease ended without a report) could not say how its workers ended. Evidence from other
+        # nodes may still arrive: wait for it, unless the last worker ended long ago.
         if trial.fenced and not settled and (due := trial.roster.last_exit(now) + course.spec.timers.settle_s) > now:
             if not course.armed(TimerKind.SETTLE):
                 course.arm(TimerKind.SETTLE, due)
@@ -295,7 +296,7 @@ class Draining:
         self._collect(now)
 
     def overdue(self, now: float) -> None:
-        """Handle the deadline of the hooks, of the evidence, or of the last exit."""
+        """Handle the passed deadline of the hooks, of the evidence, or of the last exit."""
         course, trial = self._course, self._course.trial
         if trial.hooks is not None:
             self.aftermath.overdue(now)
@@ -319,7 +320,7 @@ class Draining:
         else:
             self._orders.send(now)
 
-    # ------------------------------------------------------------------------------------------ end
+    # ------------------------------------------- the attempt's end: evidence, explanation, decision
 
     def _collect(self, now: float) -> None:
         course, trial = self._course, self._course.trial
@@ -387,8 +388,8 @@ class Draining:
         elif requeue:
             self._ending.queue(now, decision.reason, record.report, _ended_by(course.stop))
         elif course.stop is not None and trial.stop is not course.stop and not trial.completed:
-            # The attempt failed, and a stop request arrived while it drained. The attempt keeps its cause, and the job
-            # is stopped.
+            # A stop request arrived while the failed attempt was draining. The attempt's record keeps the failure as
+            # its cause, and the job counts as stopped.
             self._ending.finish_stopped(course.stop)
         else:
             self._ending.finish(record.report, decision.kind, decision.reason)

@@ -63,7 +63,7 @@ class Gang(GangState):
     ) -> None:
         """`catalogue`: the rows that explain exits; None: the built-in rows.
 
-        The other parameters replace the gang's parts in tests.
+        The other parameters are the classes of the gang's parts; tests replace them.
         """
         super().__init__(catalogue, timers=timers, roster=roster)
         self.speakers = speakers(self)
@@ -80,7 +80,7 @@ class Gang(GangState):
         self._limit_at: float | None = None
         self._view: GangView | None = None
 
-    # ------------------------------------------------------------------------------------------ events and queries
+    # ---------------------------------------------------------------------------- entry points: events and queries
 
     def handle(self, event: ev.Event, now: float) -> list[Action]:
         """Handle one event at `now` (seconds). Return the resulting actions in the order to perform them."""
@@ -111,7 +111,7 @@ class Gang(GangState):
             case ev.NodeLeft():
                 self._nodes.left(event, now)
             case ev.ChecksMoved():
-                pass  # the gang ignores this event, which is only for readers of the journal
+                pass  # only readers of the journal use this event
             case ev.CheckFailedRunning():
                 self._troubles.check_failed(event, now)
             case ev.HangFound():
@@ -128,7 +128,7 @@ class Gang(GangState):
             case ev.JobResumed():
                 away_s = self._resuming.resumed(event, now)
                 if away_s is not None and self._limit_at is not None:
-                    self._limit_at += away_s  # the time limit does not count the time between two runs
+                    self._limit_at += away_s  # the time between two runs of the job does not count for its time limit
             case ev.PlatformSaid():
                 self._resuming.said(event)
             case ev.RequeueRefused():
@@ -152,9 +152,8 @@ class Gang(GangState):
         return soonest(wakes)
 
     def floor(self, node: str) -> int:
-        """Return the newest attempt that has certainly ended on this node.
-
-        Each acknowledgement to the node's agent has this number.
+        """Return the newest attempt that has certainly ended on this node. The acknowledgements to the node's agent
+        contain this number.
         """
         drained = self.phase is Phase.DRAINING and self.speakers.is_stopped(node)
         between = self.phase in (Phase.BACKOFF, Phase.QUEUED, Phase.DONE) or (
@@ -174,7 +173,7 @@ class Gang(GangState):
             self._view = view_of(self, self.speakers, self.next_wake())
         return self._view
 
-    # ------------------------------------------------------------------------------------------ before PREPARING
+    # -------------------------------------------------------------------------- handling events before PREPARING
 
     def _submitted(self, event: ev.JobSubmitted, now: float) -> None:
         if self.submitted:
@@ -195,7 +194,7 @@ class Gang(GangState):
         elif not event.trouble:
             self._orders.send(now)
 
-    # ------------------------------------------------------------------------------------------ an agent's report
+    # --------------------------------------------------------------------------------- handling an agent's report
 
     def _reported(self, report: Report, now: float) -> None:
         if self.speakers.is_of_before(report):
@@ -264,8 +263,8 @@ class Gang(GangState):
             self.say(f"attempt {self.attempt}: {fate}{then}", cause=self.this_event())
             then = ""
         if spared:
-            return  # the completion policy allows these failures
-        # An exit status alone is not a cause: a peer's exit may have made the worker exit without a message.
+            return  # the completion policy allows these workers to fail
+        # An exit status alone shows no cause: the worker may have exited because a peer did.
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):
             self._draining.stop_for((own or fallen)[0].fate, now, told=True)
@@ -273,7 +272,7 @@ class Gang(GangState):
             self.trial.suspect_peer(self.this_event())
             self.arm(TimerKind.PEER_WAIT, now + self.spec.timers.peer_wait_s)
 
-    # ------------------------------------------------------------------------------------------ time
+    # ------------------------------------------------------------------------------- handling timers
 
     def _tick(self, now: float) -> None:
         if not self.submitted or self.phase is Phase.DONE:

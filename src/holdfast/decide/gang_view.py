@@ -21,7 +21,7 @@ NAMED = 8
 
 
 class MemberView(Noun, frozen=True, kw_only=True):
-    """The state of one rank of the present attempt."""
+    """The state of one rank of the present attempt, as part of a `GangView`."""
 
     seat: Seat
     #: The rank's last reported state; None: no report about the rank in this attempt, or none since the owner
@@ -31,7 +31,7 @@ class MemberView(Noun, frozen=True, kw_only=True):
 
 
 class GangView(Noun, frozen=True, kw_only=True):
-    """The state of a gang at one time. Times are seconds on the owner's clock."""
+    """The state of a gang at one moment. Times are seconds on the owner's clock."""
 
     job_id: str = ""
     phase: Phase

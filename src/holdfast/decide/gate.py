@@ -27,10 +27,10 @@ from holdfast.model.noun_base import Message, Noun
 
 
 class CheckStep(Noun, frozen=True, kw_only=True):
-    """One check of a round. Times are seconds."""
+    """One check of a round of checks, with its limits. Times are seconds."""
 
     name: str
-    #: The number of retries after a failure or an inconclusive result.
+    #: The number of retries after a failed or inconclusive run of the check.
     retries: int = 3
     interval_s: float = 5.0
     #: The time limit of the check with all its retries, from its first start.
@@ -38,7 +38,7 @@ class CheckStep(Noun, frozen=True, kw_only=True):
     #: Whether the check must not run at the same time as another one.
     alone: bool = True
     inconclusive: InconclusivePolicy = InconclusivePolicy.WARN
-    #: Whether a failure only prints a warning, so that the job still starts.
+    #: Whether a failure of the check only prints a warning, so that the job still starts.
     only_warn: bool = False
 
 
@@ -50,7 +50,7 @@ class GatePlan(Noun, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     #: The checks in order; empty: no checks, and the round's state is DISABLED.
     steps: tuple[CheckStep, ...] = ()
-    #: The number of nodes that the job needs. If fewer would be left, the gate asks for replacements.
+    #: The number of nodes that the job needs. If a failed check would leave fewer, the gate asks for replacements.
     needed: int = 1
     #: The time limit of the whole round, in seconds; None: no limit.
     deadline_s: float | None = None
@@ -59,9 +59,8 @@ class GatePlan(Noun, frozen=True, kw_only=True):
 
 
 class Answered(Message, frozen=True, kw_only=True):
-    """A run of a check has ended.
-
-    `step`: the check's index in the plan. `tried`: the number of the try. The gate ignores answers of earlier tries.
+    """A run of a check has ended. `step`: the check's index in the plan. `tried`: the number of this run. The gate
+    ignores results of earlier runs.
     """
 
     step: int
@@ -70,11 +69,11 @@ class Answered(Message, frozen=True, kw_only=True):
 
 
 class TimePassed(Message, frozen=True, kw_only=True):
-    """The time has come that `next_wake` returned."""
+    """The time has come that `Gate.next_wake` returned."""
 
 
 class Start(Message, frozen=True, kw_only=True):
-    """Run this check. The check must end by `deadline`."""
+    """Run this check, which must end by `deadline`."""
 
     step: int
     tried: int
@@ -94,7 +93,7 @@ Instruction = Start | Kill
 
 
 class Progress(enum.StrEnum):
-    """The state of one check."""
+    """The state of one check in the round, for displays."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -125,7 +124,7 @@ class _CheckProgress:
 
 
 class Gate:
-    """One round of checks, from CHECKING to DISABLED, PASS or FAIL."""
+    """Runs one round of checks, from the state CHECKING to DISABLED, PASS or FAIL."""
 
     def __init__(self, plan: GatePlan, now: float) -> None:
         self.plan = plan
@@ -165,7 +164,9 @@ class Gate:
         return min(times, default=None)
 
     def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:
-        """Return each check in order: its step, its state, the number of its runs, and its last result."""
+        """Return for each check in order: its step in the plan, its state, the number of its runs, and its
+        last result.
+        """
         return [(line.step, line.progress, line.tried, line.final or line.bad) for line in self._lines]
 
     def finished(self) -> ChecksFinished | None:
@@ -220,7 +221,9 @@ class Gate:
         )
 
     def _advance(self, now: float) -> list[Instruction]:
-        """Start the due retries, then the next block of parallel checks or the next check that runs alone."""
+        """Start the retries that are due. Then start the next block of parallel checks, or the next check that runs
+        alone.
+        """
         out: list[Instruction] = []
         for number, line in enumerate(self._lines):
             if line.progress is Progress.PAUSED and line.due <= now:
@@ -313,7 +316,7 @@ class Gate:
         return out
 
     def _choose(self, finding: Finding, actions: tuple[FailedAction, ...]) -> FailedAction:
-        """Return the mildest action that can help.
+        """Return the mildest action that can help after a failed check.
 
         Leaving out nodes only helps if they are nodes of this round and enough other nodes are left.
         """
@@ -386,7 +389,7 @@ def check_message(finding: Finding | None) -> str:
 
 
 def failure_of(check: str, finding: Finding | None, action: FailedAction | None) -> CheckFailure:
-    """Return the failure for the report, from the check's finding and the chosen action."""
+    """Return the failure of a check for the job's report, from the check's result and the chosen action."""
     assert finding is not None  # a check cannot fail without a result
     inconclusive = finding.answer is CheckOutcome.INCONCLUSIVE
     solution = finding.solution

@@ -38,7 +38,7 @@ STORY_TEXT = 200
 
 
 class PendingRequeue(msgspec.Struct, frozen=True):
-    """A request to the platform to start the job again, and how the job ends if the platform refuses."""
+    """A request to the platform to start the job again, and how the job ends if the platform refuses it."""
 
     reason: str
     report: ExitReport
@@ -63,7 +63,7 @@ class GangState:
         self.highest = 0
         #: The owner's term, a number in every command. It rises with each restart of the owner.
         self.term = 1
-        #: The number of times that the platform has started the job again.
+        #: How often the platform has started the job again.
         self.run = 0
         #: The last attempt before the present run of the job; 0: there was none.
         self.began_after = 0
@@ -71,7 +71,7 @@ class GangState:
         self.asked: PendingRequeue | None = None
         #: The number of requeues that did not follow an attempt, so that no attempt's record counts them.
         self.unrecorded = 0
-        #: When the last event was handled.
+        #: When the last event was handled, in seconds.
         self.handled_at = 0.0
         self.job_id = ""
         self._known: dict[str, NodeInfo] = {}
@@ -84,7 +84,7 @@ class GangState:
         #: The absent nodes whose agent has left. Such a node is only usable again after a hello (an agent's first
         #: message).
         self.left: AbstractSet[str] = self._left
-        #: The nodes of the last placed attempt, in the order of their ranks.
+        #: The nodes of the last attempt whose ranks were placed, in the order of their ranks.
         self.line: tuple[str, ...] = ()
         self.seed = 0
         self._records: list[AttemptRecord] = []
@@ -94,13 +94,13 @@ class GangState:
         self.kept_out: tuple[DeviceStanding, ...] = ()
         self.utc_offset_s = 0.0
         self.report: JobReport | None = None
-        #: The request that ends the job when its attempt ends.
+        #: The stop request that ends the job when its attempt ends; None: there is none.
         self.stop: StopRequest | None = None
         #: When the pause before the next attempt ends, in seconds.
         self.due = 0.0
         #: Seconds by which resets of devices may delay the checks of the next attempt.
         self.reset_s = 0.0
-        #: When the present phase began.
+        #: When the present phase began, in seconds.
         self.entered_at = 0.0
         self.stale_reports = 0
         #: The event that led to the job's present state, such as `agent-reported:17` (kind and number); see
@@ -108,7 +108,7 @@ class GangState:
         self.cause = ""
         #: The event that is being handled, or was handled last.
         self.event: ev.Event | None = None
-        #: The number of handled events, which is the number of the present event in the job's journal.
+        #: The number of handled events, which is also the present event's number in the job's journal.
         self.events = 0
         self.timers = timers()
         #: The actions that result from the present event, in the order to perform them.
@@ -129,7 +129,9 @@ class GangState:
         return self._spec
 
     def story(self) -> list[str]:
-        """Return one line for each transition, oldest first: time, phase, the event that caused it, and the reason."""
+        """Return one line for each phase transition, oldest first: time, phase, the event that caused it, and the
+        reason.
+        """
         return [
             f"{at:.3f} attempt {attempt} {phase} ({cause}): {why}" for at, attempt, phase, cause, why in self._story
         ]
@@ -165,7 +167,7 @@ class GangState:
         """Count the seconds of the present phase from `now` on, not from its beginning."""
         self.entered_at = now
 
-    # ------------------------------------------------------------------------------------------ events and actions
+    # --------------------------------------------------------------------------- the present event and its actions
 
     def begin_event(self, event: ev.Event) -> None:
         self.event = event
@@ -185,7 +187,7 @@ class GangState:
         """Count a report of an agent that arrived too late to change anything."""
         self.stale_reports += 1
 
-    # ------------------------------------------------------------------------------------------ the job
+    # -------------------------------------------------------------------- changes of the job as a whole
 
     def submit(self, event: ev.JobSubmitted, now: float) -> None:
         self.job_id, self._spec, self.seed, self.run = event.job_id, event.spec, event.seed, event.run
@@ -233,7 +235,7 @@ class GangState:
         self.report = report
         self.emit(FinishJob(report=report, cause=self.cause))
 
-    # ------------------------------------------------------------------------------------------ nodes
+    # ------------------------------------------------------------------- changes of nodes and devices
 
     def join(self, node: NodeInfo) -> None:
         self._known[node.name] = node
@@ -266,7 +268,7 @@ class GangState:
     def end_resets(self) -> None:
         self.reset_s = 0.0
 
-    # ------------------------------------------------------------------------------------------ attempts
+    # ------------------------------------------------------------------------------- changes of attempts
 
     def begin_attempt(self, now: float) -> None:
         """Begin an attempt with the next number. The wait before it counts as a part of the attempt's time."""
@@ -278,11 +280,11 @@ class GangState:
         self.entered_at = now
 
     def raise_highest(self, attempt: int) -> None:
-        """Record the number of an attempt that a node has reported, if it is the highest so far."""
+        """Record an attempt number that a node has reported, if it is the highest so far."""
         self.highest = max(self.highest, attempt)
 
     def adopt_highest(self, now: float) -> None:
-        """Make the highest attempt that any node has reported the present attempt."""
+        """Make the attempt with the highest reported number the present attempt."""
         self.attempt = self.highest
         self._try_next(now, {"backoff": 0.0})
 
@@ -303,7 +305,7 @@ class GangState:
         self.emit(RecordAttempt(record=record, cause=self.cause))
 
     def decide_anew(self, decision: Decision) -> None:
-        """Replace the decision after the last attempt, because the attempt that it announced never came."""
+        """Replace the decision after the last attempt. The attempt that this decision announced never came."""
         self._records[-1] = replace(self._records[-1], decision=decision)
 
     def pause_until(self, due: float) -> None:
@@ -334,7 +336,7 @@ class GangState:
         return self.spec.nodes.many or len(self.known) > 1
 
     def addresses(self) -> dict[str, str]:
-        """Return the address at which peers reach each node, by name."""
+        """Return node → the address at which its peers reach it."""
         return {node.name: node.address for node in self.nodes if node.address}
 
     @property
@@ -343,7 +345,7 @@ class GangState:
         return self.attempt > 0 and (not self.records or self.records[-1].attempt < self.attempt)
 
     def ended(self) -> tuple[AttemptRecord, ...] | None:
-        """Return the records of the ended attempts; None: the job has not begun."""
+        """Return the records of the ended attempts; None before the job has begun."""
         return tuple(self.records) if self.submitted else None
 
     def here(self) -> tuple[str, ...]:
@@ -361,8 +363,7 @@ class GangState:
         return place(self.spec, nodes, avoid) if nodes else None
 
     def line_up(self, avoid: Collection[str], among: Collection[str] | None = None) -> list[NodeInfo]:
-        """Return the nodes that the next attempt would have, in the order of their ranks; empty if there are too
-        few."""
+        """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few."""
         out = set(self.absent)
         if among is not None:
             out.update(name for name in self.known if name not in among)
@@ -384,7 +385,7 @@ class GangState:
         return tuple(each for name in names for each in self.names_on(nodes.get(name, at), (name,)))
 
     def node_of(self, name: str) -> str:
-        """Return the node of an avoided name, which names a node or a device; empty if the node is unknown."""
+        """Return the node to which an avoided name belongs (the name of a node or a device); empty if unknown."""
         if name in self.known:
             return name
         node, device, _ = name.partition("/")

@@ -28,7 +28,7 @@ class _Word(msgspec.Struct):
     boot: int
     heard_at: float
     said_at: float | None = None
-    #: When the previous heartbeats arrived. The report of a lost node shows these times.
+    #: When the heartbeats before the last one arrived. The report of a lost node shows these times.
     before: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=HISTORY))
 
 
@@ -48,7 +48,7 @@ class Liveness:
     def expect(self, nodes: Iterable[str], now: float, boots: Mapping[str, int] | None = None) -> None:
         """Expect heartbeats of these nodes from now on. Also call this after the owner was away.
 
-        `boots`: node → the last known boot of its agent. A fence of another agent would have no effect.
+        `boots`: node → the last known boot of its agent. A `NodeFenced` event with another boot would have no effect.
         """
         for node in nodes:
             word = self._words.get(node)
@@ -88,8 +88,8 @@ class Liveness:
         return self._wake
 
     def due(self, now: float) -> list[NodeSilent | NodeFenced]:
-        """Return an event for each silent node and each node whose lease has certainly ended. Each event repeats every
-        beat.
+        """Return an event for each silent node, and for each node whose lease has certainly ended. Each event is
+        repeated every beat.
         """
         if self._wake is None or now < self._wake:
             return []
@@ -111,7 +111,7 @@ class Liveness:
         return found
 
     def _next(self, word: _Word) -> float:
-        """Return when the next event about this node is due."""
+        """Return when the next event about this node is due. `word`: the node's last heartbeat."""
         if word.said_at is None:
             return word.heard_at + self.silent_s
         again, fence = word.said_at + self._beat_s, word.heard_at + self.fence_s

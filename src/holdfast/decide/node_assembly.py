@@ -1,4 +1,6 @@
-"""Keeps the present nodes, which join, leave and get lost. Decides whether there are enough to begin an attempt."""
+"""Tracks which nodes are present: nodes join, leave and get lost. Decides whether enough are present to begin an
+attempt.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ SAID = 32
 
 
 class Assembly:
-    """The nodes of a job that may have several nodes. Times are seconds on the clock of `now`."""
+    """The present nodes of a job that may have several nodes. Times are seconds on the clock of `now`."""
 
     def __init__(self, course: GangState) -> None:
         self._course = course
@@ -31,13 +33,10 @@ class Assembly:
         #: out of date.
         self._judged_by = (-1, 0)
 
-    # ------------------------------------------------------------------------------------------ present nodes
+    # -------------------------------------------------------------------------------- which nodes are present
 
     def joined(self, event: ev.NodeJoined) -> bool:
-        """Add a node whose agent was admitted.
-
-        Return False if its hello (the agent's first message) has nothing new.
-        """
+        """Add the node of an admitted agent. Return False if the agent's hello (its first message) has nothing new."""
         course, node = self._course, event.node
         names = on_node(node, (kept.device for kept in event.kept_out))
         fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in course.avoid]
@@ -69,7 +68,7 @@ class Assembly:
             course.say(f"{node} is gone: {why}", cause=course.this_event())
 
     def heard(self, node: str) -> bool:
-        """Handle an agent's report. Return True if its node was lost and is back now."""
+        """Handle an agent's report. Return True if its node was lost and is now back."""
         course = self._course
         if node not in course.absent or node in course.left:
             return False
@@ -97,13 +96,13 @@ class Assembly:
             return f"{plan.most} of {plan.most} nodes and {_spares(count - plan.most)}"
         return f"{count} of {plan.most} nodes"
 
-    # ------------------------------------------------------------------------------------------ enough nodes
+    # ---------------------------------------------------------------------- whether enough nodes are present
 
     def enough(self) -> bool:
         """Return whether the gang may begin at once.
 
-        The first attempt waits for all nodes that the job requests. Later attempts begin as soon as every rank has a
-        place.
+        The first attempt waits for all nodes that the job requests. Later attempts begin as soon as every rank can be
+        placed.
         """
         course, plan = self._course, self._course.spec.nodes
         if self._first:
@@ -111,7 +110,7 @@ class Assembly:
         return course.places() is not None
 
     def at_least(self) -> bool:
-        """Return whether the gang may begin even if no more nodes join."""
+        """Return whether enough nodes are present to begin, even if no more nodes join."""
         return self.count() >= self._course.spec.nodes.least
 
     @property
@@ -125,7 +124,7 @@ class Assembly:
         return self._course.spec.nodes.many or bool(self._course.absent)
 
     def wait(self, now: float) -> None:
-        """Wait for enough nodes, for a limited time."""
+        """Wait for enough nodes to join, for a limited time."""
         course, plan = self._course, self._course.spec.nodes
         course.move(PhaseTrigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
         course.arm(TimerKind.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
@@ -161,10 +160,10 @@ class Assembly:
             final=False,
         )
 
-    # ------------------------------------------------------------------------------------------ sentences
+    # ---------------------------------------------------------------------- sentences about missing nodes
 
     def short(self) -> str:
-        """Return, in words, how many nodes are present: `1 of at least 2 nodes is here (a; gone: b; left out: c)`."""
+        """Describe how many nodes are present: `1 of at least 2 nodes is here (a; gone: b; left out: c)`."""
         course = self._course
         names, least = [node.name for node in self.fit()], course.spec.nodes.least
         gone, fit = [name for name in course.known if name in course.absent], {*names}
@@ -175,7 +174,7 @@ class Assembly:
         return f"{count} ({inside})" if inside else count
 
     def muster(self, now: float) -> GangShortfall:
-        """Return the evidence about the nodes that did not join in time, for the report."""
+        """Return the evidence, for the report, about the nodes that did not join in time."""
         course, plan = self._course, self._course.spec.nodes
         good = self.fit()
         names = {node.name for node in good}
@@ -196,7 +195,7 @@ class Assembly:
 
 
 def waits_for(course: GangState) -> str:
-    """Return which nodes an ASSEMBLING gang waits for, in words."""
+    """Return in words which nodes an ASSEMBLING gang waits for."""
     plan, assembly = course.spec.nodes, Assembly(course)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"

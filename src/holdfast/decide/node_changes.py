@@ -48,14 +48,14 @@ class Nodes:
         return self._beginning.assembly
 
     def joined(self, event: ev.NodeJoined, now: float) -> None:
-        """Handle a node whose agent was admitted."""
+        """Handle the arrival of a node whose agent was admitted."""
         course, boot = self._course, self._speakers.boots.get(event.node.name, 0)
         if not course.submitted or course.phase is Phase.DONE or event.boot < boot:
             return
         if self._speakers.is_dead(event.node.name, event.boot):
             return
         if not self._assembly.joined(event) and boot == event.boot:
-            return  # the agent has only reconnected, so nothing has changed
+            return  # the agent has only reconnected, so its node is as before
         if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
             course.trial.drain_again((*course.trial.nodes, event.node.name))
             self._draining.begin_again(now)
@@ -80,7 +80,7 @@ class Nodes:
         self.look(now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
-        """Handle a node whose agent has been silent for a whole lease."""
+        """Handle the silence of a node's agent that has lasted a whole lease."""
         course = self._course
         if course.many:
             self._assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
@@ -111,17 +111,17 @@ class Nodes:
             self.grow(now)
 
     def grow(self, now: float) -> None:
-        """Stop the running attempt for a larger one, if the job uses new nodes at once."""
+        """Stop the running attempt so that a larger one can begin, if the job uses new nodes at once."""
         if request := self._assembly.growth(now):
             self._draining.stop_for(request.reason, now, request)
 
     def last_called(self, now: float) -> None:
-        """Begin with the present nodes, because no more joined during the last call."""
+        """Begin an attempt with the present nodes, because no other node joined during the last call."""
         if self._assembly.at_least():
             self._beginning.assembled(now)
 
     def unassembled(self, now: float) -> None:
-        """Begin with fewer nodes, or end the job, because nodes have taken too long to join."""
+        """Begin an attempt with fewer nodes, or end the job, because nodes have taken too long to join."""
         course = self._course
         if course.attempt == course.began_after and self._assembly.at_least():
             self._beginning.assembled(now)
@@ -138,12 +138,12 @@ class Nodes:
             else:
                 self._ending.finish_without_places(now, why)
 
-    # ------------------------------------------------------------------------------------------ restarts
+    # --------------------------------------------------------------- restarts of agents and of the owner
 
     def agent_is_back(self, node: str, now: float, memory_kill: MemoryKill | None = None) -> bool:
         """Handle a new agent of a node. The earlier agent is gone, and its guard has killed all its processes.
 
-        Return True if this ends the attempt. If the node had not begun to prepare the attempt, it does not end: the
+        Return True if this ends the attempt. The attempt goes on if the node had not begun to prepare it, because the
         owner repeats PREPARE. Then only older attempts are certainly over on that node.
         """
         course = self._course

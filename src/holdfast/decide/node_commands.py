@@ -13,7 +13,8 @@ from holdfast.decide.phases import Phase
 from holdfast.model.actions import Send
 from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
 
-#: A PREPARE that lists all peers is long: `resend_s` is enough for this many nodes. For more nodes it is multiplied.
+#: The time `resend_s` is enough for a PREPARE that lists the peers on this many nodes. For more nodes it is multiplied,
+#: because the command is longer.
 AT_ONCE = 100
 
 
@@ -26,7 +27,9 @@ class Orders:
         self._numbers = numbers
 
     def send(self, now: float) -> None:
-        """Send the command to every node that has not begun to obey it; set the timer to repeat it after `resend_s`."""
+        """Send the phase's command to every node that has not begun to obey it, and set the timer that repeats this
+        after `resend_s`.
+        """
         course = self._course
         roster, trial = course.trial.roster, course.trial
         commands: Iterable[tuple[str, Command]]

@@ -1,4 +1,4 @@
-"""The workers of one node in the agent's present attempt: their states and exits."""
+"""The workers that one node runs for the agent's present attempt: their states and exits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.model.job_spec import Seat
 
 
 class WorkerSlot(msgspec.Struct):
-    """The agent's state of one worker. Times are seconds on the agent's clock."""
+    """The state of one worker, as its agent keeps it. Times are seconds on the agent's clock."""
 
     seat: Seat
     state: MemberState = MemberState.BOOTING
@@ -43,7 +43,7 @@ class NodeWorkers:
         return any(hand.state in ALIVE for hand in self.hands.values())
 
     def become(self, rank: int, source: MemberState, target: MemberState) -> bool:
-        """Move a worker from `source` to `target`. Return False if it is in another state."""
+        """Move a worker from the state `source` to `target`. Return False if it is in another state."""
         hand = self.hands.get(rank)
         if hand is None or hand.state is not source:
             return False
@@ -84,7 +84,7 @@ class NodeWorkers:
         else:
             hand.state = MemberState.FAILED
             if ended.ok:
-                # The process exited before GO and has done no work, so exit status 0 is no success.
+                # A process that exits before GO has done no work, so exit status 0 is a failure.
                 hand.start_failed = "its process ended with status 0 before it was told to go"
 
     def reaped(self) -> None:

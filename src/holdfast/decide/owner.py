@@ -26,8 +26,8 @@ CREEP = 0.01
 
 
 class AgentClocks:
-    """Converts the times of deaths that an agent reports to the owner's clock; `wire/message_ages.py` converts all
-    other times.
+    """Converts the times at which workers died, as reported by an agent, to the owner's clock; `wire/message_ages.py`
+    converts all other times.
 
     The clocks of two machines are never compared. A report has its sending time on the agent's clock, and the seconds
     since each worker ended. The network's delay makes a death look later than it was. So the owner assumes for every
@@ -68,9 +68,8 @@ def _dated(member: Member, sent_at: float, now: float) -> Member:
 
 
 def acknowledge(gang: Gang, report: Report) -> Ack:
-    """Return the acknowledgement of a report, which renews the agent's lease from the report's sending time.
-
-    The acknowledgement also names the last attempt that has ended.
+    """Return the acknowledgement of a report. It renews the agent's lease, counted from when the report was sent, and
+    names the last attempt that has ended.
     """
     return Ack(sent=report.sent, floor=gang.floor(report.node), term=gang.term)
 
@@ -96,7 +95,7 @@ class Owner:
         self._acknowledge = acknowledge
         #: Node and kind of event → the (boot, attempt, phase) in which a silence of the node was last reported.
         self.said: dict[str, Report] = {}
-        #: Node and kind of event → the boot, attempt and phase for which this event was last reported.
+        #: Node and kind of event → the (boot, attempt, phase) for which the event was last reported to the gang.
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
 
     @property
@@ -104,16 +103,15 @@ class Owner:
         """The owner's term, a number that rises with each restart of the owner."""
         return self.gang.term
 
-    # ------------------------------------------------------------------------------------------ reports and events
+    # --------------------------------------------------------------------------------- handling reports and events
 
     def hear(self, report: Report, now: float) -> ev.AgentReported | None:
-        """Handle a report that arrived at `now` (seconds).
-
-        Return the event for the gang; None if the report changes nothing.
+        """Handle a report that arrived at `now` (seconds). Return the event for the gang; None if the report changes
+        nothing.
         """
         if self.gang.speakers.is_dead(report.node, report.boot):
             self.gang.count_stale()
-            return None  # the agent belongs to a run of the job that is over
+            return None  # the agent belongs to a run of the job that has ended
         if self.liveness is not None:
             self.liveness.heard(report.node, report.boot, now)
         before = self.said.get(report.node)
@@ -128,7 +126,8 @@ class Owner:
         return ev.AgentReported(report=self.clocks.dated(report, now))
 
     def welcome(self, joined: ev.NodeJoined) -> ev.NodeJoined | None:
-        """Handle an agent's hello. Return the event for the gang; None if the gang knows this node and this agent.
+        """Handle an agent's hello (its first message). Return the event for the gang; None if the gang knows this node
+        and this agent.
 
         If an agent only reconnects after a lost connection, nothing about the node has changed.
         """
@@ -175,7 +174,7 @@ class Owner:
         elif isinstance(event, ev.NodeLeft) and event.fenced:
             self.liveness.forget(event.node, event.boot)
 
-    # ------------------------------------------------------------------------------------------ time
+    # --------------------------------------------------------------------------------- handling time
 
     def next_wake(self) -> float | None:
         """Return when `due` may have an event, in seconds on the clock of `now`; None: no time is set."""
@@ -199,7 +198,7 @@ class Owner:
         if wake is not None and wake <= now:
             yield ev.Tick()
 
-    # ------------------------------------------------------------------------------------------ recovery after a crash
+    # ----------------------------------------------------------------------------- recovery after a crash of the owner
 
     def recover(self, journal: Iterable[tuple[float, ev.Event]], now: float) -> list[list[Action]]:
         """Replay a journal from before a crash, and return the actions of each event. The caller then handles
@@ -217,7 +216,7 @@ class Owner:
 
 
 def _same(one: Report, other: Report) -> bool:
-    """Return whether two reports of a node are equal, apart from their sending times."""
+    """Return whether two reports of a node say the same, apart from their sending times."""
     return (
         (one.boot, one.attempt, one.stopped) == (other.boot, other.attempt, other.stopped)
         and len(one.members) == len(other.members)

@@ -23,7 +23,7 @@ class Phase(enum.StrEnum):
 
 
 class PhaseTrigger(enum.StrEnum):
-    """The reasons why a phase ends. The value is the label of an arrow in the diagram."""
+    """The reasons for a change of phase. The value is the label of an arrow in the diagram."""
 
     DUE = "the delay is over: attempt + 1"
     TOO_FEW_NODES = "too few nodes are here"
@@ -86,7 +86,7 @@ SHOWN_MOVES = 20
 
 
 class InvalidTransition(RuntimeError):
-    """A bug of holdfast: the gang tried a transition that the table does not have."""
+    """A bug of holdfast: the code tried a transition that the table of phases does not have."""
 
     def __init__(self, phase: Phase, trigger: PhaseTrigger, story: Sequence[str]) -> None:
         """`story`: a line for each transition so far, oldest first."""

@@ -52,7 +52,7 @@ def names_here(names: Iterable[str], node: str) -> frozenset[str]:
 
 
 def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tuple[int, ...]:
-    """Return the ranks that use this device, or that run on this node.
+    """Return the ranks that use a device, or that run on a node if `device` names one.
 
     If a node has several workers, each has a device of its own or shares devices. A node's only worker may use every
     device that it sees.
@@ -67,7 +67,7 @@ def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tupl
 
 
 def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> tuple[Seat, ...] | None:
-    """Return a seat for every rank, node by node; None if the healthy nodes have too few places.
+    """Return a seat for every rank, node by node; None if the ranks do not fit on the healthy nodes.
 
     Ranks follow the roles in the order of the job; a role's ranks are consecutive. If a node lists devices, local rank
     i gets the i-th usable device. If it has more slots than devices, holdfast does not know which worker uses which
@@ -155,8 +155,8 @@ def _bound(
     at = 0
     for role in spec.roles:
         for _ in range(role.count):
-            # The ranks of a node are consecutive. A node without room for a worker is only tried again after all other
-            # nodes.
+            # The ranks of a node are consecutive, so a node without room for a worker is only tried again after all
+            # other nodes.
             for step in range(len(nodes)):
                 here = (at + step) % len(nodes)
                 share = free[here].take(spec, role) if local[here] < nodes[here].slots else None
@@ -186,7 +186,9 @@ def _shared(node: NodeInfo) -> bool:
 
 
 def _named(role: Role, node: NodeInfo) -> tuple[str, ...] | None:
-    """Return the node's devices that the role's environment names; None if it names no known device."""
+    """Return those devices of the node that the role's environment variables select; None if they select no known
+    device.
+    """
     for variable, prefix in VISIBLE.items():
         if variable in role.env:
             parts = [part.strip() for part in role.env[variable].split(",")]
@@ -203,7 +205,7 @@ def order(node: NodeInfo) -> tuple[object, ...]:
 
 
 def fit(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str], out: Collection[str]) -> list[NodeInfo]:
-    """Return the nodes that can take part, in their order. `avoid`: nodes and devices. `out`: absent nodes.
+    """Return the nodes that can take part, in their order. `avoid`: nodes and devices not to use. `out`: absent nodes.
 
     If a role has as many workers on a node as the node has slots, a node that lacks a device takes no part, because it
     would silently change the size of the gang.
@@ -247,8 +249,8 @@ def line_up(
 
 
 def _successor(gone: NodeInfo | None, free: dict[str, NodeInfo]) -> str:
-    """Return the node that replaces `gone`: one with the same node rank, else one with as many slots, so that other
-    ranks stay in place.
+    """Return the node that replaces the node `gone`: one with the same node rank, else one with as many slots, so that
+    other ranks keep their places.
     """
     if gone is not None:
         typed = (name for name, node in free.items() if node.node_rank is not None and node.node_rank == gone.node_rank)

@@ -146,9 +146,8 @@ def _rules(document: dict[str, Any], repeated: list[PolicyProblem]) -> Rules:
 
 class _RuleReader(RulesDraft):
     def unknown(self, item: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-        """Report the unknown names in `item`.
-
-        Without this report, the value of a misspelt name would be lost silently.
+        """Report each unknown name in `item`, because the value of a misspelt name would otherwise be
+        ignored silently.
         """
         names = {name.lower() for name in known}
         for key in item:

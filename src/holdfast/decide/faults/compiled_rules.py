@@ -23,8 +23,9 @@ SEVERITIES = (Severity.INFO, Severity.MINOR, Severity.MAJOR, Severity.CRITICAL)
 SEVERITY_INDEX = {severity: index for index, severity in enumerate(SEVERITIES)}
 _BY_SEVERITY = tuple(int(by_severity(severity)) for severity in SEVERITIES)
 
-# The order of events within one millisecond: occurrences, momentary events, recoveries, then actions of a person. The
-# fixed order makes the result independent of the order of arrival. Among events of one kind the most severe comes last.
+# The kinds of events in the order in which events of one millisecond are applied: occurrences, momentary events,
+# recoveries, then actions of a person. The fixed order makes the result independent of the order of arrival. Among
+# events of one kind the most severe comes last.
 OCCUR, ONCE, RECOVER, DEED = range(4)
 STEP = 16
 
@@ -48,7 +49,7 @@ def order_of(entry: Entry) -> int:
 class CompiledRules(msgspec.Struct, frozen=True):
     """The rules for one code, as a struct because the engine reads its fields a dozen times for each event."""
 
-    #: The code's base level. `NOTHING`: no list has the code, so the event's severity decides.
+    #: The code's base level. `NOTHING`: no list has the code, so the severity of each event decides.
     level: int
     window: int
     #: The number of occurrences within `window` (milliseconds) that cause an escalation; 0: no frequency rule.
@@ -73,8 +74,8 @@ class CompiledRules(msgspec.Struct, frozen=True):
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
     def only_counts_differ(self, other: CompiledRules) -> bool:
-        """Return whether only the frequency rules differ. A reload of such rules does not affect a track without
-        counts.
+        """Return whether these rules and `other` only differ in their frequency rules. A reload of such rules does not
+        affect a track without counts.
         """
         return self._rest() == other._rest()
 
@@ -83,8 +84,9 @@ class CompiledRules(msgspec.Struct, frozen=True):
 
 
 def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Remedy]:
-    """Return the event's canonical code, and the remedy for it in the code list, without frequency and duration
-    rules."""
+    """Return the event's canonical code, and the remedy that the code list sets for it. Frequency and duration rules
+    are not applied.
+    """
     code = canonical(event.code)
     return code, remedy_of(code, event.severity, levels)
 
@@ -134,11 +136,11 @@ class Code:
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
         """Use the rules `judge`, which come from `policy`, for this code from now on."""
         self.judge = judge
-        #: Severity (its index in `SEVERITIES`) → the base level.
+        #: Severity of an event (its index in `SEVERITIES`) → the base level of this code.
         self.bases = judge.bases()
-        #: The code, spelled as in the user's file.
+        #: The code in the spelling of the user's file.
         self.spelled = policy.spell(self.key)
-        #: Whether a momentary event of this code has no effect: the code has no remedy, and no rule counts it.
+        #: Whether momentary events of this code have no effect, because the code has no remedy and no rule counts it.
         self.passing = judge.level == Remedy.NONE and not judge.times and judge.fault < 0
 
     def see(self, device: str, order: int, until: int) -> None:
@@ -159,7 +161,7 @@ class Code:
         self.earlier.pop(device, None)
 
     def age(self) -> None:
-        """Forget the sightings that are older than the previous call of this method."""
+        """Forget the older generation of sightings, and make the present one the older."""
         self.seen, self.earlier = {}, self.seen
 
     def shown_after(self, moment: int) -> Iterator[str]:

@@ -46,13 +46,13 @@ class EngineState(Noun, frozen=True, kw_only=True):
     clock: int = 0
     ticked: int = 0
     devices: dict[str, DeviceState] = {}
-    #: The known devices about which the engine keeps only the name.
+    #: The names of known devices about which the engine keeps nothing else.
     known: tuple[str, ...] = ()
     taken: dict[str, dict[str, int]] = {}
     refused: dict[str, int] = {}
     reloads: list[tuple[int, Policy, Policy]] = []
     releases: list[tuple[int, str]] = []
-    #: Code → device → its latest sighting, for codes without a rule and a remedy.
+    #: Code → device → the latest momentary event of the code, for codes without a rule and a remedy.
     seen: dict[str, dict[str, tuple[int, int]]] = {}
 
 
@@ -83,9 +83,8 @@ def _plain(snapshot: tuple[object, ...]) -> list[Any]:
 
 
 def _saved(entry: Entry) -> list[Any]:
-    """Return an entry as JSON values.
-
-    An event becomes [order, 0], a reload [order, [rules before, rules after]], a release [order, null].
+    """Return an entry of a track's log as JSON values. An event becomes [order, 0], a reload [order, [rules before,
+    rules after]], a release [order, null].
     """
     if isinstance(entry, int):
         return [entry, 0]

@@ -59,7 +59,7 @@ class FaultEngine(FaultState):
     for the next `tick`. `refused` counts the refused events by reason.
     """
 
-    # ---- events
+    # ---- methods that apply events
 
     def check(self, event: FaultEvent, now: float) -> str:
         """Return why `handle` would refuse this event; empty if it would accept the event. Change nothing."""
@@ -74,7 +74,7 @@ class FaultEngine(FaultState):
         return ""
 
     def handle(self, event: FaultEvent, now: float) -> list[LevelChange]:
-        """Apply one event, which arrives at `now` (seconds)."""
+        """Apply one fault event, which arrives at `now` (seconds)."""
         changes: list[LevelChange] = []
         self._take(event, self._arrive(now), now + FUTURE_S, changes)
         return changes
@@ -87,13 +87,15 @@ class FaultEngine(FaultState):
         return arrived
 
     def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[LevelChange]) -> None:
-        """Apply one event of a batch, and append the changes of level to `changes`. Most events change no level."""
+        """Apply one event of a batch, and append the changes of device levels to `changes`. Most events change no
+        level.
+        """
         seconds = event.at
         if not _OLDEST < seconds < future:
             self.refused["future"] += 1
             return
         at = int(seconds * 1000 + 0.5)
-        # Compare by identity: a table lookup would compute the enum's hash in Python each time.
+        # Compare enum members by identity, because a table lookup would compute their hash in Python for each event.
         assertion = event.assertion
         kind = 0 if assertion is _OCCUR else 2 if assertion is _RECOVER else 1
         said = event.severity
@@ -168,7 +170,9 @@ class FaultEngine(FaultState):
         return None
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """Use new rules. Counts and timers continue, and the new rules judge them at once. Holds stay in force."""
+        """Use the rules of `policy`. Counts and timers continue, and the new rules judge them at once. Holds stay in
+        force.
+        """
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
         changes = self.tick(now)
@@ -275,7 +279,7 @@ class FaultEngine(FaultState):
                 code.age()
         return gone
 
-    # ---- internal
+    # ---- internal methods
 
     def _begin(self, device: TrackedDevice, code: Code) -> Track:
         """Create the track of a code on a device. The track's log gets the recent reloads, releases and sightings."""
@@ -293,8 +297,8 @@ class FaultEngine(FaultState):
         return track
 
     def _settle(self, track: Track, before: int, at: int, changes: list[LevelChange]) -> None:
-        """Finish a change of a track: check the circuit breaker, set the next alarm, report a changed level of the
-        device.
+        """Finish a change of a track: check the circuit breaker, set the track's next alarm, report a changed level of
+        the device.
         """
         judge = track.code.judge
         if track.escalated > before >> 1:
@@ -326,7 +330,7 @@ class FaultEngine(FaultState):
                 )
 
     def _escalated(self, track: Track, which: int, changes: list[LevelChange]) -> None:
-        """Handle an escalation (`which` 1: by frequency, 2: by duration).
+        """Handle an escalation of a track (`which` 1: by frequency, 2: by duration).
 
         An escalation of a dry-run rule is only reported. The circuit breaker may suppress any other escalation.
         """
@@ -378,8 +382,8 @@ class FaultEngine(FaultState):
         return True
 
     def _add_deeds(self, track: Track) -> None:
-        """Add the recent reloads and releases to the log of a new track, so that late events are judged by the right
-        rules.
+        """Add the recent reloads and releases to the log of a new track, so that late events are judged by the rules of
+        their time.
         """
         key, name = track.code.key, track.device.name
         for when, old, new in self._reloads:

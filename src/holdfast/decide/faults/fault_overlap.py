@@ -1,4 +1,6 @@
-"""Finds the faults that overlapped an attempt, to explain an exit, and the faults that a reset clears."""
+"""Finds the faults that overlapped an attempt in time, to explain an exit. Also lists the faults that a reset of
+devices clears.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from holdfast.decide.faults.fault_remedies import remedy_of
 from holdfast.decide.faults.fault_state import FaultState
 from holdfast.model.faults import ActiveFault, Assertion, FaultEvent, Remedy
 
-#: Maximum number of ended faults to keep. Beyond it the mildest faults are dropped first, then the oldest.
+#: Maximum number of ended faults to keep. If there are more, the mildest are dropped first, then the oldest.
 MOST = 1000
 
 
@@ -61,8 +63,8 @@ class Overlaps:
 
 
 def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float) -> list[FaultEvent]:
-    """Return a recovery event for every active code of these devices, because a reset has cleared the codes. Holds
-    stay.
+    """Return an event that ends the fault, for every active code of these devices, because a reset has cleared them.
+    Holds stay.
     """
     return [
         FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source="reset")

@@ -13,7 +13,7 @@ from holdfast.decide.faults.fault_remedies import LEVEL_NAMES, LINK_REMEDIES
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Noun
 
-#: The `ReleaseTimeWindow` that means: only a person ends the escalation.
+#: The value of `ReleaseTimeWindow` that means: only a person ends the escalation.
 NEVER_S = 4_294_967_296
 
 WINDOW_S = (60, 864_000)
@@ -40,7 +40,8 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
     remedy: Remedy
     release_s: int = NEVER_S
     dry_run: bool = False
-    #: The place of the rule in its file: `frequency[2] (line 9)`. The circuit breaker counts devices per place.
+    #: The rule's place in its file: `frequency[2] (line 9)`. The circuit breaker counts the excluded devices of each
+    #: such place.
     entry: str = ""
 
     @property
@@ -91,15 +92,15 @@ class Policy(Noun, frozen=True, kw_only=True):
     duration: dict[str, DurationRule] = {}
     grace: GraceTimes = GraceTimes()
     spelled: dict[str, str] = {}
-    #: Whether messages use Ascend's names of levels, because a file of the user uses them.
+    #: Whether messages use Ascend's names of levels, because a file that the user supplied uses them.
     seed_names: bool = False
 
     def spell(self, code: str) -> str:
-        """Return a canonical code in the spelling of the user's file."""
+        """Return a canonical code as the user's file spells it."""
         return self.spelled.get(code, code)
 
     def flat(self) -> dict[str, int | str]:
-        """Return every value of the rules by its name in Ascend's files: `FaultFrequency.80E18005.Times` → 3."""
+        """Return all values of the rules, each with its name in Ascend's files: `FaultFrequency.80E18005.Times` → 3."""
         out: dict[str, int | str] = {
             "WaitProcessReadCMTime": self.grace.save_s,
             "WaitDeviceResetTime": self.grace.reset_s,
@@ -120,12 +121,11 @@ class Policy(Noun, frozen=True, kw_only=True):
 
 
 class PolicyProblem(Noun, frozen=True, kw_only=True):
-    """One part of a file that is ignored, and the reason.
-
-    `fatal`: whether the whole file is ignored because of it. `harmless`: whether ignoring it changes nothing.
+    """A part of a file that is ignored, and the reason. `fatal`: whether the whole file is ignored because of it.
+    `harmless`: whether ignoring the part changes nothing.
     """
 
-    #: The place in the file: `FaultFrequency[2]`, `codes.79`; empty: the file as a whole.
+    #: The place of the ignored part in the file: `FaultFrequency[2]`, `codes.79`; empty: the file as a whole.
     where: str
     what: str
     fatal: bool = False
@@ -158,7 +158,7 @@ class Rules(Noun, frozen=True, kw_only=True):
 
 
 class Spelling:
-    """Collects the spellings of codes. For each code the first spelling is kept."""
+    """Remembers how the files spell each code. The first spelling of a code is kept."""
 
     def __init__(self) -> None:
         self.seen: dict[str, str] = {}
@@ -170,7 +170,7 @@ class Spelling:
 
 
 class RulesDraft:
-    """The rules of one file while the file is read. For each code and kind of rule the first valid rule counts."""
+    """The rules of one file while it is being read. For each code and kind of rule the first valid rule counts."""
 
     def __init__(self, problems: Iterable[PolicyProblem] = ()) -> None:
         self.frequency: dict[str, FrequencyRule] = {}
@@ -192,7 +192,7 @@ class RulesDraft:
         entry: str,
         dry_run: bool = False,
     ) -> None:
-        """Add a duration rule. A time that is None gets its default, which is different for the link fault."""
+        """Add a duration rule. A time that is None gets its default, and the link fault has defaults of its own."""
         link = code == LINK_DOWN
         self.duration[code] = DurationRule(
             fault_s=(LINK_FAULT_S if link else 0) if fault_s is None else fault_s,
@@ -203,7 +203,7 @@ class RulesDraft:
         )
 
     def finish(self, grace: GraceTimes) -> Rules:
-        """Return the rules, with the times of graceful tolerance."""
+        """Return the rules that were read, with the times of graceful tolerance."""
         return Rules(
             frequency=self.frequency,
             duration=self.duration,
@@ -214,7 +214,7 @@ class RulesDraft:
 
 
 def policy_of(levels: Levels, rules: Rules) -> Policy:
-    """Combine a code list and a rule file into one policy."""
+    """Combine the levels of a code list and the rules of a rule file into one policy."""
     return Policy(
         levels=levels.levels,
         frequency=rules.frequency,
@@ -235,7 +235,7 @@ def allowed_remedy(code: str, remedy: Remedy, *, hold: bool) -> Remedy:
 
 
 def catalogue_levels(without: frozenset[str] = frozenset()) -> Levels:
-    """Return the built-in levels of all vendors except those in `without`."""
+    """Return the built-in levels of fault codes, of all vendors except those in `without`."""
     kept = {key: row for key, row in all_codes().items() if row.vendor not in without and row.remedy is not None}
     return Levels(
         levels={key: row.remedy for key, row in kept.items() if row.remedy is not None},
@@ -244,7 +244,7 @@ def catalogue_levels(without: frozenset[str] = frozenset()) -> Levels:
 
 
 def merged(base: Levels, over: Levels) -> Levels:
-    """Merge two code lists. For a code in both, `over` wins."""
+    """Merge two code lists. If a code is in both, its entry in `over` counts."""
     return Levels(
         levels={**base.levels, **over.levels}, spelled={**base.spelled, **over.spelled}, problems=over.problems
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from holdfast.catalogue.fault_codes import LINK_DOWN, NETWORK_CODES
 from holdfast.model.faults import Remedy, Severity, Standing
 
-#: Ascend's name of each remedy.
+#: Remedy → Ascend's name of it.
 LEVEL_NAMES: dict[Remedy, str] = {
     Remedy.NONE: "NotHandleFault",
     Remedy.WATCH: "SubHealthFault",
@@ -51,13 +51,13 @@ def by_severity(severity: Severity) -> Remedy:
 
 
 def remedy_of(code: str, severity: Severity, levels: Mapping[str, Remedy]) -> Remedy:
-    """Return the base level of one canonical code. `levels`: the listed levels by code."""
+    """Return the base level of one canonical code. `levels`: code → the level in a code list."""
     known = levels.get(code)
     return by_severity(severity) if known is None else known
 
 
 def level_name(remedy: Remedy | None) -> str:
-    """Return Ascend's name of a level. None: no fault."""
+    """Return Ascend's name of a level. `remedy` None: the device has no fault."""
     return NORMAL if remedy is None else LEVEL_NAMES[remedy]
 
 

@@ -20,7 +20,7 @@ from holdfast.errors import BadUsage
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 from holdfast.untrusted import json_value
 
-#: The time `t = 0` of every case, in seconds since the epoch.
+#: The time `t = 0` of every replayed case, in seconds since the epoch.
 EPOCH_S = 1_700_000_000
 RECOVER_DELAY_S = 1.0
 _FAR = 1.0e12
@@ -29,7 +29,7 @@ _ORDER = {"reload": 0, "in_use": 0, "event": 1, "manual_release": 3, "restart": 
 
 
 class _Files:
-    """The two files in force. A file that a reload does not name stays in force."""
+    """The code list and the rule file in force. A reload that does not name a file leaves it in force."""
 
     def __init__(self) -> None:
         self.levels: Levels = shipped_levels()
@@ -71,7 +71,7 @@ class _Files:
 
 
 def play(case: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one object for each check, in their order, with every key. Raise `BadUsage` on a malformed case."""
+    """Return one object for each check of the case, in order, with every key. Raise `BadUsage` on a malformed case."""
     try:
         tick = float(case.get("tick_seconds") or 1)
         timeline = list(case.get("timeline") or ())
@@ -81,7 +81,9 @@ def play(case: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def warnings(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the ignored parts of a case's files, in the order of reading. Raise `BadUsage` on a malformed case."""
+    """Return the ignored parts of a case's files, in the order in which the files are read. Raise `BadUsage` on a
+    malformed case.
+    """
     files = _Files()
     try:
         files.take(case.get("config") or {})
@@ -221,7 +223,7 @@ def _reason(reason: Any) -> tuple[str, str, str, float]:
 
 
 def show(engine: FaultEngine, name: str) -> dict[str, Any]:
-    """Return a device's state with every key that a check's result has."""
+    """Return a device's state, with the same keys as the result of a check."""
     chip, network = engine.plane_levels(name)
     chip_healthy, network_healthy = engine.healthy(name)
     level = max((remedy for remedy in (chip, network) if remedy is not None), default=None)

@@ -16,7 +16,7 @@ from holdfast.decide.faults.track_alarms import Alarm, Alarms
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Noun
 
-#: Default limit on the devices that one rule may exclude, as a share of all devices.
+#: Default maximum share of all devices that one rule may exclude.
 DEFAULT_SHARE = 0.25
 #: With fewer devices than this the circuit breaker sets no limit, because a share of so few is meaningless.
 FEWEST = 8
@@ -29,7 +29,7 @@ class Breaker(Noun, frozen=True, kw_only=True):
     fewest: int = FEWEST
 
     def allowed(self, population: int) -> int | None:
-        """Return how many of `population` devices one rule may exclude; None: no limit."""
+        """Return how many devices one rule may exclude if `population` devices are known; None: no limit."""
         return None if population < self.fewest else max(1, int(self.share * population))
 
 
@@ -42,7 +42,9 @@ class DevicesByRule:
         self.by_rule: dict[str, dict[str, int]] = {}
 
     def take(self, rule: str, device: str, at: int, window: int, allowed: int | None) -> bool:
-        """Record that the rule excludes the device. Return False if the rule has already reached its limit."""
+        """Record that the rule excludes the device at the time `at`. Return False if the rule has already excluded
+        `allowed` devices within `window`.
+        """
         devices = self.by_rule.setdefault(rule, {})
         for name in [name for name, when in devices.items() if when < at - window]:
             del devices[name]
@@ -52,7 +54,7 @@ class DevicesByRule:
         return True
 
     def open(self, rule: str, allowed: int | None) -> bool:
-        """Return whether the rule has reached its limit."""
+        """Return whether the rule has excluded as many devices as it may."""
         return allowed is not None and len(self.by_rule.get(rule, ())) >= allowed
 
 
@@ -66,21 +68,21 @@ class ChangeKind(enum.StrEnum):
 
 
 class LevelChange(Noun, frozen=True, kw_only=True):
-    """A device's level has changed. `before` and `after` are None if the device has no fault."""
+    """A change of a device's level. `before` and `after`: the levels; None: the device has no fault."""
 
     device: str
     node: str
     before: Remedy | None
     after: Remedy | None
     at: float
-    #: The code whose event or deadline caused the change.
+    #: The fault code whose event or deadline caused the change.
     code: str = ""
     kind: ChangeKind = ChangeKind.LEVEL
     rule: str = ""
 
     @property
     def reason(self) -> str:
-        """The change in one sentence."""
+        """The change of level in one sentence."""
         return self.told()
 
     def told(self, *, seed_names: bool = False) -> str:
@@ -105,11 +107,12 @@ def _word(level: Remedy | None) -> str:
 
 
 class Reason(Noun, frozen=True, kw_only=True):
-    """An escalation by a rule, or a hold. It raises a device above the base level of a fault code, unless `counts` is
-    False.
+    """An escalation by a rule, or a hold. It raises a device's level above the base level of a fault code, unless
+    `counts` is False.
     """
 
-    #: The kind of escalation: FaultFrequency, FaultDuration, or FaultAutofill (a hold whose record has no code).
+    #: The kind of escalation in Ascend's terms: FaultFrequency, FaultDuration, or FaultAutofill (a hold whose record
+    #: has no code).
     kind: str
     code: str
     remedy: Remedy
@@ -152,9 +155,9 @@ class FaultState:
         self.devices: dict[str, TrackedDevice | None] = {}
         self.refused: Counter[str] = Counter()
         self.taken = DevicesByRule()
-        #: The latest `now`, in milliseconds.
+        #: The latest `now` that a caller passed in, in milliseconds.
         self.clock = 0
-        #: The time of the latest tick (milliseconds). All deadlines before it have been applied.
+        #: The time of the latest tick, in milliseconds. All deadlines before this time have been applied.
         self.ticked = 0
         self._tick = round(tick_s * 1000)
         self._lateness = round(lateness_s * 1000)
@@ -168,17 +171,19 @@ class FaultState:
         self._fading: dict[int, list[Track]] = {}
         #: When the engine last forgot old sightings, in milliseconds (see `Code.age`).
         self._aged = 0
-        #: The order of the latest reload or release.
+        #: The order (see `event_order`) of the latest reload or release.
         self._last_deed = -INF
         #: The recent reloads, as (order, policy before, policy after). A new track needs them to judge late events by
         #: the rules of that time.
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
 
-    # ---- devices without a fault
+    # ---- devices that may have no fault
 
     def register(self, devices: Iterable[str]) -> None:
-        """Add existing devices. The circuit breaker computes its share from the number of known devices."""
+        """Add devices that exist, even without a fault. The circuit breaker computes its share from the number of known
+        devices.
+        """
         for name in devices:
             self.devices.setdefault(name, None)
 
@@ -197,12 +202,12 @@ class FaultState:
         return remedy_or_none(max(self._levels(name)))
 
     def plane_levels(self, name: str) -> tuple[Remedy | None, Remedy | None]:
-        """Return the levels of the two planes: (chip, network)."""
+        """Return the levels of the device's two planes: (chip, network)."""
         chip, network = self._levels(name)
         return remedy_or_none(chip), remedy_or_none(network)
 
     def codes(self, name: str, *, network: bool | None = None) -> tuple[str, ...]:
-        """Return the active codes of one plane, or of both if `network` is None."""
+        """Return the active codes of one plane of the device, or of both planes if `network` is None."""
         found = [track.code.key for track in self._tracks(name) if track.active or track.seen_until > self.clock]
         found += [code.key for code, _ in self._passing(name)]
         return tuple(
@@ -210,14 +215,16 @@ class FaultState:
         )
 
     def active(self, name: str, remedy: Remedy) -> tuple[tuple[float, str], ...]:
-        """Return (since, code) for every active code whose base level is `remedy`; `since` in seconds."""
+        """Return (since when in seconds, code) for every active code of the device whose base level is `remedy`."""
         found = [(track.since, track.code.key) for track in self._tracks(name) if track.shown(self.clock) == remedy]
         if remedy is Remedy.NONE:
             found += [(order // STEP, code.key) for code, order in self._passing(name)]
         return tuple((since / 1000, self.policy.spell(key)) for since, key in found)
 
     def counts(self, name: str) -> dict[str, int]:
-        """Return code → the number of occurrences in its window. Codes without occurrences are left out."""
+        """Return code → how often it occurred within the window of its frequency rule. Codes without occurrences are
+        left out.
+        """
         found = {track.code.spelled: track.counted(self.clock, track.code.judge) for track in self._tracks(name)}
         return {code: count for code, count in sorted(found.items()) if count}
 
@@ -251,7 +258,9 @@ class FaultState:
         return tuple(sorted(found, key=str))
 
     def lasts(self, name: str) -> bool:
-        """Return whether the device has an active fault or an escalation, and not only a momentary event."""
+        """Return whether the device has a fault that lasts: an active fault or an escalation, and not only a momentary
+        event.
+        """
         return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
 
     def given_back(self, name: str) -> bool:
@@ -269,16 +278,16 @@ class FaultState:
         return any(reason.remedy is Remedy.HOLD and reason.counts for reason in self.reasons(name))
 
     def healthy(self, name: str) -> tuple[bool, bool]:
-        """Return whether the planes are healthy by Ascend's rule: (chip, network)."""
+        """Return whether the device's planes are healthy by Ascend's rule: (chip, network)."""
         device = self.devices.get(name)
         in_use = device is not None and device.in_use
         chip, network = self.plane_levels(name)
         return is_healthy(chip, in_use), is_healthy(network, in_use)
 
-    # ---- dump and load
+    # ---- dump and load of the whole state
 
     def dump(self) -> EngineState:
-        """Return the whole state, for a later `load`."""
+        """Return the whole state of the engine, for a later `load`."""
         return EngineState(
             policy=self.policy,
             clock=self.clock,
@@ -302,7 +311,7 @@ class FaultState:
         )
 
     def load(self, state: EngineState) -> None:
-        """Replace the engine's state by a dumped one."""
+        """Replace the engine's state by the result of an earlier `dump`."""
         self.policy = state.policy
         self._codes.clear()
         self._spoken.clear()
@@ -325,7 +334,7 @@ class FaultState:
         for key, seen in state.seen.items():
             self._code(key).seen = seen
 
-    # ---- internal
+    # ---- internal methods
 
     def _code(self, key: str) -> Code:
         code = self._codes.get(key)
@@ -349,7 +358,7 @@ class FaultState:
         return device
 
     def _forget_if_unused(self, device: TrackedDevice) -> None:
-        """Keep only the name of a device that has no track, is not in use and has no known node."""
+        """Forget everything but the name of a device that has no track, is not in use and has no known node."""
         if not device.tracks and not device.in_use and not device.node:
             self.devices[device.name] = None
 
@@ -413,11 +422,10 @@ def _wanted(alarm: Alarm) -> bool:
     return alarm[-1].wake == alarm[0]
 
 
-# Remedy by level. A tuple is faster than a call of the enum, and each change needs two remedies. Index -1 (`NOTHING`)
-# is None.
+# Level → remedy, as a tuple because that is faster than a call of the enum. Index -1 (`NOTHING`) is None.
 _REMEDIES: tuple[Remedy | None, ...] = (*Remedy, None)
 
 
 def remedy_or_none(level: int) -> Remedy | None:
-    """Return a level as a remedy; None for `NOTHING`."""
+    """Return the remedy of a level; None for `NOTHING`."""
     return _REMEDIES[level]

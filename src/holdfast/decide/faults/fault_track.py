@@ -29,7 +29,7 @@ from holdfast.decide.faults.compiled_rules import (
 )
 from holdfast.model.faults import Remedy
 
-#: A track's log is only shortened if it has more entries than this.
+#: A track's log is only shortened if it has more than this many entries.
 SHORT = 64
 
 
@@ -44,14 +44,13 @@ class TrackedDevice:
         self.name = name
         self.node = node
         self.tracks: dict[str, Track] = {}
-        #: The device's level in the last reported change. A momentary event without a remedy is not reported as a
-        #: change.
+        #: The device's level as last reported. A momentary event without a remedy is not reported as a change of level.
         self.level = NOTHING
         self.in_use = False
 
 
 class Track:
-    """The state of one code on one device."""
+    """The state of one fault code on one device."""
 
     __slots__ = (
         "active",
@@ -81,8 +80,8 @@ class Track:
         "wake",
     )
 
-    #: The fields that the events determine, in the order of a snapshot. The other fields follow from these, or the
-    #: engine sets them.
+    #: The fields that follow from the events, in the order of a snapshot. The other fields follow from these, or are
+    #: set by the engine.
     FOLDED = (
         "active",
         "since",
@@ -116,7 +115,7 @@ class Track:
         #: Whether the fault has ended since its last counted occurrence. If so, the release window counts from
         #: `last_recover`.
         self.quiet = False
-        #: For the duration rule: when the present fault began, if it has not timed out yet; else `NOTHING`.
+        #: When the present fault began, while the duration rule still waits for it to time out; else `NOTHING`.
         self.pending = NOTHING
         self.timed_out = False
         self.timed_at = 0
@@ -128,7 +127,7 @@ class Track:
 
         #: A momentary event counts as active until this time.
         self.seen_until = 0
-        #: Bits for escalations that the circuit breaker suppressed: 1 by frequency, 2 by duration.
+        #: Bits for the escalations that the circuit breaker has suppressed: 1 by frequency, 2 by duration.
         self.suppressed = 0
         self.level = NOTHING
         self.due = INF
@@ -136,11 +135,11 @@ class Track:
         self.wake = INF
         #: When the engine next tries to delete this track; `INF` while a rule needs the track.
         self.fades = INF
-        #: The entries since the checkpoint, in the order of their times.
+        #: The track's events since the checkpoint, in the order of their times.
         self.log: list[Entry] = []
         #: The track's snapshot before the first entry of the log; None: the track had no history then.
         self.checkpoint: tuple[object, ...] | None = None
-        #: Number of entries above which `settle` moves old entries of the log into the checkpoint.
+        #: `settle` moves old entries of the log into the checkpoint if the log has more entries than this.
         self.full = SHORT
 
     def snapshot(self) -> tuple[object, ...]:
@@ -152,7 +151,9 @@ class Track:
         self.counts = tuple(self.counts)
 
     def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply an event that reports that the fault has begun or still lasts. Return whether the track escalated."""
+        """Apply an event that reports that the fault has begun or still lasts. Return whether the track escalated.
+        `judge`: the rules for the code.
+        """
         if not self.active:
             self.active = True
             self.since = at
@@ -166,12 +167,15 @@ class Track:
         return False
 
     def once(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply a momentary event, which has no end of its own. Return whether the track escalated."""
+        """Apply a momentary event, which has no end of its own. Return whether the track escalated. `judge`: the rules
+        for the code.
+        """
         self.severity = severity
         if not self.active:
             self.since = at
         if judge.fault >= 0:
-            # A momentary event never times out, so it does not count. But it restarts the recovery time.
+            # A momentary event never times out, so the duration rule does not count it. But it restarts the recovery
+            # time.
             if self.recovering >= 0:
                 self.recovering = at
             return False
@@ -184,7 +188,7 @@ class Track:
         return escalated
 
     def recover(self, at: int, judge: CompiledRules) -> None:
-        """Apply an event that reports the end of the fault."""
+        """Apply an event that reports the end of the fault. `judge`: the rules for the code."""
         was_active = self.active
         self.active = False
         if judge.fault >= 0:
@@ -195,13 +199,15 @@ class Track:
             if self.pending >= 0:
                 self.pending = NOTHING
                 return
-            # The fault has no duration timer: it began before the duration rule existed, and was counted at once.
+            # The fault had no timer, because it began before the duration rule existed and was counted at once.
         if was_active:
             self.last_recover = at
             self.quiet = True
 
     def deadline(self, judge: CompiledRules) -> int:
-        """Return the time after which the track changes without an event; `INF`: never."""
+        """Return the time after which the track changes without an event; `INF`: never. `judge`: the rules for the
+        code.
+        """
         due = INF
         if judge.fault >= 0:
             if self.timed_out:
@@ -264,13 +270,15 @@ class Track:
         return True
 
     def forget_before(self, moment: int) -> None:
-        """Drop the occurrences before `moment`. An occurrence exactly at `moment` stays."""
+        """Forget the occurrences of the fault before `moment`. An occurrence exactly at `moment` is kept."""
         counts = self.counts
         if counts and counts[0] < moment:
             self.counts = counts[bisect_left(counts, moment) :]
 
     def counted(self, now: int, judge: CompiledRules) -> int:
-        """Return the number of occurrences in the window that ends at `now`."""
+        """Return how often the fault occurred in the frequency rule's window that ends at `now`. `judge`: the rules for
+        the code.
+        """
         if not judge.times:
             return 0
         return len(self.counts) - bisect_left(self.counts, now - judge.window)
@@ -319,7 +327,7 @@ class Track:
         return self.advance(at, new, floor=at) or escalated
 
     def refold(self, judge: CompiledRules) -> None:
-        """Apply the log again from the checkpoint, because an entry was inserted before the latest one."""
+        """Apply the log's entries again from the checkpoint on, because an entry was inserted before the latest one."""
         self.restore(self.checkpoint)
         rules = self._first_rules(judge)
         self.due = self.deadline(rules)
@@ -338,13 +346,12 @@ class Track:
         self.due = self.deadline(judge)
 
     def _first_rules(self, judge: CompiledRules) -> CompiledRules:
-        """Return the rules in force at the first entry of the log. `judge`: the rules in force now."""
+        """Return the rules that were in force at the first entry of the log. `judge`: the rules in force now."""
         return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
 
     def settle(self, oldest: int, judge: CompiledRules) -> None:
-        """Move the log's entries before the order `oldest` into the checkpoint.
-
-        The engine accepts no events that old.
+        """Move the log's entries before the order `oldest` into the checkpoint, because the engine accepts no events
+        that old.
         """
         settled = bisect_left(self.log, oldest, key=order_of)
         if settled:
@@ -356,9 +363,8 @@ class Track:
         self.full = max(SHORT, 2 * len(self.log))
 
     def apply(self, order: int, judge: CompiledRules) -> None:
-        """Apply one event that is not late.
-
-        `order`: a number made of its time, kind and severity (see `event_order`).
+        """Apply one event that is not late. `order`: the event's time, kind and severity as one number (see
+        `event_order`). `judge`: the rules for the code.
         """
         at = order // STEP
         if self.due < at:
@@ -383,7 +389,9 @@ class Track:
         return self.uncounted() and self.pending < 0 and not self.timed_out
 
     def forgettable(self, judge: CompiledRules, lateness: int) -> int:
-        """Return the time after which the track can be deleted without any effect; `INF`: it cannot be deleted now."""
+        """Return the time after which the track can be deleted without any effect; `INF`: it cannot be deleted now.
+        `judge`: the rules for the code.
+        """
         if self.active or self.timed_out or self.escalated >= 0:
             return INF
         moment = self.order // STEP + lateness
@@ -394,11 +402,15 @@ class Track:
         return moment
 
     def shown(self, now: int) -> int:
-        """Return the base level while the code is active or a momentary event still counts; else `NOTHING`."""
+        """Return the code's base level while the fault is active or a momentary event still counts as active; else
+        `NOTHING`.
+        """
         return self.code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
 
     def asked(self, now: int) -> int:
-        """Return the highest of the base level and the escalations that are neither a dry run nor suppressed."""
+        """Return the level that the track demands: the highest of the code's base level and the effective
+        escalations.
+        """
         code = self.code
         judge = code.judge
         level = code.bases[self.severity] if self.active or self.seen_until > now else NOTHING

@@ -25,11 +25,11 @@ ATTEMPTS = 4
 
 class TolerancePhase(enum.StrEnum):
     IDLE = "idle"
-    #: The group waits, because a RESTART_WORKERS fault may end without help.
+    #: The reset group waits, because a RESTART_WORKERS fault may end without help.
     HEALING = "healing"
     #: A RESET_WHEN_IDLE fault needs a reset, which waits until no process uses the group.
     WAITING = "waiting"
-    #: The workers are notified that they must save and exit.
+    #: The workers on the group are notified that they must save and exit.
     NOTIFIED = "notified"
     #: The workers did not exit in time and are being stopped.
     STOPPING = "stopping"
@@ -42,7 +42,7 @@ class TolerancePhase(enum.StrEnum):
 
 
 class LevelChanged(Message, frozen=True, kw_only=True):
-    """The level of a device of the group has changed. `remedy` None: no fault."""
+    """The level of a device in the reset group has changed. `remedy` None: the device has no fault now."""
 
     device: str
     remedy: Remedy | None
@@ -57,7 +57,9 @@ class GroupBusy(Message, frozen=True, kw_only=True):
 
 
 class ResetEnded(Message, frozen=True, kw_only=True):
-    """The reset plugin has ended. `attempt`: the number from `Reset`. An event with another number is ignored."""
+    """The reset plugin has ended. `attempt`: the number in the `Reset` action. An event with another
+    number is ignored.
+    """
 
     attempt: int
     ok: bool
@@ -65,7 +67,7 @@ class ResetEnded(Message, frozen=True, kw_only=True):
 
 
 class Moment(Message, frozen=True, kw_only=True):
-    """The time has come that `next_wake` returned."""
+    """The time has come that `Tolerance.next_wake` returned."""
 
 
 ToleranceEvent = LevelChanged | GroupIdle | GroupBusy | ResetEnded | Moment
@@ -87,7 +89,7 @@ class StopGroup(Message, frozen=True, kw_only=True):
 
 
 class Reset(Message, frozen=True, kw_only=True):
-    """Reset these devices, which no process uses now. Answer with `ResetEnded` of the same attempt."""
+    """Reset these devices, which no process uses now. Answer with a `ResetEnded` of the same attempt."""
 
     devices: tuple[str, ...]
     attempt: int
@@ -157,7 +159,7 @@ class Tolerance:
         self.levels: dict[str, Remedy] = {}
 
     def next_wake(self) -> float | None:
-        """Return when to send `Moment`, in seconds; None: no timer runs."""
+        """Return when to send a `Moment` event, in seconds; None: no timer runs."""
         return self.deadline
 
     def snapshot(self) -> ToleranceSnapshot:
@@ -218,14 +220,13 @@ class Tolerance:
             TolerancePhase.RESETTING,
             TolerancePhase.ISOLATED,
         ):
-            # Once the workers are notified, the reset happens even if the fault ends, because the workers are already
-            # exiting.
+            # Once the workers are notified they exit, so the reset happens even if the fault ends meanwhile.
             if self.phase is TolerancePhase.ISOLATED and not self.levels:
                 self._rest()
             return []
         if self.phase is TolerancePhase.PROVING:
             if wanted is Remedy.NONE:
-                return []  # the reset has ended the fault, or a milder fault has ended
+                return []  # the reset has ended the fault, or only a milder fault has ended
             return self._isolate(f"a reset did not help, the fault came back within {self.grace.heal_s} s of it")
         if wanted is Remedy.RESET_NOW:
             return self._notify(now, "a device must be reset at once")
@@ -241,7 +242,7 @@ class Tolerance:
         return []
 
     def _rest(self) -> None:
-        """Return to IDLE. If the group has no fault any more, forget its failed resets."""
+        """Return the group to IDLE. If it has no fault any more, forget its failed resets."""
         self._to(TolerancePhase.IDLE)
         self.escalated = False
         if not self.levels:
@@ -267,7 +268,7 @@ class Tolerance:
         return []
 
     def _left(self, now: float) -> list[ToleranceAction]:
-        """Reset the group or restart the workers, because no process uses the group any more."""
+        """Act once no process uses the group any more: reset it, or restart the workers."""
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
         if self.wanted is Remedy.RESTART_WORKERS:

@@ -46,7 +46,7 @@ RETRY_WAIT_S = 60.0
 
 
 class LevelConsequence(Noun, frozen=True, kw_only=True):
-    """The consequence of a device's level for a job that uses the device."""
+    """What a device's level means for a job that uses the device."""
 
     #: Whether to stop the attempt.
     stop: bool = False
@@ -72,7 +72,8 @@ def answer_of(
     kind: JobKind = JobKind.TRAINING,
     on_subhealth: str = "ignore",
 ) -> LevelConsequence:
-    """Return what the gang does when a device in use has this level. `since`: when the fault began (seconds).
+    """Return what a job must do if a device that it uses has the level `remedy`. `since`: when the fault began
+    (seconds).
 
     `on_subhealth`: `ignore`, `grace` (save, and restart without the device) or `force` (restart without it at once).
     """

@@ -1,4 +1,4 @@
-"""The default configuration of faults: the built-in catalogues and their rules."""
+"""The default configuration of faults: the levels of the built-in catalogues, and their rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.decide.faults.holdfast_format import read_rules
 
 @functools.cache
 def shipped_levels() -> Levels:
-    """Return the levels of the `faultCode.json` that Ascend ships."""
+    """Return the levels in the `faultCode.json` that Ascend ships."""
     rows = {key: row for key, row in shipped_codes().items() if row.remedy is not None}
     return Levels(
         levels={key: row.remedy for key, row in rows.items() if row.remedy is not None},
@@ -21,7 +21,7 @@ def shipped_levels() -> Levels:
 
 @functools.cache
 def shipped_rules() -> Rules:
-    """Return the rules of the `faultCustomization.json` that Ascend ships."""
+    """Return the rules in the `faultCustomization.json` that Ascend ships."""
     return read_rules(rules_text("ascend").encode())
 
 
@@ -41,13 +41,12 @@ def default_rules() -> Rules:
 
 @functools.cache
 def default_policy() -> Policy:
-    """Return the policy that applies if the user supplies no file."""
+    """Return the policy that applies if the user supplies no file of levels or rules."""
     return policy_of(catalogue_levels(), default_rules())
 
 
 def with_catalogue(levels: Levels, *, of_seed: bool) -> Levels:
-    """Merge a file's levels over the built-in ones.
-
-    `of_seed`: the file is Ascend's and replaces Ascend's whole list.
+    """Merge the levels of a file over the built-in ones. `of_seed`: the file is Ascend's, and replaces the whole
+    built-in list of Ascend.
     """
     return merged(catalogue_levels(frozenset({"ascend"}) if of_seed else frozenset()), levels)

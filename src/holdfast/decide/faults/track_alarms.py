@@ -12,11 +12,11 @@ from heapq import heapify, heappop, heappush
 
 from holdfast.decide.faults.fault_track import Track
 
-#: Time in milliseconds, device, code, track. Alarms of the same time are ordered by device and code.
+#: An alarm: (time in milliseconds, device, code, track). Alarms of the same time are ordered by device and code.
 Alarm = tuple[int, str, str, Track]
 
 
-#: A bucket covers 2**10 milliseconds.
+#: One bucket has the alarms of 2**10 milliseconds.
 _SHIFT = 10
 
 
@@ -38,11 +38,11 @@ class Alarms:
 
     def clear(self) -> None:
         self.size = 0
-        #: A heap of the alarms before `_edge` (milliseconds).
+        #: The alarms before the time `_edge` (milliseconds), as a heap.
         self._near: list[Alarm] = []
         self._edge = -(1 << 62)
         self._buckets: dict[int, list[Alarm]] = {}
-        #: A heap of the numbers of the buckets.
+        #: The numbers of the non-empty buckets, as a heap.
         self._order: list[int] = []
 
     def put(self, moment: int, track: Track) -> None:

@@ -36,7 +36,7 @@ from holdfast.model.faults import ActiveFault
 EVIDENCE_S = 10.0
 #: Seconds that the nodes may take to report the results of hooks, in addition to the time limits of the hooks.
 HOOKS_S = 5.0
-#: Minimum seconds between two progress events of a round of checks.
+#: Minimum seconds between two events about the progress of a round of checks.
 MOVED_S = 0.2
 
 Question = RunChecks | CollectEvidence | RunHooks
@@ -44,7 +44,7 @@ Answer = ev.ChecksFinished | ev.EvidenceCollected | ev.HooksFinished
 
 
 class _OpenQuestion(msgspec.Struct):
-    """A request that not all nodes have answered."""
+    """A request to several nodes, some of which have not answered yet."""
 
     question: Question
     #: The nodes that have not answered yet, in the order of the request.
@@ -57,7 +57,7 @@ class _OpenQuestion(msgspec.Struct):
 
 
 class AnswerCollection:
-    """The open requests of one job. Times are seconds on the clock of `now`."""
+    """The open requests to the nodes of one job. Times are seconds on the clock of `now`."""
 
     def __init__(self) -> None:
         self._open: dict[type[Question], _OpenQuestion] = {}
@@ -93,7 +93,7 @@ class AnswerCollection:
         return None if asked.waits_for else self._close(asked)
 
     def next_wake(self) -> float | None:
-        """Return when `due` will have an event; None: no request is open."""
+        """Return when `due` will have an event; None if no request is open."""
         return min((asked.due for asked in self._open.values()), default=None)
 
     def due(self, now: float) -> Iterator[ev.Event]:
@@ -101,7 +101,7 @@ class AnswerCollection:
         for asked in [asked for asked in self._open.values() if asked.due <= now]:
             yield self._close(asked)
 
-    # ------------------------------------------------------------------------------------------ internal
+    # ---------------------------------------------------------------------------------- internal methods
 
     def _asked(self, kind: type[Question], node: str) -> _OpenQuestion | None:
         asked = self._open.get(kind)
@@ -199,7 +199,7 @@ def parts(question: CollectEvidence) -> Iterator[tuple[str, CollectEvidence]]:
 MOST_READ = 1000
 #: A fault of the node and one of the gang count as the same fault if their times differ by at most this many seconds.
 SAME_FAULT_S = 2.0
-#: The order of a check's states, worst first. If the states differ between nodes, the report shows the worst.
+#: The states of a check, worst first. If the nodes' states differ, the report shows the worst.
 _WORST_FIRST = (
     "failed",
     "running",
@@ -212,22 +212,23 @@ _WORST_FIRST = (
 
 
 def named(names: Sequence[str]) -> str:
-    """Return the first names and the number of the rest: `gpu-1, gpu-2 and 5 more`."""
+    """Return the first names, and how many more there are: `gpu-1, gpu-2 and 5 more`."""
     rest = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-# ---------------------------------------------------------------------------------------------- checks
+# ----------------------------------------------------------------------- merging the results of checks
 
 
 def merged_checks(
     order: RunChecks, answers: Mapping[str, ev.ChecksFinished], missing: Sequence[str], limit_s: float
 ) -> ev.ChecksFinished:
-    """Merge the nodes' results into one. `missing`: nodes without an answer within `limit_s`, which the job avoids."""
+    """Merge the nodes' results of a round of checks into one. `missing`: the nodes that gave none within `limit_s`,
+    which the job avoids.
+    """
     in_order = [(node, answers[node]) for node in order.nodes if node in answers]
     failed = [(node, word) for node, word in in_order if word.state is CheckState.FAIL]
-    # Failures that stop the job come first. The sort is stable, so the failures otherwise stay in the order of the
-    # nodes.
+    # Failures that stop the job come first. The sort is stable, so failures otherwise stay in the order of their nodes.
     failed.sort(key=lambda one: not one[1].fatal)
     failures = [failure for _, word in failed if (failure := word.failure) is not None]
     # Prefix device names with the node's name, because each node has a gpu0.
@@ -261,13 +262,15 @@ def merged_checks(
 
 
 def _by_node(answers: Sequence[tuple[str, ev.ChecksFinished]]) -> dict[str, tuple[CheckLine, ...]]:
-    """Return each node's lines, failed nodes first, for at most `MOST_NODES` nodes."""
+    """Return node → the results of its checks, failed nodes first, for at most `MOST_NODES` nodes."""
     told = sorted(answers, key=lambda one: one[1].state is not CheckState.FAIL)
     return {node: word.taken.checks for node, word in told[:MOST_NODES] if word.taken is not None}
 
 
 def merged_taken(rounds: Sequence[ChecksTaken]) -> ChecksTaken:
-    """Merge the nodes' rounds into one. Each check gets its worst state on any node, with that node's message."""
+    """Merge the rounds of checks of several nodes into one. Each check gets its worst state on any node, with that
+    node's message.
+    """
     lines: dict[str, list[CheckLine]] = {}
     for taken in rounds:
         for line in taken.checks:
@@ -305,14 +308,14 @@ def _unanswered(missing: Sequence[str], limit_s: float) -> CheckFailure:
 
 
 def _grouped(said: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the warnings, each with the names of its nodes. Equal warnings are merged. `said`: (node, warning)."""
+    """Merge equal warnings, and return each with the names of its nodes. `said`: (node, warning)."""
     nodes: dict[str, list[str]] = {}
     for node, text in said:
         nodes.setdefault(text.replace(f"{node}: ", "", 1), []).append(node)
     return [f"{named(who)}: {text}" for text, who in nodes.items()]
 
 
-# ---------------------------------------------------------------------------------------------- evidence
+# -------------------------------------------------------------------------------------- merging evidence
 
 
 def merged_evidence(
@@ -409,7 +412,7 @@ def _hang(
     workers: Sequence[WorkerEvidence],
     ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
-    """Return the hang's evidence. If no sample has stacks, add the stacks that the workers wrote when they were
+    """Return the evidence of a hang. If no sample has stacks, add the stacks that the workers wrote when they were
     stopped.
     """
     hang = known.hang
@@ -443,7 +446,7 @@ def _has_stacks(looks: Sequence[tuple[RankSnapshot, ...]]) -> bool:
 
 
 def _surroundings(workers: Sequence[WorkerEvidence], told: Mapping[str, AttemptEvidence]) -> HostFacts | None:
-    """Return the host facts of the node whose worker died first, else of any node that has some."""
+    """Return the host facts of the node on which a worker died first, else of any node that reported some."""
     nodes = dict.fromkeys(worker.node for worker in sorted(workers, key=_died))
     found = (told[node].surroundings for node in nodes if node in told)
     return next((surroundings for surroundings in found if surroundings is not None), None)

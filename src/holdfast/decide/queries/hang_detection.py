@@ -42,13 +42,15 @@ from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen, Want
 from holdfast.model.job_spec import Seat
 
 _MOST_LOOKS = 64
-#: Limit on the exponent of the back-off. Ranks that are silent but active are sampled less and less often, down to once
-#: in 2^4 / 2 time-outs.
+#: Maximum exponent of the back-off: silent but active ranks are sampled less and less often, at least once in 2**4 / 2
+#: hang time-outs.
 _MOST_CALM = 4
 
 
 class NativeLook(enum.Enum):
-    """The state of the only sample that includes native frames, which halts the processes for a moment."""
+    """Whether the one sample with native frames is due. It is only taken once, because it halts the processes for a
+    moment.
+    """
 
     LATER = enum.auto()
     WANTED = enum.auto()
@@ -88,7 +90,7 @@ class HangWatch:
             self._words[rank] = at
 
     def ended(self, rank: int) -> None:
-        """Record that the rank has exited."""
+        """Record that the rank has exited, so that it is not watched any more."""
         if self._words.pop(rank, None) is not None:
             self._ended.add(rank)
 
@@ -136,7 +138,7 @@ class HangWatch:
         self._closer = self._closer_after(look, judgement)
         match judgement:
             case Hung() if self._closer is NativeLook.WANTED:
-                # Take one more sample, with native frames, which shows where native code waits. The job hangs, so the
+                # Take one more sample now, with native frames, to show where native code waits. The job hangs, so the
                 # delay does no harm.
                 self._next_at = now
                 return LookAgain(why="the frames of machine code are wanted", look_at=now)
@@ -210,7 +212,7 @@ ANSWER_S = 10.0
 STACK_S = 1.5
 #: Seconds added to `ANSWER_S` if native frames are requested.
 NATIVE_S = 15.0
-#: The evidence has the snapshots of up to this many culprits, and of up to this many other ranks.
+#: The evidence of a hang has the snapshots of up to this many culprits, and of up to this many other ranks.
 SHOWN = 64
 
 #: The owner's next step: a request to every node, or the event for a hang that was found.
@@ -251,7 +253,7 @@ class HangDetection:
         self._ranks = {node: tuple(of_node) for node, of_node in ranks.items()}
 
     def end(self) -> None:
-        """Stop watching: no attempt runs."""
+        """Stop watching, because no attempt runs."""
         self._watch = self._asked = None
 
     def next_wake(self) -> float | None:
@@ -282,7 +284,7 @@ class HangDetection:
         asked.answers[node] = seen
         return [] if asked.waits_for else self._looked(watch, asked, now)
 
-    # ------------------------------------------------------------------------------------------ internal
+    # ---------------------------------------------------------------------------------- internal methods
 
     def _ask(self, watch: HangWatch, closeness: Closeness, now: float) -> LookAtRanks:
         self._number += 1
@@ -346,8 +348,7 @@ def with_missing(hang: HangEvidence, missing: Mapping[str, tuple[int, ...]], wai
 
 
 def _with_nodes(hang: HangEvidence, ranks: Mapping[str, tuple[int, ...]]) -> HangEvidence:
-    """Add the node's name to the culprits in the reason, if the job has several nodes and all culprits are on one
-    node."""
+    """If the job has several nodes and all culprits are on one node, add its name to the hang's reason."""
     who = name_ranks(hang.culprits)
     nodes = [node for node, of_node in ranks.items() if set(of_node) & set(hang.culprits)]
     if len(ranks) < 2 or len(nodes) != 1 or not hang.why.startswith(f"{who} ") or hang.why.startswith(f"{who} on "):

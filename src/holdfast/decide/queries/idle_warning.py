@@ -18,7 +18,7 @@ from holdfast.model.job_spec import Seat
 
 #: A silent gang is sampled this many times before the warning is due.
 PARTS = 4
-#: Seconds that a sample may take. Nothing waits for it.
+#: Seconds that a node may take for a sample. The job does not wait for it.
 ANSWER_S = 60.0
 #: A rank counts as active if its use of CPU changes by more than this many cores.
 CHANGE_CORES = 0.25
@@ -65,7 +65,7 @@ class IdleWarning:
         self._next_at = began_at + self._after_s / PARTS
 
     def end(self) -> None:
-        """Stop watching: no attempt runs."""
+        """Stop watching, because no attempt runs."""
         self._next_at = self._asked = None
 
     def next_wake(self) -> float | None:
@@ -94,7 +94,7 @@ class IdleWarning:
         asked.answers.append(seen)
         return None if asked.waits_for else self._whole(asked, now)
 
-    # ------------------------------------------------------------------------------------------ internal
+    # ---------------------------------------------------------------------------------- internal methods
 
     def _ask(self, closeness: Closeness, now: float) -> LookAtRanks:
         self._number += 1
@@ -138,8 +138,8 @@ class IdleWarning:
         self._next_at = at + part_s if at >= now else max(at + part_s, now + part_s / 2)
 
     def _moves(self, look: Look) -> bool:
-        """Return whether a rank was active since the previous sample. Store each rank's CPU use for the next
-        comparison.
+        """Return whether a rank was active since the previous sample. Keep each rank's CPU use for the
+        next comparison.
         """
         before = {shot.rank: shot for shot in self._looks[-1]} if self._looks else {}
         if before and before.keys() != {shot.rank for shot in look}:

@@ -25,7 +25,7 @@ from holdfast.model.gang_protocol import ClosePort, MeasurePeer, OpenPort, PeerM
 from holdfast.model.human_format import natural, with_address
 from holdfast.model.pair_search import Pair, PairSearch
 
-#: The name of the check, as users select it.
+#: The name by which users select this check.
 NAME = "links"
 SIZE = 1 << 20
 #: Seconds that one exchange of data between two nodes may take, including the time to open a port and to send the
@@ -47,7 +47,7 @@ Orders = list[tuple[str, Order]]
 
 
 class LinkVerdict(msgspec.Struct, frozen=True):
-    """The result of measuring the links. `avoid`: the bad nodes."""
+    """The result of the measurement of links. `avoid`: the nodes that do not work."""
 
     line: CheckLine
     warnings: tuple[str, ...] = ()
@@ -56,8 +56,8 @@ class LinkVerdict(msgspec.Struct, frozen=True):
 
 
 class _Exchange(msgspec.Struct):
-    """One pair that exchanges data. The second node connects to the first; if `turned`, the first connects to the
-    second.
+    """One exchange of data between a pair of nodes. The second node connects to the first; if `turned`, the first
+    connects to the second.
     """
 
     pair: Pair
@@ -65,7 +65,7 @@ class _Exchange(msgspec.Struct):
 
 
 class LinkMeasurement:
-    """One round of exchanges between the nodes of a round of checks. Times are seconds on the owner's clock.
+    """Measures the links between the nodes of one round of checks. Times are seconds on the owner's clock.
 
     `order`: the request for the checks. `addresses`: node → its address. `token`: the secret by which nodes recognise
     each other.
@@ -134,7 +134,7 @@ class LinkMeasurement:
                 return []
 
     def due(self, now: float) -> Orders:
-        """Count late exchanges as failed, and return the next commands."""
+        """Count exchanges that take too long as failed, and return the next commands."""
         if self.verdict is not None:
             return []
         self._silent |= self._opening
@@ -146,10 +146,10 @@ class LinkMeasurement:
         self._last = now
         return self._conclude() if now >= self._ends else self._next(now)
 
-    # ------------------------------------------------------------------------------------------ the waves
+    # ----------------------------------------------------------------------------- the waves of exchanges
 
     def _next(self, now: float) -> Orders:
-        """Return the commands for the next pairs. If no pairs are left, make the verdict."""
+        """Return the commands for the next pairs of nodes. If no pairs are left, make the verdict."""
         orders: Orders = []
         while not self._at_work:
             pairs = self._pairs()
@@ -165,7 +165,8 @@ class LinkMeasurement:
         self._wave += 1
         count = len(self._nodes)
         if self._wave == 2 and count > 3:
-            # Pair each node with its other neighbour. After this wave every node has been tested with two nodes.
+            # In the second wave, pair each node with its other neighbour, so that every node has been tested with two
+            # nodes.
             return [(node, node + 1) for node in range(1, count - 1, 2)] + [(0, count - 1)]
         hopeless = count > MOST_WAVES and self._search.reference_s is None and self._wave > 2
         return [] if hopeless or self._wave > MOST_WAVES else self._search.next_wave()
@@ -214,7 +215,7 @@ class LinkMeasurement:
         self._why.setdefault(pair, why)
         self._search.answer(pair, None)
 
-    # ------------------------------------------------------------------------------------------ the verdict
+    # -------------------------------------------------------------------------- the verdict about the links
 
     def _conclude(self) -> Orders:
         found = self._search
@@ -316,7 +317,7 @@ def worth_measuring(checked: ChecksFinished, order: RunChecks, linked: Collectio
 
 
 def with_links(checked: ChecksFinished, verdict: LinkVerdict) -> ChecksFinished:
-    """Return the round of checks with the result of measuring the links added."""
+    """Return the result of the round of checks, with the result of the measurement of links added."""
     taken, state = checked.taken, CheckState.FAIL if verdict.failure is not None else checked.state
     if taken is not None:
         others = tuple(line for line in taken.checks if line.name != NAME)

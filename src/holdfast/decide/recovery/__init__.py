@@ -1,1 +1,1 @@
-"""Decides what follows a failed attempt, from the budgets and from the signs of progress. Pure."""
+"""Decides what follows a failed attempt, from the restart budgets and from the signs of progress. Pure."""

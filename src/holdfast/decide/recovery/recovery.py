@@ -97,7 +97,7 @@ def recover(
 
 
 def _elsewhere(report: ExitReport, left: RequeueBudget, bad: Sequence[str]) -> Decision:
-    """Return the decision to continue on other nodes in another run of the job. `bad`: the nodes to avoid."""
+    """Return the decision to continue in another run of the job, on other nodes. `bad`: the nodes to avoid."""
     names = report.devices or bad
     without = f"without {', '.join(names)}" if names else "with other nodes"
     return Decision(
@@ -119,7 +119,7 @@ def _refusal(
     same: str,
     now: float,
 ) -> str:
-    """Return why no further attempt may be made; empty if one may be made."""
+    """Return why no further attempt may follow; empty if one may."""
     if report.rerun is Rerun.NEVER:
         if report.phrase == Phrase.CHECK_FAILED:
             return "the check asks to stop the job"
@@ -150,7 +150,7 @@ def _same_again(
 ) -> str:
     """Return why another attempt would fail in the same way; empty if it might succeed.
 
-    It would fail if the last failures are equal, and none of these attempts got further than the attempt before.
+    It would fail if the last failures are equal, and none of these attempts got further than the attempt before it.
     """
     judged = _is_judged(report, charged=charged)
     before = history[-(policy.same_failure - 1) :] if policy.same_failure > 1 else ()
@@ -232,15 +232,15 @@ def progress_seen(signs: Sequence[Sign], history: Sequence[AttemptRecord]) -> st
 
 
 def _last_sign(history: Sequence[AttemptRecord]) -> int:
-    """Return the number of the last attempt with a sign of progress; the first attempt if no attempt has one."""
+    """Return the number of the last attempt with a sign of progress; of the first attempt if none has one."""
     return next((record.attempt for record in reversed(history) if record.signs), history[0].attempt)
 
 
 def as_before(report: ExitReport, history: Sequence[AttemptRecord]) -> ExitReport:
     """Return the report without a culprit if equal failures of earlier attempts show that no single rank is the cause.
 
-    After the first failure the other ranks are stopped, often before they can fail in the same way: which of them
-    fails first is chance.
+    After the first failure the other ranks are stopped, often before they can fail in the same way: it is chance which
+    rank fails first.
     """
     first = report.first
     if first is None or report.blame is not Blame.WORKLOAD or not report.fingerprint or report.rerun is Rerun.ELSEWHERE:
@@ -268,7 +268,7 @@ def is_loss(report: ExitReport) -> bool:
 
 
 def why_again(report: ExitReport, *, last: bool) -> str:
-    """Return the reason for another attempt, as a clause. `last`: one more equal failure would end the job."""
+    """Return the reason for another attempt, as a clause. `last`: whether one more equal failure would end the job."""
     then = "; the same failure again ends the job" if last else ", so another attempt may work"
     match report.rerun:
         case _ if is_loss(report):

@@ -1,4 +1,5 @@
-"""Computes from the attempts so far: the spent restarts of each budget, failures in a row, and the next pause. Pure.
+"""Computes from the attempts so far: the spent restarts of each budget, the number of failures in a row, and the pause
+before the next attempt. Pure.
 
 It also decides whether the platform may start the job again in another run, and which budget pays for that.
 """
@@ -34,7 +35,7 @@ def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored:
 
 
 def restarted(record: AttemptRecord) -> bool:
-    """Return whether another attempt followed this one, even if in another run of the job."""
+    """Return whether another attempt followed the recorded one, in the same run of the job or another."""
     return record.decision.kind in (DecisionKind.RESTART, DecisionKind.REPLACE, DecisionKind.REQUEUE)
 
 
@@ -56,7 +57,8 @@ def failures_in_row(history: Sequence[AttemptRecord]) -> int:
 def restart_delay(rerun: Rerun, policy: RestartPolicy, failures: int, jitter: float) -> float:
     """Return the seconds to wait before the next attempt. `failures`: failures in a row. `jitter`: in [0, 1].
 
-    The pause is exponential, with jitter in [d/2, d]. The first failure of a row has a pause only if `rerun` is LATER.
+    The pause is exponential, with jitter in [d/2, d]. After the first failure in a row there is only a pause if `rerun`
+    is LATER.
     """
     doublings = failures - 1 if rerun is Rerun.LATER else failures - 2
     if doublings < 0:
@@ -71,7 +73,7 @@ ANSWER_S = 300.0
 
 
 class RequeueBudget(msgspec.Struct, frozen=True):
-    """How many times the platform has restarted the job (`spent`), and how many times it may (`limit`)."""
+    """How often the platform has started the job again (`spent`), and how often it may (`limit`)."""
 
     spent: int
     limit: int
@@ -83,7 +85,7 @@ class RequeueBudget(msgspec.Struct, frozen=True):
         return f"restart {self.spent + 1} of {self.limit} (platform budget, not yours)"
 
     def instead(self, reason: str) -> str:
-        """Return a reason to end the job, followed by why the job is not queued again."""
+        """Return a reason for the end of the job: `reason`, followed by why the job is not queued again."""
         return f"{reason}; not queued again: {self.refusal}" if self.refusal else reason
 
 
