@@ -114,7 +114,7 @@ class Say(Act, frozen=True, kw_only=True):
 
 
 class Avoid(Act, frozen=True, kw_only=True):
-    """Place no worker of this job on these devices or nodes from now on, because they are faulty or suspect."""
+    """Place no worker of this job on these devices or nodes from now on."""
 
     names: tuple[str, ...]
     reason: str

@@ -21,7 +21,8 @@ def utc(_: float) -> float:
 
 def clock(at: float, zone: Zone = utc) -> str:
     """Return a time as `2026-11-22 14:20:01 +01:00` or `… UTC`; the bare number if it is outside the years 1 to
-    9999."""
+    9999. `at`: seconds since the epoch.
+    """
     if not _FIRST_S <= at <= _LAST_S:
         return f"{at:g} s"
     offset_s = round(zone(at))

@@ -314,7 +314,9 @@ class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def shapes(seats: Sequence[Seat]) -> dict[str, GangShape]:
-    """Return node → the facts about the gang for this node. The nodes are in the order of their first ranks."""
+    """Return node → the facts about the gang for this node. The nodes are in the order of their first ranks. `seats`:
+    the placement of each rank.
+    """
     local = Counter(seat.node for seat in seats)
     roles = dict(Counter(seat.role for seat in seats))
     return {

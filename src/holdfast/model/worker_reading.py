@@ -163,7 +163,7 @@ class OwnMatch(Noun, frozen=True, kw_only=True):
 
 
 class UnreachedPeer(Noun, frozen=True, kw_only=True):
-    """The address of a peer that a rank could not reach."""
+    """An address of the peers that a rank could not reach."""
 
     host: str
     port: str
