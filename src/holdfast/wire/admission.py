@@ -232,7 +232,8 @@ def _name(
 ) -> str:
     """Choose a node name: the machine's host name. If the name is taken, append the address, and then a number.
 
-    A machine gets its earlier name again after a reboot, and for a new run.
+    A machine gets its earlier name again after a reboot, and for a new run. `own`: the machine's host name. `lodgers`:
+    the agents admitted so far.
     """
     count = 1
     while True:

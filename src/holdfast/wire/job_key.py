@@ -119,7 +119,9 @@ def _read(path: Path, what: str) -> Key:
 
 
 def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
-    """Raise BadUsage if other users can read the key file, or could have replaced it. Root may do both."""
+    """Raise BadUsage if other users can read the key file, or could have replaced it. Root may do both. `what`: where
+    the user named the file. `link`, `found`: the status of the path itself, and of the file to which it leads.
+    """
     ours = (os.geteuid(), 0)
     named = quote(str(path))
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in ours:

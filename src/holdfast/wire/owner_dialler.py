@@ -211,7 +211,7 @@ class Dialler:
 
     def _wait(self, given_s: float | None, end: ChannelEnd | None = None) -> None:
         """Start the time limit of the next connection step, in seconds. `given_s` None: only stop the present time
-        limit.
+        limit. `end`: why the connection fails if the time runs out.
         """
         if self._late is not None:
             self._late.close()
