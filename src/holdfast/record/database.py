@@ -266,7 +266,7 @@ def unusable(error: OSError | sqlite3.Error) -> Unusable:
 
 def describe(trouble: Unusable, path: Path, consequence: str) -> str:
     """Describe a failure of the journal in one or two sentences: the problem, the path, the consequence, a command to
-    try.
+    try. `consequence`: a clause.
     """
     where = f"the journal {path}"
     ailment = trouble.ailment

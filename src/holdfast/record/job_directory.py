@@ -200,7 +200,7 @@ def _nowhere(
     *, name: str, now: float, trouble: str, also: str = _NO_FILES, platform: PlatformJob | None = None
 ) -> JobPlace:
     """Return a placeholder for a job's directory on a machine without a writable directory. The job then has no files,
-    and only the terminal shows its report.
+    and only the terminal shows its report. `trouble`, `also`: the message about that for the user.
     """
     job_id = new_job_id(now, _suffix())
     directory = job_dir(NOWHERE, job_id)

@@ -186,7 +186,7 @@ def last_reports(home: Path, views: Sequence[JobView]) -> dict[str, ExitReport]:
             if row and row[0]:
                 found[view.id] = json_as(row[0], _LastReport).report
     except (sqlite3.Error, Malformed, TypeError):
-        pass  # the rows of the other jobs are shown with the class of the failure alone
+        pass  # the rows of the other jobs then only show the class of their failure
     finally:
         db.close()
     return found
@@ -367,6 +367,7 @@ def _close(
     """Record the end of a job whose owner has died.
 
     Return the report, the time of the job's end, and whether the report was made here because the owner left none.
+    `explain`, `ending`, `end_left`, `dropped`: as for `report_of_loss`.
     """
     supervisor = read_owner(job_dir(home, view.id))
     if supervisor is None or supervisor.job_id != view.id:  # the lock file is missing, or of another job

@@ -101,7 +101,9 @@ def _found(
     end_left: Callable[[str], frozenset[int]] | None,
     dropped: str,
 ) -> LostOwner:
-    """Collect the evidence about the dead owner. Kill remaining workers that no guard has killed."""
+    """Collect the evidence about the dead owner. Kill remaining workers that no guard has killed. The parameters are
+    those of `report_of_loss`.
+    """
     died_at = last_sign(home, supervisor, events) if ending is None else ending.at
     attempt = max([0, *(attempt_of(event) for _, event in events), *(record.attempt for record in attempts)])
     went_down = bool(boot_id and supervisor.boot_id and boot_id != supervisor.boot_id)
