@@ -175,7 +175,7 @@ class ExternalEvents:
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
         """Pass the job's report to the outputs and the platform. Wait a limited time until both have finished.
 
-        `report` None: the job goes on in another run.
+        `report` None: the job goes on in another run. `take` handles events meanwhile.
         """
         if self._outputs is not None:
             self._outputs.finish(report, take)

@@ -82,7 +82,7 @@ class JobOutputs:
 
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
         """Pass the job's report to the outputs, and wait a limited time for each. `report` None: the job goes on in
-        another run.
+        another run. `take` handles events meanwhile.
         """
         if self._lines is not None and report is not None:
             self._lines.finish(report)

@@ -68,7 +68,9 @@ class MetricsFile:
             self._at(max(self._reactor.now(), self._next_at))
 
     def finish(self, take: Callable[[News], None]) -> None:
-        """Write the metrics file once more after the job's end, and wait a limited time for the helper process."""
+        """Write the metrics file once more after the job's end, and wait a limited time for the helper process. `take`
+        handles events meanwhile.
+        """
         until = self._reactor.now() + LAST_S
         self._wanted = self._last = True
         self._reactor.at(until, lambda now: None)

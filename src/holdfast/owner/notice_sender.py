@@ -121,7 +121,7 @@ class Notices:
     def finish(self, report: JobReport | None, take: Callable[[News], None]) -> None:
         """Send the notice that the job has ended, and wait a limited time for the helper process.
 
-        If the report is None, the job goes on in another run: send nothing.
+        If the report is None, the job goes on in another run: send nothing. `take` handles events meanwhile.
         """
         if report is not None:
             last = report.report

@@ -98,7 +98,8 @@ class OperatorService:
     def note(self, order: NodesOrder, name: str, port: int, now: float) -> None:
         """Write this owner's address to a file, for commands on this machine. `name`: the job's name.
 
-        If the user has no file with the job's key, store the key beside the address as long as the job lives.
+        If the user has no file with the job's key, store the key beside the address as long as the job lives. `order`:
+        the multi-node options, with the job's key.
         """
         here, key = os.uname().nodename, Path(order.key_from)
         try:

@@ -84,7 +84,7 @@ def run_owner(
     """Run the job up to its report, or continue it if the owner before was killed. Return the job's exit code.
 
     `listening`: the socket of the owner. `birth`: this process's link to its guard. `agent_id`: the id of the agent on
-    this node.
+    this node. `order`: the multi-node options. `clock`: the clock of the journal.
     """
     gc.enable()
     stdout, stderr = open_consoles()
@@ -352,7 +352,7 @@ class _OwnerProcess:
         return control.take(line) if control.started else Reply(False, "the owner is just starting: try again")
 
     def _signalled(self, number: int, typed: bool, now: float) -> News:
-        """Handle a signal that this node's guard has received."""
+        """Handle a signal that this node's guard has received. `typed`: whether the signal was typed at a terminal."""
         return [from_node(event, os.uname().nodename) for event in self._desk.by_guard(number, typed, now)]
 
     def _agent_is_over(self, now: float) -> News:

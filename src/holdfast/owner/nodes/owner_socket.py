@@ -20,7 +20,8 @@ def owner_socket(order: NodesOrder) -> socket.socket | None:
     """Open the socket of an owner on this node. Raises BadUsage.
 
     Return None if the owner is on another node, to which this node must connect. Also return None if the port is in
-    use, because the process that uses it may be the owner of this job.
+    use, because the process that uses it may be the owner of this job. `order`: the multi-node options, with the
+    endpoint.
     """
     if not order.hosts:
         return None
