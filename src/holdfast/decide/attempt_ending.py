@@ -66,6 +66,7 @@ class AttemptRecorder:
         """End the job. `reason`: why no attempt follows.
 
         If the last decision announced another attempt, this reason replaces it, because that attempt never came.
+        `kind`: the decision.
         """
         course = self._course
         if course.records and course.records[-1].decision.kind in (*AGAIN, DecisionKind.REQUEUE):
@@ -136,7 +137,9 @@ class AttemptRecorder:
             self.finish(cause or report, kind, reason)
 
     def record_unstarted(self, trigger: PhaseTrigger, now: float, kind: DecisionKind, reason: str) -> ExitReport:
-        """Record an attempt that ended before it had workers."""
+        """Record an attempt that ended before it had workers. `trigger`, `kind`, `reason`: the phase transition, the
+        decision and its reason.
+        """
         course, trial = self._course, self._course.trial
         report = explain(trial.evidence(Phase.CHECKING, course.job_id), course.catalogue)
         course.move(trigger, now, reason)
@@ -237,7 +240,9 @@ _ORDER = (
 
 
 def concluded(trial: AttemptState, found: Conclusion, decision: Decision, now: float) -> AttemptRecord:
-    """Return the record of an attempt whose end is explained and decided."""
+    """Return the record of an attempt whose end is explained and decided. `trial`: the attempt's state; `found`: its
+    explained end.
+    """
     return AttemptRecord(
         attempt=trial.attempt,
         started_at=trial.started_at,
@@ -278,8 +283,10 @@ def tally(evidence: AttemptEvidence, report: ExitReport) -> Tally:
 
 
 def requeue_decision(stop: StopRequest, left: RequeueBudget | None, failed: Decision | None = None) -> Decision:
-    """Return the decision after a stop request that ends only this run of the job. `failed`: the decision about the
-    failure of the attempt itself; None: it did not fail.
+    """Return the decision after a stop request that ends only this run of the job.
+
+    `left`: how often the platform may still start the job again; None: it never does. `failed`: the decision about the
+    attempt's own failure, if it failed.
     """
     if failed is not None and failed.kind in (DecisionKind.FAIL, DecisionKind.REQUEUE):
         return failed
@@ -302,7 +309,7 @@ def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> di
     The parts follow each other without a gap, from the end of the previous attempt (`backoff` is before the attempt's
     start). `detection` (from the first sign of trouble to the stop) is subtracted from its phases. `decision` (from the
     last exit to the next step) is subtracted from `draining`. Only `first_output` overlaps other parts: it counts from
-    GO.
+    GO. `trial`: the attempt's state.
     """
     parts = dict(trial.parts)
 
@@ -328,7 +335,9 @@ def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> di
 
 
 def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
-    """Yield when each sign of trouble began: failed workers, lost nodes, a hang, faults that stopped the attempt."""
+    """Yield when each sign of trouble began: failed workers, lost nodes, a hang, faults that stopped the attempt.
+    `trial`: the attempt's state.
+    """
     for worker in evidence.workers:
         ended = worker.exit
         if ended is not None and ended.ended_at is not None and not ended.after_stop and not ended.ok:

@@ -69,7 +69,9 @@ class AttemptFailures:
             self._draining.stop_for(request.reason, now, request)
 
     def lose(self, lost: LeftBehind, reason: str, now: float) -> None:
-        """Stop the attempt because a node is lost with its workers. `reason`: the text for the user."""
+        """Stop the attempt because a node is lost with its workers. `reason`: the text for the user.
+        `lost`: the node.
+        """
         self._course.trial.lose(lost)
         self._draining.stop_for(reason, now)
 

@@ -52,7 +52,9 @@ class AttemptStart:
             self._number(PhaseTrigger.ENOUGH_NODES, now)
 
     def _number(self, trigger: PhaseTrigger, now: float) -> None:
-        """Give the next attempt its number. A replay of the journal gives the same number."""
+        """Give the next attempt its number. A replay of the journal gives the same number. `trigger`: the phase
+        transition to make.
+        """
         course = self._course
         if course.places() is None:
             self._ending.finish_without_places(now)
@@ -126,7 +128,7 @@ class AttemptStart:
 
     def look_elsewhere(self, what: str, now: float) -> bool:
         """Run another round of checks on the remaining nodes, or wait for other nodes. Return False if neither is
-        possible.
+        possible. `what`: the reason, for the history of phases.
         """
         course = self._course
         if course.places() is not None:

@@ -187,7 +187,9 @@ class AttemptState:
         self.peers = peers
 
     def seat(self, seats: tuple[Seat, ...], addresses: Mapping[str, str]) -> None:
-        """Assign the ranks to nodes and devices. `addresses`: node → its address; empty if the job has one node."""
+        """Assign the ranks to nodes and devices. `addresses`: node → its address; empty if the job has one node.
+        `seats`: the placement of each rank.
+        """
         self.roster = self._make_roster(seats)
         self.nodes = self.roster.nodes
         self._addresses = dict(addresses)
@@ -357,7 +359,7 @@ class AttemptState:
         """Set `cut_off` if all other nodes fell silent at once, because then the owner's link has failed.
 
         With two machines either link may have failed, so `cut_off` stays empty. `at_once_s`: maximum seconds between
-        the first and the last silence.
+        the first and the last silence. `known`: all nodes of the job.
         """
         since = self._silent_since
         others = [node for node in self.roster.nodes if not known[node].here]

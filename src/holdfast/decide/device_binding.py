@@ -64,7 +64,7 @@ class FreeDevices:
 
     def _order(self, wanted: int, devices: Collection[str]) -> list[int]:
         """Return the memory domains (NUMA nodes) in order: those near the devices first, then those with enough free
-        CPUs, then the fullest.
+        CPUs, then the fullest. `wanted`: the number of CPUs needed.
         """
         near = {self._node.near[device] for device in devices if device in self._node.near}
         room = [sum(map(len, cores)) for cores in self._domains]
@@ -92,7 +92,9 @@ class FreeDevices:
 
 
 def bindings(seats: Sequence[Seat]) -> tuple[Bound, ...]:
-    """Return the devices and CPUs of each bound worker for the attempt's record, at most `MOST_BOUND`."""
+    """Return the devices and CPUs of each bound worker for the attempt's record, at most `MOST_BOUND`. `seats`: the
+    placement of each rank.
+    """
     return tuple(
         Bound(
             rank=seat.rank,

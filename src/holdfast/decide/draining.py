@@ -60,7 +60,9 @@ class AttemptJudge:
         policy: RestartPolicy,
         catalogue: Catalogue | None,
     ) -> Conclusion:
-        """Explain how the attempt ended, from its evidence, and find its signs of progress."""
+        """Explain how the attempt ended, from its evidence, and find its signs of progress. `trial`: the attempt's
+        state. `history`: the records of earlier attempts. `catalogue`: the rows that explain exits.
+        """
         steps = [worker.last_step for worker in evidence.workers if worker.last_step is not None]
         step, counts = min(steps, default=None), stood_at(evidence)
         ran_s = trial.parts.get("running", 0.0)
@@ -103,7 +105,7 @@ class AttemptJudge:
 
         `stop`: the request to end the job, even if another cause ended this attempt. `spare(names)`: whether the job
         can place every rank without these nodes or devices. `left()`: how often the platform may still start the job
-        again.
+        again. `trial`: the attempt's state; `found`: its explained end.
         """
         report = found.report
         if trial.completed and not found.evidence.beside:

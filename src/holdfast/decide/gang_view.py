@@ -63,7 +63,9 @@ class GangView(Noun, frozen=True, kw_only=True):
 
 
 def view_of(course: GangState, speakers: AgentRegistry, next_wake: float | None) -> GangView:
-    """Return the present state of a job. `next_wake`: when the gang needs its next `Tick`, in seconds."""
+    """Return the present state of a job. `next_wake`: when the gang needs its next `Tick`, in seconds. `course`: the
+    job's state; `speakers`: what is known about the agents.
+    """
     trial = course.trial
     undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
     if course.phase is Phase.PREPARING:
@@ -94,7 +96,7 @@ def waits_for(
     """Return what must happen before the phase ends, in words.
 
     `undrained`: the nodes that may still have processes. `unheard`: the nodes that have not reported since the owner
-    restarted. `due`: when the pause ends.
+    restarted. `due`: when the pause ends. `trial`: the attempt's state.
     """
     match phase:
         case Phase.CHECKING:
@@ -129,7 +131,9 @@ def waits_for(
 
 
 def _who(trial: AttemptState, ranks: tuple[int, ...]) -> str:
-    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; only the numbers if there are many ranks."""
+    """Return `rank 1 (trainer 1 on gpu-2)` for each rank; only the numbers if there are many ranks. `trial`: the
+    attempt's state.
+    """
     seats = [trial.roster.members[rank].seat for rank in ranks[: FEW + 1]]
     if len(seats) > FEW:
         return f"ranks {_named([str(rank) for rank in ranks])}"

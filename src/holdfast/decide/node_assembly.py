@@ -58,7 +58,7 @@ class Assembly:
         return True
 
     def missed(self, node: str, why: str) -> None:
-        """Mark a node as lost. It takes part in no attempt until its agent reports again."""
+        """Mark a node as lost. It takes part in no attempt until its agent reports again. `why`: the reason."""
         course = self._course
         if node in course.absent or node not in course.known:
             return
@@ -195,7 +195,7 @@ class Assembly:
 
 
 def waits_for(course: GangState) -> str:
-    """Return in words which nodes an ASSEMBLING gang waits for."""
+    """Return in words which nodes an ASSEMBLING gang waits for. `course`: the job's state."""
     plan, assembly = course.spec.nodes, Assembly(course)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"

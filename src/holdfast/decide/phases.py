@@ -89,7 +89,9 @@ class InvalidTransition(RuntimeError):
     """A bug of holdfast: the code tried a transition that the table of phases does not have."""
 
     def __init__(self, phase: Phase, trigger: PhaseTrigger, story: Sequence[str]) -> None:
-        """`story`: a line for each transition so far, oldest first."""
+        """`phase`, `trigger`: the transition that was tried. `story`: a line for each transition so far,
+        oldest first.
+        """
         self.phase = phase
         self.trigger = trigger
         self.story = tuple(story)

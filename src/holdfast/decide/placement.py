@@ -55,7 +55,7 @@ def users(device: str, seats: Sequence[Seat], nodes: Sequence[NodeInfo]) -> tupl
     """Return the ranks that use a device, or that run on a node if `device` names one.
 
     If a node has several workers, each has a device of its own or shares devices. A node's only worker may use every
-    device that it sees.
+    device that it sees. `seats`: the placement of each rank.
     """
     own = tuple(seat.rank for seat in seats if device in (seat.device, seat.node, *seat.shares))
     if own:
@@ -225,9 +225,10 @@ def line_up(
 ) -> list[NodeInfo]:
     """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few.
 
-    `line`: the nodes of the previous attempt, in order. A node of the previous attempt keeps its place. A spare node
-    takes the place of a node that is gone, so that the other nodes keep their ranks. Without a spare node the following
-    nodes move up. If there are more nodes than before, all but the first are sorted anew, so that rank 0 does not move.
+    `out`: absent nodes. `line`: the nodes of the previous attempt, in order. A node of the previous attempt keeps its
+    place. A spare node takes the place of a node that is gone, so that the other nodes keep their ranks. Without a
+    spare node the following nodes move up. If there are more nodes than before, all but the first are sorted anew, so
+    that rank 0 does not move.
     """
     plan = spec.nodes
     most, least = (plan.most, plan.least) if plan.many else (len(nodes), 1)

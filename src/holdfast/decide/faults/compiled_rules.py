@@ -92,7 +92,7 @@ def asked_for(event: FaultEvent, levels: Mapping[str, Remedy]) -> tuple[str, Rem
 
 
 def judge_of(code: str, policy: Policy) -> CompiledRules:
-    """Compile a policy's rules for one canonical code."""
+    """Return the rules of `policy` for one canonical code, in the engine's form."""
     counted: FrequencyRule | None = policy.frequency.get(code)
     lasting: DurationRule | None = policy.duration.get(code)
     level = policy.levels.get(code)

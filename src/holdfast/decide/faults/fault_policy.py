@@ -192,7 +192,9 @@ class RulesDraft:
         entry: str,
         dry_run: bool = False,
     ) -> None:
-        """Add a duration rule. A time that is None gets its default, and the link fault has defaults of its own."""
+        """Add a duration rule. A time that is None gets its default, and the link fault has defaults of its own.
+        `entry`: the rule's place in its file.
+        """
         link = code == LINK_DOWN
         self.duration[code] = DurationRule(
             fault_s=(LINK_FAULT_S if link else 0) if fault_s is None else fault_s,

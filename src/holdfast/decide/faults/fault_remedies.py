@@ -37,7 +37,7 @@ _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESE
 def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
     """Return the level of a code from its entries in code lists: the highest one.
 
-    A level that is not possible on the network plane counts as NONE.
+    A level that is not possible on the network plane counts as NONE. `listed`: the remedies of the code in the lists.
     """
     if code not in NETWORK_CODES:
         return max(listed)

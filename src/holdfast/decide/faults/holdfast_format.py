@@ -286,7 +286,9 @@ def _whole(node: yaml.Node | None, where: str) -> int | None:
 
 
 def _seconds(node: yaml.Node | None, where: str) -> int | None:
-    """Return a whole number of seconds from a YAML node: a number, or a text with units (`2h`)."""
+    """Return a whole number of seconds from a YAML node: a number, or a text with units (`2h`). `where`: the place in
+    the file, for a problem.
+    """
     if node is None or node.tag != "tag:yaml.org,2002:str":
         return _whole(node, where)
     text = _text(node, where)

@@ -75,7 +75,8 @@ def answer_of(
     """Return what a job must do if a device that it uses has the level `remedy`. `since`: when the fault began
     (seconds).
 
-    `on_subhealth`: `ignore`, `grace` (save, and restart without the device) or `force` (restart without it at once).
+    `kind`: training or inference. `on_subhealth`: `ignore`, `grace` (save, and restart without the device) or `force`
+    (restart without it at once).
     """
     said = f"{device} asks for {remedy.name}" if remedy is not None else ""
     match remedy:

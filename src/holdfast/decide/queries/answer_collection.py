@@ -354,7 +354,9 @@ def merged_evidence(
 
 
 def _told(known: WorkerEvidence, said: WorkerEvidence | None) -> WorkerEvidence:
-    """Return one worker's evidence: its exit from the gang's record, and its log reading from the node."""
+    """Return one worker's evidence: its exit from the gang's record, and its log reading from the node. `known`: the
+    evidence of the gang; `said`: the evidence of the node, if it sent any.
+    """
     if said is None:
         return known
     ended = known.exit
@@ -387,7 +389,7 @@ def _of_node(line: Evidence, node: str) -> Evidence:
 
 
 def _faults(known: AttemptEvidence, told: Mapping[str, AttemptEvidence]) -> tuple[ActiveFault, ...]:
-    """Return the faults that the gang knows, and the faults that only the nodes report."""
+    """Return the faults that the gang knows, and the faults that only the nodes report. `told`: node → its evidence."""
     found = list(known.faults)
     for node, of_node in told.items():
         for fault in of_node.faults:
@@ -413,7 +415,7 @@ def _hang(
     ranks_of: Mapping[str, Sequence[int]],
 ) -> HangEvidence | None:
     """Return the evidence of a hang. If no sample has stacks, add the stacks that the workers wrote when they were
-    stopped.
+    stopped. `known`: the evidence of the gang; `told`: node → its evidence; `ranks_of`: node → its ranks.
     """
     hang = known.hang
     if hang is None or _has_stacks(hang.looks):
@@ -446,7 +448,9 @@ def _has_stacks(looks: Sequence[tuple[RankSnapshot, ...]]) -> bool:
 
 
 def _surroundings(workers: Sequence[WorkerEvidence], told: Mapping[str, AttemptEvidence]) -> HostFacts | None:
-    """Return the host facts of the node on which a worker died first, else of any node that reported some."""
+    """Return the host facts of the node on which a worker died first, else of any node that reported some. `told`: node
+    → its evidence.
+    """
     nodes = dict.fromkeys(worker.node for worker in sorted(workers, key=_died))
     found = (told[node].surroundings for node in nodes if node in told)
     return next((surroundings for surroundings in found if surroundings is not None), None)

@@ -242,7 +242,9 @@ class HangDetection:
         self._number = 0
 
     def begin(self, attempt: int, seats: Sequence[Seat], now: float) -> None:
-        """Start to watch an attempt whose ranks are all up. A repeated call for the same attempt does nothing."""
+        """Start to watch an attempt whose ranks are all up. A repeated call for the same attempt does nothing. `seats`:
+        the placement of each rank.
+        """
         if self._watch is not None and self._watch.attempt == attempt:
             return
         self._watch = HangWatch(attempt, self._timeout_s, [seat.rank for seat in seats], now)

@@ -43,6 +43,7 @@ def recover(
     `history`: the earlier attempts, oldest first. `signs`: the signs of progress in this attempt. `now`: when the delay
     begins, in seconds. `jitter`: a random number in [0, 1]. `spare`: whether the job can place every rank without the
     blamed nodes or devices. `left`: how often the platform may still start the job again; None: no platform does that.
+    `policy`: the limits on restarts.
     """
     if report.phrase == Phrase.RESIZED:
         return Decision(kind=DecisionKind.RESTART, reason=report.reason)
@@ -119,7 +120,10 @@ def _refusal(
     same: str,
     now: float,
 ) -> str:
-    """Return why no further attempt may follow; empty if one may."""
+    """Return why no further attempt may follow; empty if one may. `row`: the number of failures in a row. `charged`:
+    whether the failure counts against the user's budget. `spent`: the restarts of that budget so far. `same`: why
+    another attempt would fail in the same way; empty: it may not.
+    """
     if report.rerun is Rerun.NEVER:
         if report.phrase == Phrase.CHECK_FAILED:
             return "the check asks to stop the job"
