@@ -23,7 +23,8 @@ class Mount(Noun, frozen=True, kw_only=True):
     #: The control group that is mounted at `point`: `/`, or the container's group if the mount is a bind mount.
     root: str
     point: str
-    #: The controllers of a v1 hierarchy. For v2 they are not here: each directory lists them in `cgroup.controllers`.
+    #: The controllers of a v1 hierarchy. For v2 this is empty: each directory lists its controllers in
+    #: `cgroup.controllers`.
     controllers: tuple[str, ...] = ()
 
 

@@ -22,7 +22,8 @@ class SignKind(enum.StrEnum):
     HEALTHY = "healthy"
 
 
-#: The signs that restore the user's restart budget. The other signs only show that two failures differ.
+#: The signs of progress that restore the user's restart budget. The other signs only show that a failure differs from
+#: the one before.
 RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
 
 
