@@ -44,7 +44,7 @@ class KnownAgent(Noun, frozen=True, kw_only=True):
 
     agent: str
     boot: int
-    #: The agent's node's name in this job.
+    #: The name that the agent's node has in this job.
     name: str
     #: The address at which other nodes reach this node.
     address: str
