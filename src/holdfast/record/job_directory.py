@@ -23,7 +23,7 @@ DOOR = "ssh"
 #: The link, in a job's directory, to its logs if they are in another directory (`--log-dir`).
 LOGS_LINK = "logs"
 
-_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # without letters and digits that look alike
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # The letters and digits of ids, without those that look alike
 _TRIES = 20
 _NO_FILES = (
     "; no other directory of this machine can be written either. The job runs; no log is kept, this terminal has "
