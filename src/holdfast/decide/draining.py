@@ -103,9 +103,9 @@ class AttemptJudge:
     ) -> AttemptRecord:
         """Decide what follows the attempt, and return its record.
 
-        `stop`: the request to end the job, even if another cause ended this attempt. `spare(names)`: whether the job
-        can place every rank without these nodes or devices. `left()`: how often the platform may still start the job
-        again. `trial`: the attempt's state; `found`: its explained end.
+        `trial`: the attempt's state; `found`: its explained end. `stop`: the request to end the job, even if another
+        cause ended this attempt. `spare(names)`: whether the job can place every rank without these nodes or devices.
+        `left()`: how often the platform may still start the job again.
         """
         report = found.report
         if trial.completed and not found.evidence.beside:

@@ -72,7 +72,7 @@ def is_healthy(remedy: Remedy | None, in_use: bool) -> bool:
 
 
 def standing_of(remedy: Remedy | None) -> Standing:
-    """Return what a device's level means for new work: whether work may be placed on the device, and until when not."""
+    """Return the device's standing at this level: whether new work may be placed on the device, and until when not."""
     if remedy is None or remedy < Remedy.RETRY_REQUEST:
         return Standing.HEALTHY
     if remedy is Remedy.HOLD:

@@ -268,7 +268,7 @@ class Tolerance:
         return []
 
     def _left(self, now: float) -> list[ToleranceAction]:
-        """Act once no process uses the group any more: reset it, or restart the workers."""
+        """Reset the group or restart its workers, because the workers have left: no process uses the group any more."""
         if self.wanted >= Remedy.RESET_WHEN_IDLE:
             return self._reset(now)
         if self.wanted is Remedy.RESTART_WORKERS:
