@@ -64,7 +64,7 @@ class FetchMoved(Message, frozen=True, kw_only=True):
     """The fetch has made progress; the process reports it at most twice a second."""
 
     name: str
-    #: Bytes of the prerequisite so far, including those of earlier tries.
+    #: How many bytes of the prerequisite have been fetched, including those of earlier tries.
     bytes: int
     #: The size of the whole prerequisite in bytes; None: not known.
     most_bytes: int | None = None
