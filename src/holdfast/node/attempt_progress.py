@@ -1,4 +1,6 @@
-"""How far a running attempt is: its step, its pace and its last output, from the files of its ranks on this machine."""
+"""Computes how far a running attempt is (its step, its steps per second and the time of its last output) from the files
+of its ranks on this machine.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,25 @@ from holdfast.record.job_views import JobState, JobView
 from holdfast.record.local_time import ago
 from holdfast.record.timed_logs import Span, read_on, timed_pieces
 
-#: Limit on the ranks whose files are examined.
+#: Limit on the number of ranks whose files are examined.
 MOST_RANKS = 4096
-#: How much of the end of a log is searched for steps, in bytes.
+#: Number of bytes at the end of a worker's log that are searched for step counts.
 _TAIL_BYTES = 64 << 10
-#: How much of the end of a progress bar has its pace.
+#: Number of characters at the end of a progress bar that are searched for its steps per second.
 _BAR_CHARS = 400
-#: The pace that tqdm's bars have: `3.05it/s`, and `1.20s/it` below one step per second.
+#: Matches the speed that tqdm's progress bars print: `3.05it/s`, or `1.20s/it` below one step per second.
 _BARS_PACE = Lazy(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>it/s|s/it)")
 _STREAMS = ("stdout.log", "stderr.log")
 
 
 class AttemptProgress(Noun, frozen=True, kw_only=True):
-    """What is known of an attempt while it runs. A field that is None is not known."""
+    """The progress of a running attempt. None means unknown."""
 
     attempt: int
-    #: The lowest step that a rank reported with `holdfast.progress`, else the last one in the output of the first rank.
+    #: The lowest step that a rank reported with `holdfast.progress`, else the last step in the output of the first rank
+    #: that prints steps.
     step: int | None = None
-    #: The number of steps in all, or in this epoch.
+    #: The total number of steps, or the number of steps in this epoch.
     total: int | None = None
     epoch: float | None = None
     steps_per_s: float | None = None
@@ -41,8 +44,9 @@ class AttemptProgress(Noun, frozen=True, kw_only=True):
     last_output: float | None = None
 
     def words(self, now: float, *, briefly: bool = False) -> str:
-        """Return what is known: `epoch 2 · step 1200 of 5000 · 3.1 steps/s · last output 5 s ago`; briefly `epoch 2 ·
-        step 1200 of 5000 · 3.1/s · 5 s ago`."""
+        """Format the known values: `epoch 2 · step 1200 of 5000 · 3.1 steps/s · last output 5 s ago`; if `briefly`,
+        `epoch 2 · step 1200 of 5000 · 3.1/s · 5 s ago`.
+        """
         parts = [] if self.epoch is None else [f"epoch {self.epoch:g}"]
         if self.step is not None:
             parts.append(f"step {self.step}" + ("" if self.total is None else f" of {self.total}"))
@@ -57,7 +61,7 @@ class AttemptProgress(Noun, frozen=True, kw_only=True):
 
 
 def progress_of(home: Path, view: JobView) -> AttemptProgress | None:
-    """Return the progress of the attempt that runs; None if none runs on this machine."""
+    """Return the progress of the running attempt; None if no attempt runs on this machine."""
     if view.state is not JobState.RUNNING:
         return None
     logs = logs_of(home, view.id)
@@ -75,8 +79,9 @@ def progress_of(home: Path, view: JobView) -> AttemptProgress | None:
 
 
 def signs_of(attempt: Path) -> tuple[dict[Path, tuple[int, float]], list[float]]:
-    """Return the last step of each rank on this machine with its time, by the rank's folder, and the times of the last
-    output to each log file."""
+    """Return rank directory → (last step, time of that step) for each rank on this machine, and the modification times
+    of the log files that are not empty.
+    """
     steps: dict[Path, tuple[int, float]] = {}
     heard: list[float] = []
     for folder in _ranks(attempt):
@@ -112,7 +117,9 @@ def _numbers(logs: Path) -> Iterator[int]:
 
 
 def _reported_pace(rank: Path) -> float | None:
-    """Return the steps per second between the first and the last report of a rank; None if only one was made."""
+    """Return a rank's steps per second between its first and its last progress report; None if it made only one
+    report.
+    """
     told, began = read_progress(rank / "progress"), read_began(rank / "progress")
     first, _ = read_marks(rank / "progress")
     if told is None or began is None or first is None or told[0] <= first or told[1] <= began:
@@ -121,7 +128,7 @@ def _reported_pace(rank: Path) -> float | None:
 
 
 def _in_output(attempt: Path, known: AttemptProgress) -> Iterator[AttemptProgress]:
-    """Yield what the output of the first rank that prints steps tells."""
+    """Yield the progress that is read from the output of the first rank that prints step counts."""
 
     def number(folder: Path) -> int:
         rank = folder.name.rpartition("-")[2]
@@ -148,7 +155,7 @@ def _in_output(attempt: Path, known: AttemptProgress) -> Iterator[AttemptProgres
 
 
 def _end_of(path: Path) -> list[Span]:
-    """Return the last lines of a log with their times. Raises OSError if there is none."""
+    """Return the last lines of a log with their times. Raises OSError if there is no log file."""
     with timed_pieces(path) as found:
         inode, file, _ = found[-1]
         begin = max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
@@ -156,7 +163,9 @@ def _end_of(path: Path) -> list[Span]:
 
 
 def _counted(spans: Sequence[Span]) -> tuple[Count, float | None] | None:
-    """Return the count that tells most, a step before an epoch, and the epoch; None if no number rises."""
+    """Return the most informative count in the output (a step is preferred to an epoch), and the epoch. Return None if
+    no printed number rises.
+    """
     counts = [count for count in counts_in("".join(map(_text, spans))) if not count.alone]
     if not counts:
         return None
@@ -166,7 +175,9 @@ def _counted(spans: Sequence[Span]) -> tuple[Count, float | None] | None:
 
 
 def _printed_pace(spans: Sequence[Span], wanted: Count) -> float | None:
-    """Return the steps per second between the first and the last line that count the same series."""
+    """Return the steps per second between the first and the last printed value of the count `wanted`, else the speed
+    that a progress bar printed; None if neither is known.
+    """
     epoch: float | None = None
     first: tuple[float, Count] | None = None
     last: tuple[float, Count] | None = None
@@ -184,7 +195,7 @@ def _printed_pace(spans: Sequence[Span], wanted: Count) -> float | None:
 
 
 def _bars_pace(line: str) -> float | None:
-    """Return the last pace that a progress bar printed, in steps per second; None if there is none."""
+    """Return the last speed in a progress bar's line, in steps per second; None if the line has none."""
     paces = [*_BARS_PACE.finditer(line)]
     number = float(paces[-1]["number"]) if paces else 0.0
     return (number if paces[-1]["unit"] == "it/s" else 1 / number) if number else None

@@ -28,8 +28,8 @@ COST_FACTOR = 100.0
 class CheckpointPoller:
     """Looks for finished checkpoints of one attempt after another.
 
-    `heard_at()`: time of the workers' latest output. `pids()`: rank → pid of the living workers. `ours`: holdfast's
-    directories, whose files are not checkpoints. `clock()`: the present time.
+    `heard_at()` returns the time of the workers' latest output. `pids()` returns rank → pid of the living workers.
+    `ours`: holdfast's directories, whose files are not checkpoints. `clock()` returns the present time.
     """
 
     def __init__(
@@ -50,7 +50,9 @@ class CheckpointPoller:
         self._running = False
 
     def entered(self, phase: Phase, now: float) -> None:
-        """Handle a new phase of the gang. Right before a stop, check the files that were open at the last scan."""
+        """Handle a new phase of the gang. When the gang is about to be stopped, check the files that were open for
+        writing at the last scan.
+        """
         if phase is Phase.PREPARING:
             self._watch, self._looked_at = None, now
         elif phase is Phase.RUNNING:

@@ -55,7 +55,8 @@ class DiskCleaner:
         self._pids = pids
         self._say = say
         self._shares = DiskShares(job_dir, tuple(str(path) for path in own))
-        self._shares.note({})  # write a share, by which other jobs see that the cleaner may stop this job
+        # Create this job's share file; it shows other jobs that the disk cleaner may stop this job.
+        self._shares.note({})
         self._next_at = now + EVERY_S / 10
         self._asked = False
         self._told = ""
@@ -98,8 +99,8 @@ class DiskCleaner:
         return limit.inodes is not None and use.used_inodes > limit.inodes
 
     def _weigh(self, use: DiskUse, now: float) -> list[ev.Event]:
-        """Request this job's stop if it uses the most. If two jobs use the same, the newer one (with the higher id) is
-        stopped.
+        """Request this job's stop if it uses the most disk space. If two jobs use the same amount, stop the one with
+        the higher id (the newer one).
         """
         users = self._shares.users(use.device)
         for text in self._shares.news:
@@ -152,13 +153,13 @@ class DiskCleaner:
         )
 
     def _most(self, use: DiskUse) -> int:
-        """Return the disk limit as a number of bytes."""
+        """Return the disk limit in bytes."""
         if self._limit.percent is not None:
             return int(self._limit.percent / 100 * use.total_bytes)
         return self._limit.size_bytes or 0
 
     def _said(self, use: DiskUse) -> str:
-        """Return a message with the use of all jobs together, and the limit."""
+        """Format the disk use of all jobs together, and the limit."""
         limit = self._limit
         if limit.inodes is not None:
             return f"all users {use.used_inodes} inodes, limit {limit.inodes}"
@@ -180,9 +181,9 @@ def _percent(share: float) -> str:
 
 @contextmanager
 def _turn(home: Path) -> Iterator[bool]:
-    """Yield whether this job may decide now; only one job decides at a time. This never blocks.
+    """Yield whether this job may decide now which job is stopped: only one job decides at a time.
 
-    If no lock is possible (the disk is full, or the file system has no locks), the job may decide.
+    This never blocks. If no lock is possible (the disk is full, or the file system has no locks), the job may decide.
     """
     try:
         fd = open_file(home / LOCK_NAME, os.O_RDWR | os.O_CREAT)

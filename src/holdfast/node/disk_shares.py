@@ -1,4 +1,5 @@
-"""Measures the share of a disk that each job uses. Every job writes a file that lists the files that belong to it.
+"""Measures the share of a disk that each job uses. Every job writes a "share": a file that lists what belongs to the
+job.
 
 A share names a job's directories and the files that its processes were seen writing. The deciding job measures all
 shares itself at one moment, so deleted files do not count. When the cleaner stops a job, the job renames its share,
@@ -25,22 +26,22 @@ STOPPED_NAME = "disk-share-stopped.json"
 #: Limit on the written files that are remembered for each job; the latest ones are kept.
 MOST_WRITTEN = 10_000
 SHARE_BYTES = 32 << 20
-#: A job on another host counts as live for this many seconds after the last update of its share; its lock is not
-#: visible on this host.
+#: A job on another host counts as live for this many seconds after the last update of its share file. (This host cannot
+#: see the lock of such a job.)
 SILENT_S = 60.0
 
 
 class DiskShare(Noun, frozen=True, kw_only=True):
-    """The files that belong to one job."""
+    """The content of a job's share file: the directories and files that belong to the job."""
 
-    #: Directories that count with all their files.
+    #: Directories whose files all belong to the job.
     directories: tuple[str, ...] = ()
     #: Files seen open for writing: path → inode number.
     files: dict[str, int] = {}
 
 
 class User(Noun, frozen=True, kw_only=True):
-    """One job, and its present use of one file system."""
+    """One job, and how much of one file system it uses now."""
 
     job: str
     size_bytes: int
@@ -52,7 +53,7 @@ class User(Noun, frozen=True, kw_only=True):
 
 
 class DiskShares:
-    """The shares of all jobs in one state directory, as one of these jobs sees them."""
+    """The share files of all jobs in one state directory, read and written by one of these jobs."""
 
     def __init__(self, job_dir: Path, directories: tuple[str, ...]) -> None:
         self._job_dir = job_dir
@@ -60,20 +61,20 @@ class DiskShares:
         self._files: dict[str, int] = {}
         self._path = job_dir / SHARE_NAME
         self._written = b""
-        #: Ended jobs that the cleaner did not stop. They never count again.
+        #: Ids of ended jobs that the disk cleaner did not stop. Their files never count again.
         self._over: set[str] = set()
         self._told: set[Path] = set()
-        #: Messages about unusable shares.
+        #: Messages about share files that cannot be read.
         self.news: list[str] = []
 
     @property
     def files(self) -> Mapping[str, int]:
-        """Return the files that this job was seen writing and that existed at the last scan."""
+        """Return path → inode number of the files that this job was seen writing and that existed at the last scan."""
         return self._files
 
     def note(self, written: Mapping[str, int]) -> None:
-        """Add files to this job's share. Rewrite the share only if it changed; otherwise update its modification
-        time.
+        """Add the written files to this job's share file. Rewrite the share file only if its content changed; otherwise
+        update its modification time.
         """
         known = {**still_there(self._files), **written}
         self._files = dict(list(known.items())[-MOST_WRITTEN:])
@@ -87,23 +88,25 @@ class DiskShares:
             fresh.replace(self._path)
             self._written = data
         except OSError:
-            pass  # ignore a full disk: other jobs then use the older share, and the open files that they see
+            pass  # ignore a full disk: other jobs then use the older share file, and the open files that they see
 
     def mark_stopped(self) -> None:
-        """Mark this job as stopped by the cleaner."""
+        """Mark this job as stopped by the disk cleaner, by renaming its share file."""
         try:
             self._path.rename(self._job_dir / STOPPED_NAME)
         except OSError:
-            # ignore a missing share: the disk was full from the start, and this job will not count after its end
+            # Ignore a missing share file: the disk was full from the start, and this job will not count after its end.
             return
         self._path = self._job_dir / STOPPED_NAME
 
     def withdraw(self) -> None:
-        """Remove the share, because the job ends and the cleaner did not stop it."""
+        """Remove this job's share file, because the job ends and the disk cleaner did not stop it."""
         self._path.unlink(missing_ok=True)
 
     def users(self, device: int) -> list[User]:
-        """Return this job and all other jobs that count, with their use of the file system `device` (`st_dev`)."""
+        """Return how much of the file system `device` (`st_dev`) is used by this job and by each other job that
+        counts.
+        """
         mine = DiskShare(directories=self._directories, files=self._files)
         found = [(self._job_dir.name, mine, self._path.name == STOPPED_NAME, True)]
         for directory in self._others():
@@ -113,7 +116,7 @@ class DiskShares:
         live = {path for _, share, stopped, _ in found if not stopped for path in share.files}
         users = []
         for job, share, stopped, limited in found:
-            # A file that a live job writes counts for that job, even if a stopped job created it.
+            # If both a live job and a stopped job list a file, it counts for the live job.
             files = {path: node for path, node in share.files.items() if not stopped or path not in live}
             if stopped:
                 files = still_there(files)
@@ -129,12 +132,13 @@ class DiskShares:
         yield from (path for path in found if path != self._job_dir and path.name not in self._over)
 
     def _share_of(self, directory: Path) -> tuple[DiskShare, bool, bool] | None:
-        """Return another job's share, whether the cleaner stopped that job, and whether it has a limit. Return None if
-        the job does not count.
+        """Return the share of another job (`directory`: the job's directory), whether the disk cleaner stopped that
+        job, and whether that job has a disk limit. Return None if the job does not count.
         """
         life = life_of(directory)
         share = self._read(directory / SHARE_NAME)
-        # Read this file last, because a job that is stopped meanwhile renames its share before it ends.
+        # Read the stopped job's file after the share file: a job that is stopped meanwhile renames its share file
+        # before it ends.
         if (stopped := self._read(directory / STOPPED_NAME)) is not None:
             return stopped, True, True
         if life is OwnerLiveness.DEAD:
@@ -150,15 +154,15 @@ class DiskShares:
         return DiskShare(directories=directories, files={**share.files, **seen}), False, True
 
     def _seen_from_outside(self, directory: Path) -> dict[str, int]:
-        """Return the files that another live job's processes on this host are writing."""
+        """Return path → inode number of the files that another live job's processes on this host are writing."""
         supervisor = read_owner(directory)
         if supervisor is None or supervisor.host != os.uname().nodename:
             return {}
         return written_files(descendants(supervisor.pid))
 
     def _is_fresh(self, path: Path) -> bool:
-        """Return whether a share was updated recently. The file system's clock sets the time of both this share and our
-        own.
+        """Return whether another job's share file was updated recently. Its age is measured against our own share file,
+        because the file system's clock sets both times.
         """
         try:
             return self._path.stat().st_mtime - path.stat().st_mtime < SILENT_S

@@ -1,4 +1,4 @@
-"""Collects the evidence about an attempt whose workers have ended: logs, memory kills, kernel lines, progress and error
+"""Collects the evidence about an attempt whose workers have ended: logs, OOM kills, kernel lines, progress and error
 files.
 """
 
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
 #: Limit on the number of workers whose logs are searched far back. Of the other logs, only the end is read.
 DEEP_WORKERS = 4
-#: Search the logs of this many first ranks for steps and epochs. The last rank and the first ranks to die are searched
-#: too.
+#: The logs of this many first ranks are searched for step and epoch counts. So are the logs of the last rank and of the
+#: first ranks to die.
 COUNTING_WORKERS = 2
 PAI_FILES = 64
 PAI_BYTES = 16 * 1024
-#: A file's time may be this many seconds too early, because a file system uses the time of the kernel's last tick.
+#: A file's modification time may be this many seconds too early, because a file system uses the time of the kernel's
+#: last tick.
 FILE_CLOCK_S = 0.01
 
 
@@ -55,8 +56,8 @@ class Collector:
     ) -> None:
         """Set up the collector.
 
-        `logs`: the parent of the attempts' directories. `output`: the workers' output. `machine`: memory kills and
-        kernel lines. `store_trouble(attempt)`: why the workers' store failed, or "".
+        `logs`: the parent of the attempts' directories. `output`: the workers' output. `machine`: finds OOM kills and
+        kernel log lines. `store_trouble(attempt)` returns why the workers' rendezvous store failed, or "".
         """
         self._logs = logs
         self._output = output
@@ -66,10 +67,10 @@ class Collector:
         self._container_status = launch.container_status
 
     def collect(self, known: AttemptEvidence, completed: bool, since: float) -> AttemptEvidence:
-        """Add this node's evidence to the evidence of the gang. Logs of a completed attempt are not read, so that it
-        ends fast.
+        """Return the owner's evidence `known` with this node's evidence added. The logs of a completed attempt are not
+        read, so that it ends fast.
 
-        `since`: the attempt's start. Files of earlier attempts are ignored.
+        `since`: the attempt's start; older files are ignored.
         """
         attempt = self._logs / f"attempt-{known.attempt}"
         first = first_to_die(known.workers)
@@ -121,7 +122,9 @@ class Collector:
         )
 
     def _with_words(self, worker: WorkerEvidence, directory: Path) -> WorkerEvidence:
-        """Add the whole end of the worker's log, and its error file. The owner has received only an excerpt before."""
+        """Add a failed worker's error file and the whole end of its output, of which the owner has received only an
+        excerpt.
+        """
         ended = worker.exit
         if ended is None or ended.ok:
             return worker
@@ -133,13 +136,17 @@ class Collector:
 
 
 def error_files(spec: JobSpec) -> dict[str, Path]:
-    """Return role → error file, for the roles whose environment sets the file's path."""
+    """Return role → path of the error file, for the roles whose environment sets that path
+    (TORCHELASTIC_ERROR_FILE).
+    """
     named = {role.name: role.env.get("TORCHELASTIC_ERROR_FILE", "") for role in spec.roles}
     return {role: Path(path) for role, path in named.items() if path}
 
 
 def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[WorkerEvidence, ...]:
-    """Add the step counts that some workers printed. Usually the first or the last rank prints them."""
+    """Add the step counts that the first ranks, the last rank and the ranks in `first` printed. Usually the first or
+    the last rank prints such counts.
+    """
     ends = {worker.rank for worker in (*workers[:COUNTING_WORKERS], *workers[-1:])} | first
     return tuple(
         replace(worker, counts=counts_in(*(log.text for log in (worker.stdout, worker.stderr) if log is not None)))
@@ -150,10 +157,12 @@ def _with_counts(workers: Sequence[WorkerEvidence], first: set[int]) -> tuple[Wo
 
 
 def _told_at_last(hang: HangEvidence, workers: Sequence[WorkerEvidence]) -> HangEvidence:
-    """Add the stacks that the workers wrote when they were stopped, if no sample of the hang contains stacks."""
+    """Add the stacks that hung workers printed when they were killed with SIGABRT, if no sample of the hang contains
+    stacks.
+    """
     if any(thread.frames for look in hang.looks for shot in look for thread in shot.threads):
         return hang
-    # A worker that exited for another reason may have written its stack long before.
+    # Only workers that SIGABRT ended: a worker that exited for another reason may have printed its stack long before.
     said = {
         worker.rank: worker.stderr.text
         for worker in workers
@@ -184,10 +193,10 @@ def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
 
 
 def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> LogExcerpt | None:
-    """Return the excerpt of a log file, or the end of the stream in memory if the disk has nothing.
+    """Return the excerpt of a worker's log file, or the end of its output in memory if the file is missing or empty.
 
-    `share`: the number of workers, with two files each, that share the time for a search far back. 0: read only the
-    end.
+    `share`: the number of workers whose logs (two files each) are searched far back; they share the limit on scanned
+    bytes. 0: read only the end of the log.
     """
     try:
         if path.is_file() and path.stat().st_size:
@@ -204,7 +213,7 @@ def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> Log
 def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence]:
     """Yield the lines of this attempt's `*.pai.error` files (OpenPAI's runtime exit spec), up to a limit.
 
-    The files are in the attempt's own directory. Files beside that directory count if they were written since the
+    The files are in the attempt's own directory. Files outside that directory count if they were written since the
     attempt began.
     """
     found = [*(directory / f"attempt-{attempt}").rglob("*.pai.error"), *_beside(directory)]
@@ -243,7 +252,7 @@ def _written_since(path: Path, since: float) -> bool:
 
 
 class MachineLog:
-    """The memory kills and kernel lines of one node. Each entry names the node, because two nodes may have processes
+    """The OOM kills and kernel log lines of one node. Each entry names the node, because two nodes may have processes
     with equal pids.
 
     `node`: this node's name. `groups`: the job's control groups. `kernel`: the kernel log.
@@ -256,14 +265,14 @@ class MachineLog:
         self._memory: MemoryWatch | None = None
 
     def begin(self) -> None:
-        """Store the present counters of memory kills. Call this before an attempt starts."""
+        """Store the present OOM kill counters. Call this before an attempt starts."""
         self._memory = MemoryWatch(self._groups.container, self._kernel)
 
     def memory_kills(self, evidence: AttemptEvidence, since: float) -> tuple[MemoryKill, ...]:
-        """Return the memory kills of the attempt's workers since `since`, and remove the attempt's control groups.
+        """Return the OOM kills of the attempt's workers since `since`, and remove the attempt's control groups.
 
-        If an earlier agent prepared the attempt, return none: this agent did not read the counters at the attempt's
-        start.
+        Return no OOM kills if an earlier agent prepared the attempt, because this agent did not read the counters at
+        the attempt's start.
         """
         groups = self._groups.memory_groups(evidence.attempt)
         kills = () if self._memory is None else self._memory.kills(_pids_of(evidence), since, groups)

@@ -1,4 +1,4 @@
-"""Computes the exit status of a run's process, and writes the message for the container engine."""
+"""Computes the exit status of `holdfast run`, and writes the file from which a container engine reads why it failed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MOST = 4096
 
 
 def status_of(report: ExitReport, users: bool) -> int:
-    """Return the exit status. If `users` is true, return the failed program's own status (128 + number for a
-    signal).
+    """Return the exit status of `holdfast run`. If `users` is true, return the failed program's own status (128 +
+    number for a signal).
     """
     if not users or report.code == 0:
         return report.code
@@ -31,7 +31,7 @@ def status_of(report: ExitReport, users: bool) -> int:
 
 
 def refused(environment: Mapping[str, str], code: int, reason: str, solution: str) -> None:
-    """Write the reason why a task was refused before its start, for the container engine. This never raises."""
+    """Write why a task was refused before its start to the file that the container engine reads. This never raises."""
     place = environment.get("HOLDFAST_TERMINATION_LOG")
     if not place or "HOLDFAST_ATTEMPT" in environment:
         return

@@ -45,15 +45,16 @@ __all__ = [
 
 #: This many bytes at a log's end are always kept.
 TAIL_BYTES = 64 << 10
-#: Limit on the bytes kept from the end of a log without progress messages. The limit is high, because a thousand ranks
-#: may report one death.
+#: Limit on the bytes kept from the end of a log without progress messages. The limit is high, because after one death a
+#: thousand ranks may print messages.
 MOST_TAIL_BYTES = 1 << 20
 #: Limit on the bytes scanned in the logs of all workers together, between a death and its report.
 LIVE_BYTES = 256 << 20
 
 
 def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt:
-    """Return the part of a worker's log to keep: its end, and the text around earlier catalogue hits.
+    """Return the part of a worker's log to keep: its end, and the text around earlier lines that match a rule of the
+    catalogue.
 
     The log may have any size; at most its last `scan_bytes` are scanned. Raises OSError if it cannot be read.
     """
@@ -69,15 +70,15 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
 
 
 def _end_of(path: str, most_bytes: int) -> bytes:
-    """Return the end of the log's last rotated file. A message about a death often begins there and ends in the present
-    file.
+    """Return the end of the log's previous file, to which it was rotated. A message about a death often begins there
+    and ends in the present file.
     """
     try:
         with opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
             return file.read(most_bytes)
     except OSError:
-        return b""  # there is no older file: usually the log was not rotated
+        return b""  # the previous file does not exist: usually the log was not rotated
 
 
 def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
@@ -93,11 +94,11 @@ def explain_files(
     catalogue: Catalogue | None = None,
     stdin: BinaryIO | None = None,
 ) -> ExitReport:
-    """Return the report of a death from its logs alone. Each file (`-`: standard input) is the log of one rank or of
-    the whole job.
+    """Return the report of a failure from logs alone. Each file (`-`: standard input) is the log of one rank or of the
+    whole job.
 
-    The user types `exit_code` and `signal`, because a log does not contain them. Raises `BadUsage` for a file that is
-    missing, unreadable or a directory.
+    `exit_code` and `signal` are typed by the user, because a log does not contain them. Raises `BadUsage` for a file
+    that is missing, unreadable or a directory.
     """
     matcher = Matcher(catalogue) if catalogue is not None else built_in()
     workers = []
@@ -120,7 +121,7 @@ def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None
             )
     if exit_code is not None:
         typed = exit_code
-        # a larger or negative status, as PBS, wait(2), Python and Windows show it
+        # accept a larger or negative status too, as PBS, wait(2), Python and Windows show it
         if not 0 <= typed <= 255:
             told = signal_of(typed)
             number, exit_code = (told, None) if told is not None else (number, plain_of(typed))
@@ -130,7 +131,7 @@ def ended_by(exit_code: int | None, signal_name: str | None) -> tuple[int | None
 
 
 def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
-    """Join the two streams of a rank (`attempt_0/3/stdout.log` and `stderr.log`) into one worker."""
+    """Join the log files of a rank's two streams (`attempt_0/3/stdout.log` and `stderr.log`) into one worker."""
     places: dict[str, int] = {}
     found: list[WorkerEvidence] = []
     for worker in workers:
@@ -149,8 +150,8 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
 
 
 def catalogue_with(files: Sequence[str]) -> tuple[Catalogue, list[str]]:
-    """Return the rows of these files (ours or OpenPAI's) followed by the built-in rows, and a message for each part
-    left out.
+    """Return the exit rows of these files (in holdfast's or OpenPAI's format) followed by the built-in rows, and a
+    message for each row left out.
 
     Raises `BadUsage` for a file that cannot be read or has no rows.
     """
@@ -179,7 +180,7 @@ def read_rows_file(name: str) -> bytes:
 
 
 def lint_file(name: str) -> list[RowProblem]:
-    """Return the mistakes in a file of exit rows, in the file's order."""
+    """Return the mistakes in a file of exit rows, in the order of its lines."""
     return lint(read_rows_file(name), name)
 
 
@@ -246,7 +247,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
                 try:
                     out = inflate.decompress(pending)
                 except zlib.error:
-                    return b""  # ignore that the archive is truncated, and keep the data before the cut
+                    return b""  # ignore that the compressed file is truncated, and keep the data before the cut
                 pending = inflate.unused_data if inflate.eof else b""
                 if inflate.eof:
                     return out

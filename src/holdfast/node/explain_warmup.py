@@ -20,7 +20,7 @@ from holdfast.observe.step_counter import counts_in
 #: Seconds that a gang must have run before the first step, so that its start is not delayed.
 AFTER_S = 0.5
 
-#: The modules that explain a failure. Each comes after the modules that it imports, so that each import is short.
+#: The modules that explain a failure. Each module comes after the modules that it imports, so that each step is short.
 _PARTS = (
     "holdfast.node.evidence_collector", "holdfast.record.report_file", "hashlib",
     "json", "re2",
@@ -54,9 +54,11 @@ RuntimeError: [pair.cc:525] Connection closed by peer [127.0.0.1]:33333
 
 
 class ExplainWarmup:
-    """Loads the code in steps. `idle()`: whether all workers are up, so that the supervisor has little to do.
+    """Imports the modules in steps. `idle()` returns whether all workers are up, so that the supervisor has little to
+    do.
 
-    `first(now)` runs first, step by step: work that a job needs soon, but not for its start. `say` prints a message.
+    `first(now)` yields steps that run before the imports: work that a job needs soon, but not for its start. `say`
+    prints a message.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class ExplainWarmup:
         self._due: float | None = None
 
     def begin(self, now: float) -> None:
-        """Start the steps soon, because all workers are up."""
+        """Schedule the first import step, because all workers are up."""
         if self._steps is not None:
             self._due = now + AFTER_S
 

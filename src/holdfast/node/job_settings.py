@@ -27,11 +27,13 @@ WARM_UNLESS_TOLD = False
 
 
 def with_job_settings(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
-    """Add to the launch everything that settings of scope `job` decide on this node. Raises `BadUsage`."""
+    """Return the job's launch specification with everything that settings of scope `job` decide on this node. Raises
+    `BadUsage`.
+    """
     catalogue, notes = _catalogue(settings)
     codes, rules = settings.text("fault-codes"), settings.text("fault-rules")
     if codes or rules:
-        # Print warnings about mistakes in these files before anything starts, instead of when a fault occurs.
+        # Print warnings about mistakes in the fault rule files before anything starts, instead of when a fault occurs.
         notes += devices.load_policy(codes, rules).warnings
     found = replace(
         launch,
@@ -59,8 +61,8 @@ def _nodes(order: NodesOrder, settings: Settings) -> NodesOrder:
 
 
 def _catalogue(settings: Settings) -> tuple[Catalogue | None, tuple[str, ...]]:
-    """Return the catalogue with the user's rows for explaining exits, or None, and messages about rows that are left
-    out.
+    """Return the catalogue with the user's exit rows, or None without such rows; also return messages about rows that
+    are left out.
     """
     name = settings.text("exits")
     if name is None:
@@ -107,8 +109,8 @@ def _cold(launch: LaunchSpec, settings: Settings) -> LaunchSpec:
 
 
 def _with_python_of_image(launch: LaunchSpec) -> LaunchSpec:
-    """If the job runs in a user's container, use the Python of its image. Workers are forked from a process of that
-    Python.
+    """If the job runs in a user's container, use the Python of its image for the process that warm workers are forked
+    from.
     """
     if launch.image_python is None:
         return launch

@@ -1,4 +1,4 @@
-"""Prints a line when an attempt's end is delayed by processes that ended ranks have left running."""
+"""Prints a message when an attempt cannot end because processes of ended ranks are still running."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable
 from holdfast.act.leftovers import Leftovers
 from holdfast.explain.text.secret_filter import without_secrets
 
-#: Seconds before the line is printed. A shorter delay is normal, for example while a filter prints its last lines.
+#: Seconds before the message is printed. A shorter delay is normal, for example while an output filter prints its last
+#: lines.
 AFTER_S = 1.0
 
 
 class LeftoverNotice:
-    """Prints at most one line for each attempt. `say` prints a message."""
+    """Prints at most one message for each attempt about processes that its ended ranks left running. `say` prints a
+    message.
+    """
 
     def __init__(self, leftovers: Leftovers, say: Callable[[str], None]) -> None:
         self._leftovers = leftovers

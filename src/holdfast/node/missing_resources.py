@@ -43,10 +43,10 @@ def look_around(
 ) -> HostFacts | None:
     """Return facts about the resource that the workers lacked, or None if they lacked none.
 
-    `command`: the workers' command. `chosen`: the Python that holdfast puts into a command. `asked_port`: the port that
-    the user chose for the rendezvous, if any. `places`: directories that the workers write to, the working directory
-    first. `held`: a port that a rank held when another rank died, and that rank. `terminal_rank`: the rank whose
-    standard input is a terminal.
+    `command`: the workers' command. `chosen`: the Python that a command without its own Python runs with. `asked_port`:
+    the port that the user chose for the rendezvous, if any. `places`: directories that the workers write to, the
+    working directory first. `held`: a port that one process held when a rank that needed it died, and a description of
+    that process. `terminal_rank`: the rank whose standard input is a terminal.
     """
     module, port, in_use = "", None, False
     no_room: list[str] = []
@@ -93,7 +93,7 @@ def look_around(
 
 
 def port_in(words: str) -> int | None:
-    """Return the taken port that a worker's last lines name, or None."""
+    """Return the port that a worker's last lines report as already in use, or None."""
     lines = words.splitlines()
     return next(
         (_port_of(line, lines[max(0, at - 4) : at]) for at, line in enumerate(lines) if _IN_USE.search(line)), None
@@ -101,7 +101,8 @@ def port_in(words: str) -> int | None:
 
 
 def descendant_with_port(words: str) -> tuple[int, str] | None:
-    """Return the taken port that a worker's last lines name, and the descendant of this process that holds the port.
+    """Return the port that a worker's last lines report as already in use, and the descendant of this process that
+    holds it.
 
     Return None if no descendant holds the port. Other processes are not inspected, because the stop of all ranks waits
     for this search.
@@ -110,7 +111,7 @@ def descendant_with_port(words: str) -> tuple[int, str] | None:
     pid = find(port, sorted(descendants(os.getpid()))) if port is not None else None
     if port is None or pid is None:
         return None
-    # For a worker that was forked from a warm process, /proc shows the environment of that process.
+    # For a worker that was forked from a prewarmed process, /proc shows the environment of the prewarmed process.
     rank = proc_files.variable(pid, "RANK")
     who = f"rank {rank} of this job" if rank.isdigit() else f"{proc_files.command(pid)}, which this job started"
     return port, f"{who} (pid {pid}{about(pid)})"
@@ -123,7 +124,9 @@ def _port_of(line: str, before: Sequence[str]) -> int | None:
 
 
 def _port_above(lines: Sequence[str]) -> int | None:
-    """Return a taken port from the source lines above the error, because Python's message does not name the port."""
+    """Return a port in use that the source lines above the error contain. Python's error message does not name the
+    port.
+    """
     found = [int(number) for line in lines[::-1] for number in _NUMBER.findall(line)]
     return next(iter(taken(port for port in found if 0 < port < 65536)), None)
 
@@ -136,7 +139,9 @@ def _disks(lines: Sequence[str], places: Sequence[Path], env: Mapping[str, str])
 
 
 def _answers(path: str) -> bool:
-    """Return whether a path's file system responds. A call on it would block for ever if its server is lost."""
+    """Return whether a path's file system responds. Without this time limit, a call would block for ever if an NFS
+    server is lost.
+    """
     try:
         within(lambda: os.path.realpath(path), seconds=_ANSWER_S)
     except OSError:

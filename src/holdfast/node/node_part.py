@@ -1,4 +1,4 @@
-"""One node's part of a job, and the places that its output goes to."""
+"""Describes one node's part of a job, and where the node's output goes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.record.job_directory import JobPlace
 
 
 class NodePart(msgspec.Struct, frozen=True):
-    """One node's part of a job."""
+    """The launch specification, the job's directory and the node, for one node of a job."""
 
-    #: The job as this node runs it.
+    #: The job's launch specification on this node.
     launch: LaunchSpec
     #: The job's directory on this node.
     place: JobPlace
@@ -23,12 +23,12 @@ class NodePart(msgspec.Struct, frozen=True):
 
 
 class OutputPlaces(msgspec.Struct, frozen=True):
-    """The terminal and the files that receive a node's output."""
+    """Where a node's output goes: the terminal and the log files."""
 
     #: The terminal, which shows the workers' output.
     stdout: OutputScreen
     stderr: OutputScreen
     #: Prints a message from holdfast.
     say: Callable[[str], None]
-    #: The process that writes the workers' log files, or None if this process writes them.
+    #: The process that writes the workers' log files, or None if this node's own process writes them.
     logs: Logs | None = None

@@ -1,7 +1,7 @@
 """Carries out the owner's requests on a node: commands for its agent, evidence, checks, and phases of the gang.
 
-`AgentDriver` connects the agent and its host: the host carries out the agent's instructions, and the agent receives
-facts about processes.
+`AgentDriver` connects the agent and the host (the code that manages processes): the host carries out the agent's
+instructions, and the agent receives facts about processes.
 """
 
 from __future__ import annotations
@@ -51,12 +51,15 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
     from holdfast.wire.link_interface import OwnerLink, Request
 
-#: A failure with one of these blames makes the next attempt repeat the checks, even if they have just passed.
+#: Blames for failures of the machine. After such a failure the next attempt repeats the pre-checks, even if they have
+#: just passed.
 _OF_A_MACHINE = (Blame.HARDWARE, Blame.PLATFORM, Blame.NETWORK, Blame.STORAGE)
 
 
 class AgentDriver:
-    """Connects a node's agent and its host. `report` sends the agent's reports to the owner."""
+    """Passes commands and facts to a node's agent, and the agent's instructions to the host, which manages the
+    processes. `report` sends the agent's reports to the owner.
+    """
 
     def __init__(self, agent: Agent, reactor: Reactor, report: Callable[[Report], None]) -> None:
         self._agent = agent
@@ -72,7 +75,7 @@ class AgentDriver:
         self._perform(self._agent.obey(command, now), now)
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass facts about processes to the agent, and carry out the instructions that it returns at once."""
+        """Pass facts about processes to the agent, and carry out the instructions that it returns."""
         for fact in facts:
             self._perform(self._agent.learn(fact, now), now)
 
@@ -95,7 +98,7 @@ class NodeParts(msgspec.Struct, frozen=True):
     host: LocalHost
     #: The job's control groups.
     groups: ControlGroups
-    #: Finds memory kills and kernel log lines.
+    #: Finds OOM kills and kernel log lines.
     machine: MachineLog
     #: Shows the workers' output.
     output: WorkerOutput
@@ -118,8 +121,8 @@ class NodeParts(msgspec.Struct, frozen=True):
 class NodeRequests:
     """Carries out the owner's requests with a node's parts.
 
-    `link` reaches the owner. `hands`: the driver of the node's agent. `write_agg` writes the exit file beside an
-    attempt's logs. `say` prints a message.
+    `link`: the connection to the owner. `hands`: passes commands to the node's agent. `write_agg` writes OpenPAI's exit
+    file (`runtime.pai.agg.error`) of an attempt. `say` prints a message.
     """
 
     def __init__(
@@ -140,13 +143,13 @@ class NodeRequests:
         self._hands = hands
         self._write_agg = write_agg
         self._say = say
-        #: The last printed line about memory limits.
+        #: The last printed message about memory limits.
         self._unlimited = ""
         self._hanging: HangSampler | None = None
         self._peering: LinkProbe | None = None
         #: The gang's state in the owner's latest message.
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
-        #: The evidence of the last attempt, with logs, from which its failure was explained.
+        #: The last attempt's evidence, including its logs, from which its failure was explained.
         self._last = AttemptEvidence()
 
     def take(self, request: Request) -> None:
@@ -171,7 +174,7 @@ class NodeRequests:
                 self._hanging = self._hanging or self.sampler(self._link.report)
                 self._hanging.look(request, now)
             case LookAtRanks():
-                pass  # ignore the request, because the attempt has ended
+                pass  # ignore the request to sample ranks, because the attempt has ended
             case WantLastWords():
                 self._parts.host.want_last_words(request.attempt)
             case OpenPort() | MeasurePeer() | ClosePort():
@@ -190,7 +193,7 @@ class NodeRequests:
             self._peering = None
 
     def sampler(self, tell: Callable[[RanksSeen], None]) -> HangSampler:
-        """Return a new sampler of this node's ranks. `tell` gets its answers; the caller closes it."""
+        """Return a new sampler of this node's ranks. `tell` receives the samples. The caller closes the sampler."""
         names = {seat.rank: f"{seat.role}-{seat.rank}" for seat in self.view.seats}
         return rare_parts.owner_probes.HangSampler(
             self._reactor,
@@ -206,7 +209,7 @@ class NodeRequests:
         return rare_parts.owner_probes.LinkProbe(self._reactor, among, self._link.report)
 
     def _recorded(self, record: AttemptRecord) -> None:
-        # A check that failed during the job had passed before. That pass no longer counts.
+        # A failure of the machine, or of a check during the job, makes an earlier pass of the pre-checks worthless.
         if record.report.blame in _OF_A_MACHINE or record.report.phrase == Phrase.CHECK_FAILED:
             self._parts.checks.distrust()
         if record.report.code != 0:
@@ -244,7 +247,7 @@ class NodeRequests:
             found = [] if view.completed else self._parts.faults.last_words(now)
             if not view.completed:
                 evidence = self._parts.faults.complete(evidence, since, now)
-        except Exception as error:  # catch every bug, because the report and the next attempt must not fail
+        except Exception as error:  # catch every bug: the report and the next attempt must not fail because of it
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
         self._last = evidence

@@ -59,7 +59,8 @@ class NodeSide:
     ) -> None:
         """Make the node's parts.
 
-        `agent`: the node's agent. `link` reaches the owner. `write_agg` writes the exit file beside an attempt's logs.
+        `agent`: the node's agent. `link`: the connection to the owner. `write_agg` writes OpenPAI's exit file
+        (`runtime.pai.agg.error`) of an attempt.
         """
         launch, place, node = part.launch, part.place, part.node
         self._launch, self._place, self._node = launch, place, node
@@ -122,9 +123,10 @@ class NodeSide:
         self._duties = NodeRequests(part, parts, reactor, link, hands, write_agg, say)
         #: Carries out a request from the owner now.
         self.take = self._duties.take
-        #: Reserves the rendezvous port of an attempt. The address is empty if only the peers know this node's address.
+        #: Reserves the rendezvous port of an attempt and returns its address. The host is empty if only other nodes
+        #: know this node's address.
         self.meet = self._host.meet
-        #: Starts the fault sources in short steps while there is nothing else to do.
+        #: Starts the sources of device faults in short steps while there is nothing else to do.
         self.listen = self._faults.listen
         unended = UnendedRanks(
             self._out.pump,
@@ -148,15 +150,17 @@ class NodeSide:
         watch_above(fd, self._launch.outer, self._reactor, self._signals.by_guard, self._say)
 
     def open(self, now: float, *, knows_faults: bool) -> tuple[DeviceStanding, ...]:
-        """Open the fault sources before the job is submitted. Return the devices that the job may not use.
+        """Open the sources of device faults before the job is submitted. Return the devices that the job may not use.
 
-        `knows_faults`: the fault log has entries.
+        `knows_faults`: whether the fault log has entries.
         """
         self._faults.open(now)
         return kept_out(self._faults, self._place.home, self._node, now, self._say) if knows_faults else ()
 
     def warm_up(self, now: float) -> None:
-        """During the checks, import the modules that the first attempt needs, if the user asked for warm starts."""
+        """If the user asked for warm starts, start the processes that import the first attempt's modules while the
+        pre-checks run.
+        """
         if self._launch.warm is not None and (seats := place_ranks(self._launch.spec, (self._node,), ())) is not None:
             self._host.warm_up(seats, now)
 
@@ -167,7 +171,7 @@ class NodeSide:
 
     def close(self) -> None:
         """Remove everything of the job from this node."""
-        # Do not kill the process that writes the logs. It exits once the last log is written.
+        # Do not kill the process that writes the logs: it exits once the last log is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in self._stations:
             if station is not None:

@@ -35,8 +35,8 @@ Running = Callable[[], int | None]
 def rendezvous_store(
     launch: LaunchSpec, reactor: Reactor, processes: Callable[[], list[int]], say: Callable[[str], None]
 ) -> Store | None:
-    """Return the process that hosts the workers' rendezvous store. A single worker needs no store that outlives it:
-    return None.
+    """Return the process that hosts the workers' rendezvous store. Return None for a job with a single worker, which
+    needs no such store.
     """
     if launch.spec.world_size < 2:
         return None
@@ -55,7 +55,7 @@ def sides_of(
 ) -> NodeSidecars | None:
     """Make the node's sidecars, for a job with hooks, daemons or sshd.
 
-    `learn` passes facts to the agent. `tell` sends events to the owner.
+    `learn` passes facts about processes to the agent. `tell` sends events to the owner.
     """
     launch, place, logs = part.launch, part.place, out.logs
     plan = launch.spec.runtime
@@ -90,7 +90,7 @@ def _door(launch: LaunchSpec, place: JobPlace) -> SshServer | None:
     ssh = launch.spec.runtime.ssh
     if ssh is None:
         return None
-    # Nodes of one job derive the same ssh keys from the job's key. A job on a single node gets a random key.
+    # All nodes of a job derive the same ssh keys from the job's key. A job on a single node uses a random key.
     secret = launch.nodes.key if launch.nodes is not None else os.urandom(32)
     directory = place.directory / DOOR
     return sidecars.SshServer(ssh, directory, place.job_id, secret, launch.environment, many=launch.nodes is not None)
@@ -126,7 +126,7 @@ def forget_logs(logs: Path, last: int) -> None:
 def checks_during(
     launch: LaunchSpec, site: Site, reactor: Reactor, running: Running, say: Callable[[str], None]
 ) -> DuringChecks | None:
-    """Return the runner of the checks that run during the job, or None if the plan has no such check."""
+    """Return the runner of the checks that run during the job, or None if no check is planned during the job."""
     if launch.checks is None:
         return None
     plan = prechecks.during(launch.checks)

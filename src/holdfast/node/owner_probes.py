@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: For a program that reports no steps: after this many hang time-outs, repeated lines no longer count as a sign of
-#: life.
+#: How many hang time-outs a program that reports no steps may only repeat lines, before these lines no longer count as
+#: signs of life.
 REPEATS_FACTOR = 2.0
 
 
@@ -41,8 +41,8 @@ class HangSampler:
     """Samples one node's ranks. One sample runs at a time; a new one replaces it.
 
     `tell` sends the result to the owner. `progress_file(attempt, rank)`: the file in which the rank writes its steps.
-    `timeout_s`: the hang time-out. Without a time-out each line is a sign of life, because the warning is about ranks
-    that print nothing.
+    `timeout_s`: the hang time-out. Without a hang time-out (None) every printed line is a sign of life: then holdfast
+    only warns about ranks that print nothing.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class HangSampler:
 class LinkProbe:
     """Measures links to peers.
 
-    `among`: the first and last port that the probe may open (for firewalls), or None for any port. `tell` sends a
-    result to the owner.
+    `among`: the first and last port that the probe may open (for firewalls), or None for any port. `tell` sends the
+    measured result to the owner.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class LinkProbe:
         self._probes: set[PeerProbe] = set()
 
     def take(self, order: OpenPort | MeasurePeer | ClosePort, now: float) -> None:
-        """Carry out a request from the owner."""
+        """Carry out the owner's request to open a port, measure the link to a peer, or close the port."""
         match order:
             case OpenPort():
                 self.close()

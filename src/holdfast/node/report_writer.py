@@ -29,8 +29,8 @@ from holdfast.untrusted import Malformed, json_leniently
 class ReportWriter:
     """Writes and shows the reports of one job. If a file cannot be written, it only prints a message.
 
-    `order`: the job's launch. `place`: the job's directory. `now()`: seconds since the epoch. `stdout`, `stderr`: the
-    user's terminal. `say` prints a message.
+    `order`: the job's launch specification. `place`: the job's directory. `now()`: seconds since the epoch. `stdout`,
+    `stderr`: the user's terminal. `say` prints a message.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ReportWriter:
         self._say = say
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
-        """Write `runtime.pai.agg.error`, for readers of OpenPAI's exit files."""
+        """Write `runtime.pai.agg.error`, OpenPAI's exit file, into the attempt's log directory."""
         path = self._place.logs / f"attempt-{record.attempt}" / "runtime.pai.agg.error"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class ReportWriter:
         self.tell_engine(record.report)
 
     def tell_engine(self, report: ExitReport) -> None:
-        """Write the message that the container engine reads if the container ends now."""
+        """Write the message that the container engine reads when the container ends."""
         if (place := self._order.termination_log) is not None:
             self._hand_over(place, str(place), lambda: for_engine(place, report, self._place.logs))
 
@@ -73,7 +73,7 @@ class ReportWriter:
         self.hand_over(report)
 
     def hand_over(self, report: JobReport) -> None:
-        """Write the report to the paths that the user has named."""
+        """Write the report to the files that the user has named."""
         if (given := self._order.report_path) is not None:
             self._hand_over(given, str(given), lambda: report_file.write_to(given, report, users=True))
         self.tell_engine(report.report)
@@ -84,8 +84,8 @@ class ReportWriter:
             self._hand_over(place, what, lambda: write_error_out(place, self._place.logs, report))
 
     def _hand_over(self, path: Path, what: str, write: Callable[[], object]) -> None:
-        """Write to a path of the user's, with a time limit: a pipe's reader or a dead mount must not delay the job's
-        end.
+        """Call `write` with a time limit, because the user's `path` may be a pipe without a reader or a dead mount,
+        which must not delay the job's end. `what` names the path in messages.
         """
         try:
             within(write, keep=descriptor_of(path))
@@ -108,14 +108,15 @@ class ReportWriter:
             self._say(f"{self._place.directory}/report.json: not written: {error.strerror}; it is in {path}")
 
     def show(self, report: JobReport) -> int:
-        """Print the report; return the exit status of the run."""
+        """Print the report; return the exit status of `holdfast run`."""
         if self._order.as_json and not self._order.as_events:
             text = json_text(encode(report_file.to_json_object(report)).decode())
             self._stdout.say(text, self._now())
         else:
             colour = os.isatty(2) and "NO_COLOR" not in os.environ
             width = _columns(100)
-            whole = self._order.verbose or self._place.home == NOWHERE  # no later command can show the rest
+            # Show the whole report without a state directory, because no later command can show the rest.
+            whole = self._order.verbose or self._place.home == NOWHERE
             home = str(self._place.home) if self._place.stand_in else ""
             text = self._order.render(
                 report, logs=self._place.logs, width=width, colour=colour, verbose=whole, home=home
@@ -139,14 +140,14 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
-    """Write the failure in `report` to `path`, replacing an existing file. Raises OSError."""
+    """Write the failure in `report` to the user's error file `path`, replacing an existing file. Raises OSError."""
     said = report.report
     write_given(path, encode(_workers_own(logs, said) or _ours(report)))
 
 
 def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
-    """Return the error file that the culprit wrote, with its exit status or signal added; None if there is no readable
-    one.
+    """Return the content of the error file that the first failed worker wrote, with its exit status or signal added;
+    None if there is no readable one.
     """
     if said.first is None:
         return None

@@ -46,7 +46,9 @@ class SignalRoutes:
         self._first: dict[int, tuple[SignalRoute, float]] = {}
 
     def both(self, number: int, via: SignalRoute, now: float) -> bool:
-        """Store a signal that arrived. Return True if the other process got the same signal a moment ago."""
+        """Store that a signal arrived at the guard or the supervisor (`via`). Return True if the other one received the
+        same signal a moment ago.
+        """
         first = self._first.get(number)
         if first is not None and first[0] is not via and now - first[1] <= SAME_S:
             del self._first[number]
@@ -56,7 +58,7 @@ class SignalRoutes:
 
 
 class ProcessesBelow(Protocol):
-    """The descendants of this process, and which of them are workers."""
+    """The processes that descend from this process, and which of them are workers."""
 
     workers: Workers
 
@@ -80,8 +82,8 @@ class SignalHandler:
     ) -> None:
         """Set up the handler.
 
-        `below`: the descendants of this process. `say` prints a message. `grace_s`: seconds from SIGINT to SIGKILL.
-        `node`: the name of this node.
+        `below`: the processes that descend from this process. `say` prints a message. `grace_s`: seconds from SIGINT to
+        SIGKILL. `node`: the name of this node.
         """
         self._signals = signals
         self._below = below
@@ -99,7 +101,7 @@ class SignalHandler:
         reactor.deadlines(self._next_wake, self._tick)
 
     def passed_on(self, since: float) -> tuple[int, ...]:
-        """Return the signals for the workers that were held back or forwarded at `since` or later."""
+        """Return the signals meant for the workers that were held back or forwarded at `since` or later."""
         return tuple(number for at, number in self._passed_on if at >= since)
 
     def _ready(self, fd: int, now: float) -> list[ev.Event]:
@@ -118,7 +120,10 @@ class SignalHandler:
         return self.heard(number, SignalRoute.GUARD, now, typed=typed)
 
     def heard(self, number: int, via: SignalRoute, now: float, *, typed: bool = False) -> list[ev.Event]:
-        """Handle a signal. `typed`: the user typed it at the terminal, which does not send it to the workers."""
+        """Handle a signal that arrived at the guard or the supervisor (`via`).
+
+        `typed`: the user typed it at the terminal, which does not send it to the workers.
+        """
         if number == signal.SIGWINCH:
             self._below.resized()
             return []
@@ -128,10 +133,12 @@ class SignalHandler:
             return told
         if number not in _PASSED_ON:
             return [ev.StopRequested(request=self._request(number, now, everywhere=everywhere, typed=typed))]
-        # Schedulers announce the end of a job with these signals. Programs that handle them save a checkpoint.
+        # Schedulers announce the end of a job with SIGUSR1 or SIGUSR2. Programs that handle such a signal save a
+        # checkpoint.
         if not everywhere:
             if number in self._held:
-                # a second signal means that the held one was sent separately, so forward the held one
+                # A second signal the same way means that the held one was not sent to every process, so forward the
+                # held one.
                 self._pass_on(number)
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S
@@ -141,7 +148,7 @@ class SignalHandler:
         return told
 
     def _told(self, number: int) -> list[ev.Event]:
-        """Return an event for a signal that the platform can explain, else []."""
+        """Return an event if the platform can explain this signal, else []."""
         if not self._node or number not in OF_A_PLATFORM:
             return []
         return [ev.NodeSignalled(node=self._node, boot=0, number=number)]

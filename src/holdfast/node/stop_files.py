@@ -55,7 +55,7 @@ class StopFiles:
         reactor.deadlines(self._next_wake, self._tick)
 
     def entered(self, phase: Phase, attempt: int, now: float) -> None:
-        """Handle a new phase of the gang. Stop files are obeyed only in RUNNING."""
+        """Handle a new phase of the gang. Stop files are obeyed only in the phase RUNNING."""
         if phase is Phase.RUNNING:
             self.begin(attempt, now)
         else:
@@ -96,7 +96,7 @@ class StopFiles:
         try:
             names = sorted(path.name for path in self._folder.iterdir() if path.name.endswith(SUFFIX))[:MOST_FILES]
         except OSError:
-            return []  # no requests: the folder was removed together with its files
+            return []  # the folder was removed together with its stop files
         for name in names:
             if request := self._order(name, now):
                 self.close()
@@ -137,8 +137,8 @@ class StopFiles:
 
 
 def request_of(line: StopLine, catalogue: Catalogue | None, now: float) -> StopRequest:
-    """Build the request of `holdfast stop`. Raises ValueError with a message if its failure class or code is not
-    allowed.
+    """Turn a request of `holdfast stop` into a stop request. Raises ValueError with a message if its failure class or
+    code is not allowed.
     """
     by_operator = rare_parts.stop_phrases.BY_OPERATOR
     phrase: str = by_operator

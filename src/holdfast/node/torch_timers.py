@@ -22,8 +22,10 @@ FILE = "TORCHELASTIC_TIMER_FILE"
 
 
 class TorchTimers:
-    """Kills workers whose timers expire. `path`: the timers' pipe. `processes()`: every process of the job now.
-    `rank_of(pid)`: the rank of a process, or None. `say` prints a message.
+    """Kills workers whose timers expire.
+
+    `path`: the pipe that workers write their timers to. `processes()` returns the pids of all processes of the job.
+    `rank_of(pid)` returns the rank of a process, or None. `say` prints a message.
     """
 
     def __init__(
@@ -46,8 +48,8 @@ class TorchTimers:
         self._pipe.read()
 
     def _tick(self, now: float) -> list[ev.Event]:
-        """Kill the workers whose timers have expired. The stop request that follows names the first of them."""
-        self._pipe.read()  # read the pipe again: a worker may have ended its code block a moment ago
+        """Kill the workers whose timers have expired. The returned stop request names the first of these timers."""
+        self._pipe.read()  # read the pipe again: a worker may just have left its timed code block
         alive = frozenset(self._processes())
         late = [timer for timer in self._pipe.over(now) if timer.pid in alive]
         killed: dict[int, TorchTimer] = {}
@@ -85,7 +87,7 @@ class TorchTimers:
 
 
 def timer_file(environment: Mapping[str, str], job_dir: Path, cwd: Path) -> Path | None:
-    """Return the path of the timers' pipe, or None if the job has no timers."""
+    """Return the path of the pipe for torch's timers, or None if the job does not use them."""
     if environment.get(ENABLE) != "1":
         return None
     named = environment.get(FILE)

@@ -1,11 +1,11 @@
 """Ends ranks whose program has failed with an exception while their process lives on.
 
 A non-daemon thread, an atexit handler, or a destructor that waits for a peer keeps such a process alive for ever, and
-the other ranks wait for it. Two signs are certain, because a program that goes on does not give them: the tag
-`[rank1]: ` that torch's handler of uncaught exceptions puts before a traceback, and the error file of torchelastic's
-`@record`. Output that ends with a traceback from the program's own module is a doubt: the program may have handled the
-exception. The stack of py-spy decides it; without one, `PLAIN_S` seconds do in which no rank of this node prints
-anything and the process uses no CPU.
+the other ranks wait for it. Two signs prove that the program has failed: the tag `[rank1]: ` that torch's handler of
+uncaught exceptions puts before a traceback, and the error file of torchelastic's `@record`. Output that ends with a
+traceback from the program's own module proves nothing, because the program may have handled the exception. Then a stack
+from py-spy decides. Without a stack the rank is ended after `PLAIN_S` seconds in which no rank of this node has printed
+anything and the process has used no CPU.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from holdfast.observe.output_pump import OutputPump
 if TYPE_CHECKING:
     from holdfast.node.owner_probes import HangSampler
 
-#: A rank that has printed something is checked at most once in this many seconds.
+#: The output of a rank is checked at most once in this many seconds, and only after the rank has printed something.
 LOOK_S = 5.0
-#: Seconds of silence after a traceback at the end of the output, if no stack shows whether the program is over.
+#: After a traceback at the end of its output, a rank whose stack cannot be read is ended if it is idle for this many
+#: seconds.
 PLAIN_S = 30.0
-#: Up to this share of a CPU is no work.
+#: A process that uses at most this share of a CPU counts as idle.
 IDLE_SHARE = 0.02
 TAIL_BYTES = 16 * 1024
 _HEADER = "Traceback (most recent call last):"
@@ -38,19 +39,22 @@ _TAG = f"]: {_HEADER}"
 
 
 class Doubt(msgspec.Struct):
-    """A rank whose output ends with a traceback. `since`: from when on it has done nothing."""
+    """A rank whose output ends with a traceback, so that its program may be over. `since`: time since which the rank
+    has been idle. `cpu_s`: CPU seconds that its process had used at that time.
+    """
 
     since: float
     cpu_s: float
-    #: Whether its stack was requested; a rank without a readable stack keeps its doubt.
+    #: True once the rank's stack was requested. If the stack cannot be read, only the idle time decides.
     looked: bool = False
 
 
 def ends_with_uncaught(text: str) -> bool:
-    """Return whether the text ends with a traceback whose outermost frame is a module's, as of an uncaught exception.
+    """Return whether the text ends with a traceback whose outermost frame is module code, as after an uncaught
+    exception.
 
-    One that the program caught in a function begins with that function; lines after the exception show that the
-    program went on.
+    The traceback of an exception that a function caught begins with that function. Lines after the exception show that
+    the program went on.
     """
     before, found, after = text.rpartition(_HEADER)
     lines = after.strip("\n").splitlines()
@@ -65,8 +69,8 @@ def ends_with_uncaught(text: str) -> bool:
 class UnendedRanks:
     """Checks the end of each live rank's output for an uncaught exception.
 
-    `workers()` returns the live workers by rank. `sampler(tell)` makes what reads their stacks. `wait_s`: seconds that
-    a failed rank has to exit. `running()` returns the running attempt, or None. `say` prints a message.
+    `workers()` returns the live workers by rank. `sampler(tell)` returns a sampler that reads their stacks. `wait_s`:
+    seconds that a failed rank has to exit. `running()` returns the running attempt, or None. `say` prints a message.
     """
 
     def __init__(
@@ -90,9 +94,9 @@ class UnendedRanks:
         self._seen: dict[int, float | None] = {}
         #: Pid → time at which a sign of an uncaught exception was first found.
         self._over: dict[int, float] = {}
-        #: Pid → the doubt about it.
+        #: Pid → what is known of a process whose output ends with a traceback.
         self._doubts: dict[int, Doubt] = {}
-        #: The latest output of any rank of this node at the last look.
+        #: Time of the latest output of any rank of this node at the previous check.
         self._latest: float | None = None
         self._sampler: HangSampler | None = None
 
@@ -125,7 +129,9 @@ class UnendedRanks:
                 self._end(attempt, rank, worker, now)
 
     def _doubt(self, attempt: int, alive: dict[int, Worker], now: float) -> None:
-        """Look at the doubtful ranks: request their stacks once, and end what has done nothing for `PLAIN_S`."""
+        """Check the ranks whose output ends with a traceback: request each stack once, and end the ranks that have been
+        idle for `PLAIN_S` seconds.
+        """
         latest = max((at for rank in alive if (at := self._pump.last_output_at(rank)) is not None), default=None)
         goes_on = latest != self._latest
         self._latest = latest

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def nurseries(launch: LaunchSpec, reactor: Reactor, say: Callable[[str], None], home: Path) -> Warm | None:
-    """Make the processes from which warm workers are forked. Return None if all workers start cold."""
+    """Make the prewarmed processes from which workers are forked. Return None if all workers start cold."""
     wanted = launch.warm
     if wanted is None:
         return None
@@ -86,7 +86,7 @@ def _config(launch: LaunchSpec) -> bytes:
 
 
 def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Add the paths of the job's prerequisites to the environment."""
+    """Add the paths of the job's downloaded prerequisites to the environment."""
     if not launch.spec.runtime.prerequisites:
         return environment
     return {**environment, **rare_parts.fetch_request.variables_of(launch.spec, launch.environment)}
@@ -95,8 +95,8 @@ def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[st
 def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
-    """Return the excluded devices of this node. If the whole node is excluded, return the node. Leave out devices that
-    are reset before the start.
+    """Return the devices of this node that the job may not use, without those that are reset before the start. If the
+    whole node is excluded, the node is among them.
     """
     try:
         found = kept_out_here(home, node, now)
@@ -113,29 +113,31 @@ def kept_out(
 def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[int, str] | None) -> HostFacts | None:
     """Return facts about this machine, and about the resources that the workers lacked.
 
-    `held`: a port that one rank held when another rank needed it, and the rank that held it.
+    `held`: a port that a process held when a rank needed it, and a description of that process.
     """
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)
     places = (launch.cwd, launch.home, Path(launch.environment.get("HOME") or "/"))
     env = launch.environment
     look_around = rare_parts.missing_resources.look_around
-    # The rank that reads holdfast's own input reads this terminal; the others read /dev/null.
+    # The rank that reads holdfast's standard input may have a terminal; the other ranks read /dev/null.
     terminal = launch.stdin if os.isatty(0) else None
     asked = launch.master_port
     return look_around(evidence, command, launch.python, asked, env, places=places, held=held, terminal_rank=terminal)
 
 
 def with_timers(launch: LaunchSpec, job_dir: Path) -> Mapping[str, str]:
-    """Return the base of every worker's environment: holdfast's own environment, and the path of torch's timers if they
-    are on.
+    """Return the environment that all workers start from: holdfast's own environment, and the path of torch's timers if
+    they are on.
     """
     path = timer_file(launch.environment, job_dir, launch.cwd)
     return launch.environment if path is None else {**launch.environment, FILE: str(path)}
 
 
 def _with_door(launch: LaunchSpec, place: JobPlace, environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Add the path of the configuration for `ssh -F` to the environment, if the job has an ssh server for debugging."""
+    """Add the path of the configuration file for `ssh -F` to the environment, if the job has an ssh server for
+    debugging.
+    """
     if launch.spec.runtime.ssh is None:
         return environment
     return {**environment, "HOLDFAST_SSH_CONFIG": str(place.directory / DOOR / "config")}

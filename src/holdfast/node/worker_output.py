@@ -28,14 +28,14 @@ from holdfast.reactor import CallbackPriority, Reactor
 
 _WORDS = 64
 _TAKEN_PORT = "ddress already in use"
-#: Python's exceptions for a connection that the other side ended.
+#: Python's exceptions for a connection that was lost because the other side ended.
 _LOST_CONNECTIONS = ("ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "BrokenPipeError")
-#: The bytes of a dead worker's last output that are searched for a taken port.
+#: Number of bytes at the end of a dead worker's output that are searched for a port in use.
 TAIL_BYTES = 4096
 
 
 class TakenPorts:
-    """Finds the rank that holds a port which another rank needed. The search runs before the other ranks are
+    """Finds the process of this job that holds a port which a rank needed. The search runs before the other ranks are
     stopped.
     """
 
@@ -43,13 +43,13 @@ class TakenPorts:
         self._held: tuple[int, str] | None = None
 
     def died(self, words: str) -> None:
-        """If the last lines of a dead worker report a taken port, find the process that holds this port."""
+        """If the last lines of a dead worker report a port in use, find the process that holds this port."""
         if _TAKEN_PORT in words and self._held is None:
             self._held = rare_parts.missing_resources.descendant_with_port(words)
 
     def take(self) -> tuple[int, str] | None:
-        """Return the port that the first such worker needed and the port's holder. Forget both, because the next
-        attempt follows.
+        """Return the first reported port and a description of the process that holds it, or None. Forget both, because
+        the next attempt follows.
         """
         held, self._held = self._held, None
         return held
@@ -58,11 +58,13 @@ class TakenPorts:
 class WorkerOutput:
     """Decides which of a worker's streams the terminal shows, and with which prefix.
 
-    `out`: the terminal, and the writer of the workers' files.
+    `out`: the terminal, and the process that writes the log files.
     """
 
     def __init__(self, launch: LaunchSpec, reactor: Reactor, out: OutputPlaces, *, keeps_logs: bool) -> None:
-        """`keeps_logs`: whether the workers have log files; without them the terminal has the only text."""
+        """`keeps_logs`: whether the workers' output is written to log files. Without log files only the terminal
+        receives it, so no output is folded.
+        """
         world_size, rotation = launch.spec.world_size, launch.rotation
         folds = world_size > 1 and keeps_logs and launch.settings.flag("fold")
         lost_peer = _lost_peer if folds else None
@@ -88,8 +90,8 @@ class WorkerOutput:
         )
 
     def _prefix(self, seat: Seat, directory: Path) -> str:
-        """Return the prefix of a worker's lines. Without a template, return "" for a worker that has a terminal of its
-        own.
+        """Return the prefix of a worker's lines. Return "" for a worker that writes directly to the terminal, unless
+        the user set a template.
         """
         environment = self._launch.environment
         if TEMPLATE_VARIABLE not in environment and any(screen is not None for screen in self._screens):
@@ -100,7 +102,9 @@ class WorkerOutput:
         return line_prefix(label, seat.rank, seat.local_rank, environment, fields)
 
     def _fields(self, seat: Seat, directory: Path) -> dict[str, str]:
-        """Return the values of the further fields that a prefix template may contain, such as `job` and `attempt`."""
+        """Return the values of the additional fields that a prefix template may contain, such as `job` and
+        `attempt`.
+        """
         spec = self._launch.spec
         role = next(role for role in spec.roles if role.name == seat.role)
         fields = {
@@ -124,7 +128,7 @@ class WorkerOutput:
         self.pump.close_ended(ended.rank, now)
 
     def stopping(self, reason: str, now: float) -> None:
-        # A rank of another node is known by the reason: `worker rank 1 (pid 7) on gpu-1: SIGKILL`.
+        # The reason of a stop names a failed rank of another node: `worker rank 1 (pid 7) on gpu-1: SIGKILL`.
         match reason.split(" ", 3):
             case [_, "rank", rank, _] if rank.isdecimal():
                 self.pump.lose(f"the exit of rank {rank}", int(rank), now)
@@ -152,7 +156,7 @@ def watch_above(
     heard: Callable[[int, bool, float], list[ev.Event]],
     say: Callable[[str], None],
 ) -> None:
-    """Watch the guard's signals and its end. Watch also the end of the outer process if there is one."""
+    """Watch the guard's signals and the guard's exit, and the exit of the outer process if there is one."""
     GuardWatch(guard_fd, reactor, heard)
     if outer is not None:
         OuterWatch(outer, reactor, say)
