@@ -55,8 +55,8 @@ class AdmittedNode:
     ) -> None:
         """Set up this node's part of the job. Raises OSError.
 
-        `part`: the owner's job, adapted to this node. `dialling`: the connection to the owner. `farewell` writes the
-        end report and the exit files.
+        `part`: the owner's job with this node's commands and directories. `out`: the terminal. `dialling`: the
+        connection to the owner. `farewell` writes the end report and the exit files.
         """
         timers, now = part.launch.spec.timers, reactor.now()
         self._reactor = reactor

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from holdfast.wire.node_messages import Question, Refused
 
 _OF_THE_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-#: Number of stop signals at which the agent asks the owner to stop the job. At the next signal the agent exits.
+#: The agent answers this many stop signals by asking the owner to stop the job. The next stop signal makes the agent
+#: exit.
 STOPS_ASKED = 2
-#: Seconds that an owner without a guard has to stop its workers and end the job.
+#: Seconds that an owner on this node has, after its guard has died, to stop its workers and end the job.
 STOPPED_S = 5.0
 #: Time limit for sending the agent's last message, in seconds.
 LAST_WORD_S = 2.0
@@ -65,8 +66,10 @@ def serve(
 ) -> int:
     """Run this node's part of the job in this process; return the exit status.
 
-    `boot`: higher than the number of any earlier agent of this node. `owners_place`: the job's directory if the
-    owner is on this node, else None. `memory_kill`: the memory kill that ended the previous agent, or None.
+    `order`: how this node takes part in the job. `birth`: the guard's data for this process. `agent_id`: the id of this
+    node's guard. `boot`: higher than the number of any earlier agent of this node. `port`: the owner's port.
+    `owners_place`: the job's directory if the owner is on this node, else None. `memory_kill`: the OOM kill that ended
+    the previous agent, or None.
     """
     gc.enable()
     # An owner on this node listens on every address. Use the loopback address, which needs no name resolution.
@@ -107,7 +110,7 @@ class _AgentProcess:
             quiet=owners_place is not None or order.quiet,
         )
         self._part: AdmittedNode | None = None
-        #: Listens for news of the fault log. None until the owner has admitted this agent.
+        #: Listens for changes of the fault log. None until the owner has admitted this agent.
         self._news: FaultNews | None = None
         self._stops = 0
         self._platform = on_platform(os.environ)
@@ -183,7 +186,7 @@ class _AgentProcess:
     def _name(self) -> str:
         return self._part.welcome.node if self._part is not None else os.uname().nodename
 
-    # ------------------------------------------------------------------------------------------ the owner's messages
+    # ------------------------------------------------------------------------- methods that handle the owner's messages
 
     def welcomed(self, welcome: Welcome, now: float) -> None:
         """Handle the owner's welcome message, which arrives after the first connection and after each reconnection."""
@@ -208,7 +211,7 @@ class _AgentProcess:
             self._dialling.note(place.directory, welcome)
         if place.trouble:
             self._say(place.trouble)
-        # If this node shares the owner's terminal, the owner prints "has joined" there.
+        # Print this only if this node has a terminal of its own. On a shared terminal the owner prints "has joined".
         if self._owners_place is None and not self._order.quiet and self._birth.number == 1:
             self._say(
                 f"job {welcome.job_id} ({launch.spec.name}): this node is {welcome.node}, the owner is on "
@@ -251,7 +254,7 @@ class _AgentProcess:
 
     def asked(self, request: Request, now: float) -> None:
         """Carry out a request from the owner."""
-        if self._part is not None:  # without `_part`, this agent cannot use the job's settings, and exits soon
+        if self._part is not None:  # without `_part`, this agent cannot use the job's settings and exits soon
             self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
@@ -274,7 +277,7 @@ class _AgentProcess:
         """Leave the job without a message: the job is queued again, and the owner has informed the user."""
         self._leave(QUEUED_AGAIN, Bye())
 
-    # ------------------------------------------------------------------------------------------ time limits
+    # ----------------------------------------------------------------------------------- methods that check time limits
 
     def _next_wake(self) -> float | None:
         return self._patience.next_wake(self._part) if self._code is None and not self._orphaned else None
@@ -297,18 +300,19 @@ class _AgentProcess:
             self._leave(code)
 
     def _starter_gone(self, fd: int, now: float) -> None:
-        """Handle the end of the starter's pipe: the starter has exited or is unreachable. The pipe carries no data."""
+        """Handle the end of the pipe from the process that started this agent: that process has exited or is
+        unreachable. The pipe carries no data.
+        """
         self._starter.close()
         self._patience.starter_gone = True
 
-    # ------------------------------------------------------------------------------------------ the guard's messages
+    # ------------------------------------------------------------------------- methods that handle the guard's messages
 
     def _heard(self, number: int, typed: bool, now: float) -> None:
         """Forward a signal to the workers, or ask the owner to end the job."""
         asked = self._platform and number in OF_A_PLATFORM
         if asked and self._part is not None and self._dialling.connected:
-            # The agent stays in the job. The owner asks the platform about the signal, and may let the workers save
-            # first.
+            # Stay in the job: the owner asks the platform about the signal, and may let the workers save first.
             self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._agent.boot, number=number))
             if number not in _OF_THE_WORKERS:
                 return
@@ -328,8 +332,8 @@ class _AgentProcess:
         self._leave(1)
 
     def _gone(self, now: float) -> None:
-        """Leave the job, because the guard is dead. An owner on this node notices the death too, stops the job and
-        explains it.
+        """Leave the job, because the guard is dead. If the owner is on this node, wait until it has stopped the job: it
+        notices the guard's death too, and reports it.
         """
         if self._owners_place is not None and self._dialling.connected:
             self._reactor.at(now + STOPPED_S, self._leave_now)

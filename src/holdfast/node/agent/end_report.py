@@ -53,7 +53,7 @@ class EndReporter:
         self._launch, self._place, self._owner = launch, place, owner
 
     def write_agg(self, record: AttemptRecord, evidence: AttemptEvidence) -> None:
-        """Write the exit file (`runtime.pai.agg.error`) beside an attempt's logs."""
+        """Write OpenPAI's exit file (`runtime.pai.agg.error`) of an attempt."""
         self._writer().write_agg(record, evidence)
 
     def tell(self, report: JobReport) -> int:

@@ -1,6 +1,6 @@
 """Notifies an agent when `holdfast faults report` or `holdfast release` on its node has written to the fault log.
 
-These commands send a message to a socket in the job's directory. Its content does not matter.
+These commands send a message to a socket in the job's directory. The content of the message does not matter.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Makes a node's launch of a multi-node job: the policy comes from the owner; the machine, command and directory are
-this node's.
+"""Builds the launch specification with which a node runs its part of a multi-node job: the owner decides the policy,
+this node the machine, command and directory.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def user_here() -> str:
 
 
 def launch_here(launch: LaunchSpec, order: NodesOrder, welcome: Welcome) -> LaunchSpec:
-    """Return the launch with which this node runs the owner's job.
+    """Return the launch specification with which this node runs the owner's job.
 
-    Policy, timers and settings are the owner's; command and directory are this node's. Raises `BadUsage` if a file
-    that the owner's settings name cannot be read on this node.
+    The policy, timers and settings are the owner's. The command and directory are this node's. Raises `BadUsage` if a
+    file that the owner's settings name cannot be read on this node.
     """
     own = {role.name: role for role in launch.spec.roles}
     roles = tuple(_role_here(role, own, launch.spec) for role in welcome.spec.roles)

@@ -116,7 +116,7 @@ class LogReader:
             waiting.watch = None
 
     def _look(self, question: ReadLog) -> LogRead | None:
-        """Return the answer, or None if there is no output yet and the question may wait."""
+        """Return the answer to a request for a log, or None if there is no output yet and the request may wait."""
         directory = self._directory(question)
         if directory is None:
             begun = question.attempt and question.attempt < self._attempt
@@ -172,7 +172,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
 
 
 def _rest(path: str, where: LogFrom) -> LogPiece | None:
-    """Return the unread rest of the log's older, rotated file, or None if there is none."""
+    """Return the unread rest of the older file to which the log was rotated, or None if there is none."""
     try:
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -204,7 +204,7 @@ def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
     spans, (file, end) = read_on(path, mark, size, whole_lines=whole)
     data, times = bytearray(), bytearray()
     for span in spans[:MOST_TIMES]:
-        # Add half a millisecond: the reader rounds down, and must get the same millisecond.
+        # Add half a millisecond, because the reader rounds the time down and must get the same millisecond.
         times += record(len(data), 0.0 if span.at is None else span.at + 0.0005)
         data += span.data
     begin = end - sum(len(span.data) for span in spans)

@@ -182,7 +182,8 @@ class LogProcess:
 class FarLog:
     """A log file that the writer process writes. It has the interface of `holdfast.observe.log_file.LogFile`.
 
-    `number`: the log's number in the writer process. `source`: the name of the log's worker and stream.
+    `number`: the log's number in the writer process. `source`: the name of the worker and the stream whose output the
+    log contains.
     """
 
     def __init__(self, process: LogProcess, number: int, path: Path, source: str) -> None:
@@ -209,7 +210,7 @@ class FarLog:
 
 
 def _frames(held: bytearray) -> list[tuple[int, int, bytes, float]]:
-    """Remove the complete frames from `held`, and return them."""
+    """Remove the complete frames from the received bytes (`held`), and return them."""
     found = []
     while len(held) >= _HEAD.size:
         kind, number, length, read_at = _HEAD.unpack_from(held)

@@ -1,7 +1,8 @@
-"""A node's end of the link to its owner: it repeats unacknowledged events and adds the rendezvous port.
+"""A node's end of the connection to its owner: it resends events that the owner has not acknowledged, and adds the
+rendezvous port.
 
-The agent repeats its report with every heartbeat. An event (the end of a round of checks, evidence, a fault) happens
-once. Messages of one connection arrive in order, and the owner acknowledges a report only after it has recorded
+The agent repeats its report with every heartbeat. But an event (the result of the checks, evidence, a fault) is sent
+only once. Messages of one connection arrive in order, and the owner acknowledges a report only after it has recorded
 everything before it. So the acknowledgement of a report also acknowledges each event that was sent before it.
 """
 
@@ -34,7 +35,7 @@ class OwnerLinkNow(Protocol):
 
 
 class NodeLink:
-    """A link to the owner (`holdfast.wire.link_interface.OwnerLink`) that survives broken connections."""
+    """A connection to the owner (`holdfast.wire.link_interface.OwnerLink`) that is restored whenever it breaks."""
 
     def __init__(self, wire: OwnerLinkNow, node: str) -> None:
         self._wire = wire
@@ -79,7 +80,7 @@ class NodeLink:
             self._wire.send(word)
 
     def _with_meeting(self, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """Add the rendezvous address of the attempt's workers to an event, if this node runs rank 0."""
+        """If this node runs rank 0, add the rendezvous address of the attempt's workers to the result of the checks."""
         order = self._checks
         asked = order is not None and (order.attempt, order.round) == (answer.attempt, answer.round)
         if order is None or not asked or order.meet_on != self._node or self.meet is None:
@@ -95,10 +96,10 @@ class Outbox:
     """Keeps one node's events until the owner acknowledges them. Times are seconds on the node's clock."""
 
     def __init__(self) -> None:
-        #: Pairs (event, send time of the first report after the event on this connection). The time is None before that
-        #: report.
+        #: Pairs (event, send time of the first report that followed the event on this connection). The time is None if
+        #: no report has followed yet.
         self._kept: deque[tuple[Event, float | None]] = deque()
-        #: The number of events that were followed by a report. They are the oldest ones.
+        #: Number of kept events that a report has followed. These are the oldest events.
         self._after: int = 0
         self.left_out = 0
 

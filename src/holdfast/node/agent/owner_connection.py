@@ -66,9 +66,9 @@ class AgentIdentity(msgspec.Struct, frozen=True):
 
     #: The id of the agent's guard process.
     guard_id: str
-    #: The agent's number; it is higher than the number of any earlier agent of this node.
+    #: The start number of the agent; it is higher than the number of any earlier agent of this node.
     boot: int
-    #: The memory kill that ended the previous agent, or None.
+    #: The OOM kill that ended the previous agent, or None.
     memory_kill: MemoryKill | None = None
 
 
@@ -178,7 +178,7 @@ class OwnerConnection:
         try:
             return kept_out_here(self._launch.home, self.node, self._reactor.now())
         except HoldfastError:
-            return ()  # report nothing: the node's fault sources read the same fault log, and they report the error
+            return ()  # return no devices: the node's fault sources read the same fault log, and they report the error
 
     def _on_message(self, message: Any, now: float) -> News:
         match message:

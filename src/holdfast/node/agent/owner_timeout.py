@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from holdfast.node.agent.admitted_node import AdmittedNode
     from holdfast.node.agent.owner_connection import OwnerConnection
 
-#: Seconds until the first notice that the owner is missing, and seconds between checks for a changed reason.
+#: Seconds until the first message that the owner is missing, and seconds between later checks whether the reason has
+#: changed.
 NOTICE_S, NOTICE_EVERY_S = 2.0, 10.0
 
 
@@ -28,8 +29,8 @@ class OwnerTimeout:
     def __init__(
         self, dialling: OwnerConnection, now: float, say: Callable[[str], None], *, join_s: float, owner_wait_s: float
     ) -> None:
-        #: True once the starter of this node has exited or is unreachable. Then the node leaves when its lease ends. If
-        #: no owner has admitted the node, it leaves at once.
+        #: True once the process that started this agent has exited or is unreachable. Then the node leaves when its
+        #: lease ends, or at once if no owner has admitted the node.
         self.starter_gone = False
         self._dialling = dialling
         self._say = say
@@ -39,7 +40,7 @@ class OwnerTimeout:
         self.owner_wait_s = owner_wait_s
         self._notice_at = now + NOTICE_S
         self._noticed = ""
-        #: The end of the lease whose end was printed.
+        #: End time of the last lease for which the missing owner was reported on the terminal.
         self._silent_from: float | None = None
 
     def next_wake(self, part: AdmittedNode | None) -> float:
@@ -56,9 +57,9 @@ class OwnerTimeout:
         return explain_owner_absent(self._dialling.place, waited_s=self._join_s, last=self._dialling.trouble)
 
     def is_over(self, part: AdmittedNode, now: float) -> bool:
-        """Return whether the node leaves, because the owner has been silent for too long.
+        """Return whether the node leaves the job, because the owner has been silent for too long.
 
-        Print once that a lease has ended: until the node leaves it would print nothing.
+        Once per lease, print that the lease has ended and how long the node still tries to reach the owner.
         """
         left_s = part.lease_ends + self._dials_on_s - now
         if left_s > 0 and part.lease_ends != self._silent_from:

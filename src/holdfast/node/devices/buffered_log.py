@@ -1,8 +1,8 @@
 """Buffers the machine's fault log for a run, so that a log that cannot be written never delays the run.
 
-If another process holds the log, or the disk is full, the run goes on. It judges faults in memory and puts one message
-into `news`. Pending events are written when the log is writable again. Retries become rarer. A damaged log is not
-written again in this run.
+If another process locks the log, or the disk is full, the run goes on. It judges faults (finds the remedy that they
+require) in memory and puts one message into `news`. Pending events are written when the log is writable again. Retries
+become rarer. A damaged log is not written again in this run.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ PENDING_MOST = 10_000
 class BufferedFaultLog:
     """A run's faults. It judges them, keeps those that overlap an attempt, and writes them to the log when possible.
 
-    Times are seconds since the epoch. Each method returns the level changes that it caused. Accepted events stay in
-    `events` until the caller removes them; messages for people stay in `news`.
+    Times are seconds since the epoch. A device's level is the remedy that its faults require; each method returns the
+    changes of levels that it caused. Accepted events stay in `events` until the caller removes them; messages for
+    people stay in `news`.
 
     `log`: the open log, or None if it could not be opened. `reopen` opens the log later; it raises `HoldfastError` on
     failure. `node`: this node's name, for the count of resets.
@@ -57,9 +58,9 @@ class BufferedFaultLog:
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
             self._unwritten.failed(0.0)  # count the failed opening of the log as the first attempt to write
-        #: New rules that are not stored in the log yet.
+        #: New fault rules that are not stored in the fault log yet.
         self._rules: Policy | None = None
-        #: True if the log can never be written in this run.
+        #: True if the fault log can never be written in this run.
         self._hopeless = log is None and reopen is None
 
     @property
@@ -83,7 +84,7 @@ class BufferedFaultLog:
                 changes += self._alone(trouble, at)
             else:
                 self.news += said
-                # Include events that other processes wrote meanwhile, because the log's order decides.
+                # Include the events that other processes wrote meanwhile, because faults are judged in the log's order.
                 self._on_events(_taken(self.log))
                 return changes + more
         engine = self.engine
@@ -96,7 +97,7 @@ class BufferedFaultLog:
         return changes
 
     def sync(self, at: float) -> list[LevelChange]:
-        """Read the entries that other processes wrote, and apply deadlines that have passed."""
+        """Read the entries that other processes wrote to the fault log, and apply deadlines that have passed."""
         changes = self._try_again(at)
         if self._ahead is not None:
             return changes + self._ahead.tick(at)
@@ -110,7 +111,7 @@ class BufferedFaultLog:
         return changes
 
     def reload(self, policy: Policy, at: float) -> list[LevelChange]:
-        """Use the rules of `policy` from now on. If the log cannot be written, store them later."""
+        """Use the fault rules of `policy` from now on. If the log cannot be written, store the rules later."""
         changes = self._try_again(at)
         if self._ahead is None:
             assert self.log is not None
@@ -134,7 +135,9 @@ class BufferedFaultLog:
         return count if at - noted_at < TRIES_S else 0
 
     def note_tries(self, devices: tuple[str, ...], count: int, at: float) -> None:
-        """Store the number of failed resets in a row, so that it survives a crash of this process."""
+        """Store how many resets of these devices failed in a row, so that the number survives a crash of this
+        process.
+        """
         if self.log is not None and self._ahead is None:
             self.log.store.note_tries(",".join(devices), count, at)
 
@@ -164,9 +167,8 @@ class BufferedFaultLog:
         self.events += events
 
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
-        """From now on judge in memory, because the log cannot be written.
-
-        Return the level changes from entries that other processes had written.
+        """From now on judge faults in memory, because the fault log cannot be written. Return the level changes that
+        entries of other processes had caused.
         """
         log = self.log
         assert log is not None
@@ -185,8 +187,8 @@ class BufferedFaultLog:
         return missed
 
     def _try_again(self, at: float) -> list[LevelChange]:
-        """If a retry is due, write the pending events. The engine of the log then replaces the one in memory. Return
-        the level changes between the two.
+        """If a retry is due, write the pending events. Then the engine of the log replaces the one in memory. Return
+        the level changes between the two engines.
         """
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 30.0
-#: Time limit for reading the last reports before an attempt's end, in seconds. A flood of reports would never end.
+#: Time limit for reading the last fault reports before an attempt's end, in seconds. Without it, a flood of reports
+#: would never end.
 LAST_WORDS_S = 0.5
-#: Time limit of a wait for another writer of the fault log, in milliseconds. Meanwhile the workers' output and exits
-#: wait.
+#: Time limit of a wait for another writer of the fault log, in milliseconds. During the wait, workers' output and exits
+#: are not handled.
 BUSY_MS = 200
 #: A driver may log a report this many seconds after the fault began.
 SLACK_S = 5.0
@@ -51,7 +52,8 @@ _TO_LISTEN = (
     "holdfast.observe.devices.kernel_faults",
     "holdfast.observe.devices.fault_sources", "holdfast.observe.devices.fault_socket",
 )  # fmt: skip
-#: Modules in import order: each comes after the modules that it imports, so that each import is short.
+#: Modules that judge faults, in import order: each comes after the modules that it imports, so that each import is
+#: short.
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess",
     "holdfast.decide.faults.fault_remedies",
@@ -80,7 +82,7 @@ class DeviceUse(msgspec.Struct, frozen=True):
 
 
 class DeviceFaults:
-    """Reads the sources of faults, decides the consequences for the job, and delays checks during a reset.
+    """Reads the sources of device faults, decides the consequences for the job, and delays checks during a reset.
 
     `use`: how the job uses the devices. `checker` runs the pre-checks. `say` prints a message to the user.
     """
@@ -115,7 +117,7 @@ class DeviceFaults:
         self._rules = RuleFiles(job.options.codes, job.options.rules, reactor=reactor, say=say)
         self._judge: JobFaults | None = None
         self._broken = False
-        #: Retries to open the fault log while there is no fault to judge.
+        #: Times of the retries to open the fault log while there is no fault to judge.
         self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
@@ -123,7 +125,7 @@ class DeviceFaults:
         #: A waiter for the end of another job's reset of this job's device; None if no other job resets one.
         self._others: LockWaiter | None = None
 
-    # ------------------------------------------------------------------------------------------ start and end of a run
+    # ----------------------------------------------------------------------- methods for the start and the end of a run
 
     def open(self, now: float) -> None:
         """Open the sources right before the job is submitted, so that no later report is missed."""
@@ -138,7 +140,7 @@ class DeviceFaults:
         return self._judge.entered(phase, now) if self._judge is not None else []
 
     def listen(self, now: float) -> Iterator[object]:
-        """Start to read the files and the socket. If the job has devices, load the rules.
+        """Start to read the fault sources (files and a socket). If the job has devices, load the rules.
 
         Yields after each short step, so that the caller can do other work in between.
         """
@@ -175,7 +177,7 @@ class DeviceFaults:
             self._judge.close()
         self._devices.close()
 
-    # ------------------------------------------------------------------------------------------ calls from the reactor
+    # ----------------------------------------------------------------------------------- methods that the reactor calls
 
     def _reset_moves(self, fd: int, now: float) -> list[ev.Event]:
         return self._released(self._judge.ready(fd, now) if self._judge is not None else [], now)
@@ -198,10 +200,12 @@ class DeviceFaults:
             return found + self.refresh(now)
         return self._released([*found, *(self._judge.tick(now) if self._judge is not None else [])], now)
 
-    # ------------------------------------------------------------------------------------------ calls from other parts
+    # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Judge faults that this process found or received, and notify other runs, which may use the same devices."""
+        """Judge faults that this process found or received. Notify other runs on this machine, which may use the same
+        devices.
+        """
         judge = self._load(now, must=True) if events else None
         if judge is None:
             return []
@@ -235,7 +239,9 @@ class DeviceFaults:
         return self._to_reset
 
     def last_words(self, now: float) -> list[ev.Event]:
-        """Read all reports up to now. The attempt's workers have ended, and the reports belong to this attempt."""
+        """Read all fault reports up to now: the attempt's workers have ended, and the reports belong to this
+        attempt.
+        """
         found: list[ev.Event] = []
         end = self._reactor.now() + LAST_WORDS_S
         while (unread := self._listening.unread()) and self._reactor.now() < end:
@@ -244,7 +250,7 @@ class DeviceFaults:
         return found
 
     def complete(self, evidence: AttemptEvidence, started_at: float, now: float) -> AttemptEvidence:
-        """Add the attempt's faults that the gang does not know."""
+        """Return the evidence with those faults of the attempt added that it does not contain yet."""
         if self._judge is None:
             return evidence
         seats = self._use.seats()
@@ -279,8 +285,8 @@ class DeviceFaults:
         return found
 
     def _count_refused(self, refused: Mapping[str, int]) -> None:
-        """Store the count of rejected lines for `holdfast devices`, in a run that wrote nothing else to the fault
-        log.
+        """Store how many lines of the fault sources were rejected (for `holdfast devices`), in a run that wrote nothing
+        else to the fault log.
         """
 
         try:
@@ -293,7 +299,7 @@ class DeviceFaults:
         log.close()
 
     def _released(self, events: list[ev.Event], now: float) -> list[ev.Event]:
-        """Unless a reset blocks them, begin the waiting checks. Return `events`, followed by the events of the
+        """Begin the waiting checks, unless a reset still blocks them. Return `events`, followed by the events of the
         checks.
         """
         judge = self._judge
@@ -381,7 +387,7 @@ class DeviceFaults:
         )
         devices.publish(
             self._node.name, devices.standings(faults.engine, local)
-        )  # publish at every start, because a reboot removes the published state
+        )  # publish the standings at every start, because a reboot removes them
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge

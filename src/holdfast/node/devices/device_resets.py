@@ -1,4 +1,5 @@
-"""Resets this machine's devices. Each reset group has one `Tolerance`, and each reset runs the user's command.
+"""Resets this machine's devices. Each reset group has one `Tolerance`, which decides when to reset; each reset runs the
+user's command.
 
 A command waits until no other job uses a device of its group (locks) and no process has one open. /proc shows only this
 user's processes; the vendor's tool, if there is one, shows all. If some processes stay hidden, a message warns about
@@ -48,8 +49,8 @@ _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 class _ResetTry(msgspec.Struct):
     """One try of a reset: it waits for other jobs and for `users` (pidfd → pid), then runs its command.
 
-    `asking`: the running query of the vendor's tool, which knows users that /proc does not show. `asked`: True after
-    that query began. `lost`: pids that the tool named and this process cannot see.
+    `asking`: the running query of the vendor's tool, which knows users that /proc does not show. `asked`: True if that
+    query has begun. `lost`: pids that the tool named and this process cannot see.
     """
 
     group: Tolerance
@@ -78,8 +79,8 @@ class Resets:
     """Runs the resets of this machine's devices. When one of its descriptors is readable, the reactor calls `heard(fd,
     now)`.
 
-    `command`: without words, no reset may be requested. `grace`: time limits. `users` finds the users of devices. `say`
-    prints a message. `history` stores the tries, so that they survive a crash.
+    `command`: the reset command; if its `words` are None, no reset may be requested. `grace`: time limits. `users`
+    finds the users of devices. `say` prints a message. `history` stores the tries, so that they survive a crash.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Resets:
         self._overdue: dict[int, Child] = {}
         self._busy = False
 
-    # ------------------------------------------------------------------------------------------ queries
+    # -------------------------------------------------------------------------- methods that return the state of resets
 
     @property
     def running(self) -> bool:
@@ -123,7 +124,7 @@ class Resets:
         return float(self.grace.reset_s * (group.attempts if group is not None else 1))
 
     def group_of(self, device: str) -> Tolerance:
-        """Return the tolerance of the device's reset group."""
+        """Return the `Tolerance` of the device's reset group."""
         devices = _group(device, self._command.group)
         if devices not in self._groups:
             group = self._groups[devices] = Tolerance(devices, self.grace, busy=self._busy, resettable=self.possible)
@@ -168,7 +169,7 @@ class Resets:
             if group.phase in (TolerancePhase.NOTIFIED, TolerancePhase.STOPPING)
         ]
 
-    # ------------------------------------------------------------------------------------------ events
+    # --------------------------------------------------------------------------------------- methods that handle events
 
     def reload(self, grace: GraceTimes) -> None:
         """Use other time limits from now on. Limits that already run do not change."""
@@ -247,7 +248,7 @@ class Resets:
         self._overdue.clear()
         self._locks.close()
 
-    # ------------------------------------------------------------------------------------------ the reset command
+    # ------------------------------------------------------------------------------- methods that run the reset command
 
     def _perform(self, group: Tolerance, actions: Sequence[ToleranceAction], now: float) -> list[ToleranceAction]:
         left: list[ToleranceAction] = []
@@ -272,7 +273,7 @@ class Resets:
         return self._over(one, why, now) if why else []
 
     def _over(self, one: _ResetTry, why: str, now: float) -> list[ToleranceAction]:
-        """Finish a try of a reset. An empty `why` means success."""
+        """End a try of a reset. `why`: the reason of its failure, or "" for success."""
         self._tries.remove(one)
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")

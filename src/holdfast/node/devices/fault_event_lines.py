@@ -1,4 +1,4 @@
-"""Parses and checks fault events that users or programs report, and replays past events under chosen rules."""
+"""Parses and checks fault events that users or programs report, and replays past events under given fault rules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def event_refusal(event: FaultEvent, now: float) -> str:
 
 
 def is_case(data: bytes) -> bool:
-    """Return whether the data is a fault case or a list of fault cases, and not a log of events."""
+    """Return whether the data is a fault case (a test of the fault rules) or a list of fault cases, and not a log of
+    events.
+    """
     try:
         document = json_leniently(data)
     except Malformed:
@@ -52,7 +54,7 @@ def is_case(data: bytes) -> bool:
 
 
 def play_cases(text: bytes) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Replay fault cases. Return one object per check, and warnings about ignored parts."""
+    """Replay fault cases, which test the fault rules. Return one object per check, and warnings about ignored parts."""
     try:
         document = json_leniently(text)
     except Malformed as error:
@@ -98,8 +100,8 @@ def read_event(line: str) -> FaultEvent:
 def read_events(line: str) -> list[FaultEvent]:
     """Parse one line in any format that a run accepts. Events of any age are allowed.
 
-    The formats: the format of `read_event`, the same for several devices at once, a message of the cluster, an event of
-    Ascend's driver. Raises ValueError, whose message says what was expected.
+    The formats: the format of `read_event`, the same for several devices at once, a fault message of a cluster, an
+    event of Ascend's driver. Raises ValueError, whose message says what was expected.
     """
     try:
         item = json_value(line)
@@ -142,7 +144,7 @@ def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange]
         changes += _ticks(engine, event.at)
         changes += engine.handle(event, event.at)
     if events:
-        # Advance the time, so that the deadlines that the last events have set take effect.
+        # Advance the time, so that the deadlines set by the last events pass.
         changes += _ticks(engine, max(event.at for event in events) + 600.0)
     return changes, bad, engine
 

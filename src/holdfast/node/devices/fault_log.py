@@ -36,7 +36,7 @@ HEARD_MOST = 1000
 
 
 class Release(Noun, frozen=True, kw_only=True):
-    """A person's release of a device: who released it, why, and the reason for which the device was held."""
+    """A user's release of a device: who released it, why, and the reason for which the device was held."""
 
     device: str
     who: str
@@ -91,7 +91,8 @@ class FaultLog:
                 policy = self.policy = self.engine.policy
             if self.engine.policy != policy:
                 if writable:
-                    # Other processes may have written after the read above. `missed` must contain their changes too.
+                    # Other processes may have written entries since the entries above were read. `missed` must contain
+                    # the changes that they caused too.
                     self.missed += self._write(now, RowKind.POLICY, [encode(policy)])
                 else:
                     self.engine.reload(policy, now)
@@ -106,7 +107,7 @@ class FaultLog:
         self.close()
 
     def sync(self, now: float) -> list[LevelChange]:
-        """Apply the entries that other processes wrote, and the deadlines before `now`."""
+        """Apply the entries that other processes wrote to the fault log, and the deadlines before `now`."""
         changes: list[LevelChange] = []
         for row in self.store.after(self._seq):
             if row.seq > self._seq:
@@ -133,8 +134,8 @@ class FaultLog:
         return changes
 
     def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[LevelChange], list[FaultEvent], list[str]]:
-        """Write the sources' events, and count the refused ones. Return (level changes, accepted events, reasons for
-        refusals).
+        """Write the events of the fault sources to the log, and count the refused events. Return (level changes,
+        accepted events, reasons for refusals).
 
         If the write fails, `missed` has the changes that other processes caused before.
         """
@@ -160,7 +161,7 @@ class FaultLog:
         return changes, taken, said
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """Judge by these rules from now on. Counts and timers continue. Raises `StandingsUnusable`."""
+        """Judge faults by these rules from now on. Counts and timers continue. Raises `StandingsUnusable`."""
         changes = self.sync(now)
         self.policy = policy
         if self.engine.policy != policy:
@@ -215,8 +216,8 @@ class FaultLog:
         return True
 
     def _catch_up(self, row: StandingRow) -> list[LevelChange]:
-        """Load the newest snapshot, or else the stored remainder, because another process removed entries that this
-        process had not read.
+        """Load the newest snapshot, or else the stored remainder (`row`), because another process removed entries that
+        this process had not read.
         """
         engine = self.engine
         before = {name: engine.level(name) for name in engine.devices}
@@ -269,7 +270,7 @@ class FaultLog:
                     note = json_as(row.body, Release)
                     return engine.release(note.device, row.now)
                 case RowKind.POLICY:
-                    # The first stored rules are valid from time 0, so that no event of the same moment precedes them.
+                    # The first stored rules apply from time 0, so that no event with the same timestamp precedes them.
                     since = row.now if engine.policy != Policy() else 0.0
                     return engine.reload(json_as(row.body, Policy), since)
         except Malformed as error:
@@ -288,12 +289,12 @@ def judged_standings(home: Path, rules: bytes | None, now: float) -> list[Device
         # use the built-in rules, because another version of holdfast wrote the stored ones
         policy = load_policy(None, None).policy
     with FaultLog(home, policy, now, writable=False) as log:
-        # Exclude a device only for a lasting fault: the crash of the last job may have caused a momentary one.
+        # Exclude a device only for a lasting fault: a momentary one may come from the crash of the last job.
         return [each for each in log.standings() if log.engine.lasts(each.device)]
 
 
 def _kind_of(why: str) -> str:
-    """Return the kind of a refusal, for counting."""
+    """Return the kind of a refusal of an event, for counting."""
     return next((words for words in ("in the future", "days old", "already settled") if words in why), "malformed")
 
 
@@ -312,16 +313,16 @@ def _own(home: Path) -> None:
         )
 
 
-#: Maximum age of kept entries, in seconds: the widest window of any rule (10 days), plus an hour for late events.
+#: Maximum age of kept log entries, in seconds: the widest window of any rule (10 days), plus an hour for late events.
 KEEP_S = 864_000.0 + 3600.0
-#: Limit on the number of entries. If there are more, the oldest are removed at any age. So one day with many faults
-#: does not keep a huge file for ten days.
+#: Limit on the number of log entries. Beyond it the oldest entries are removed, however young they are, so that one day
+#: with many faults does not keep a huge file for ten days.
 KEEP_MOST = 20_000
 AT_A_TIME = 20_000
 
 
 class Escalated(Noun, frozen=True, kw_only=True):
-    """The escalation of one device's fault to a harsher remedy, by a frequency rule or a hold."""
+    """The fault of one device that now requires a harsher remedy, because of a frequency rule or a hold."""
 
     device: str
     code: str
@@ -339,7 +340,9 @@ class PrunedRemainder(Noun, frozen=True, kw_only=True):
 
 
 def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
-    """Return the part of the state that must never be lost: its lasting faults and effective escalations."""
+    """Return the part of the fault engine's state that must never be lost: its lasting faults and effective
+    escalations.
+    """
     lasting = [
         FaultEvent(
             device=name,

@@ -1,5 +1,5 @@
-"""Decides the consequences of device faults for the running job. The fault log judges, and the gang gets the
-consequences.
+"""Decides the consequences of device faults for the running job. The fault log judges how grave a fault is; this module
+turns that into requests to the gang and resets.
 
 A stop for a fault gives the workers time to save a checkpoint, if they handle the signal. The `Tolerance` of a device's
 reset group handles a fault that a restart or a reset can fix. A graver fault takes effect at once.
@@ -43,7 +43,7 @@ RESET_FAILED = "RESET-FAILED"
 
 
 class JobFaults:
-    """Judges the machine's faults for one job. `node`: the node with the devices that this job may use."""
+    """Decides what the machine's faults mean for one job. `node`: the node with the devices that this job may use."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class JobFaults:
         spare: Callable[[str], bool] = lambda device: False,
         stand: Callable[[Iterable[DeviceStanding]], None] = lambda standings: None,
     ) -> None:
-        """Set up the judgement of faults for one job.
+        """Set up the handling of faults for one job.
 
         `faults`: the fault log of the run. `resets`: runs device resets. `say` prints a message to the user.
-        `spare(device)`: whether the job has enough devices without `device`. `stand` receives all standings when a
-        device's level has changed.
+        `spare(device)` returns whether the job has enough devices without `device`. `stand` receives the standings of
+        all devices when a device's level has changed.
         """
         self._faults = faults
         self._resets = resets
@@ -71,15 +71,16 @@ class JobFaults:
         self._stand = stand
         #: Device → its newest event.
         self._latest: dict[str, FaultEvent] = {}
-        #: Device → the time of a check whether its fault is still active. Until then the fault has no consequence.
+        #: Device → the time at which to check whether its fault is still active. Until then the fault has no
+        #: consequence.
         self._waiting: dict[str, float] = {}
         self._said_no_reset = False
 
-    # ------------------------------------------------------------------------------------------ events
+    # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Write and judge these events, and return the consequences for this job. Refused events are printed and
-        counted.
+        """Write these events to the fault log and judge them. Return the consequences for this job. Refused events are
+        printed and counted.
         """
         return self._digest(self._faults.note(events, now), now)
 
@@ -88,7 +89,7 @@ class JobFaults:
         return self._digest(self._faults.sync(now), now)
 
     def reload(self, policy: Policy, now: float) -> list[ev.Event]:
-        """Judge by the rules of `policy` from now on. A device's level may change at once."""
+        """Judge faults by the rules of `policy` from now on. A device's level may change at once."""
         self._resets.reload(policy.grace)
         return self._digest(self._faults.reload(policy, now), now)
 
@@ -100,7 +101,7 @@ class JobFaults:
         elif phase is Phase.PREPARING:
             found += self.begin(now)
             for group in self._resets.leaving():
-                # The request to reset came during the checks, when there was no worker to stop.
+                # The reset was requested during the checks, when there was no worker to stop.
                 found += self._stop_for(group.devices, f"{', '.join(group.devices)} must be reset", now)
         return found
 
@@ -130,7 +131,7 @@ class JobFaults:
         found = self._faults.within(start, end, ranks)
         return tuple(fault for fault in found if fault.ranks)
 
-    # ------------------------------------------------------------------------------------------ time limits and resets
+    # ------------------------------------------------------------------------------- methods for time limits and resets
 
     @property
     def resetting(self) -> bool:
@@ -163,7 +164,7 @@ class JobFaults:
         return found + self._act(self._resets.tick(now), now)
 
     def count_refused(self, refused: Mapping[str, int]) -> None:
-        """Store the count of rejected lines for `holdfast devices`."""
+        """Store how many lines of the fault sources were rejected, for `holdfast devices`."""
         if self._faults.log is not None:
             for reason, count in refused.items():
                 self._faults.log.store.count_refused(reason, count)
@@ -175,10 +176,12 @@ class JobFaults:
                 f"{lost} fault{'s' if lost > 1 else ''} of this run could not be written down, and will be forgotten"
             )
 
-    # ------------------------------------------------------------------------------------------ consequences
+    # --------------------------------------------------------------- methods that decide what a fault means for the job
 
     def _digest(self, changes: Iterable[LevelChange], now: float) -> list[ev.Event]:
-        """Return the consequences of these level changes, and the events that caused them, as evidence."""
+        """Return the consequences of these level changes for this job, followed by an event (as evidence) for each new
+        fault that changed no level.
+        """
         heard, self._faults.events = self._faults.events, []
         for text in self._faults.news:
             self._say(text)
@@ -216,7 +219,7 @@ class JobFaults:
         answer = self._answer(change, now)
         why = f"{describe(fault.code)}: {answer.why}" if answer.why else self._told(change)
         if answer.wait_until is not None:
-            # Wait a little longer, because a fault that lasts exactly the waiting time has no consequence yet.
+            # Check a moment later than that: a fault that lasts exactly the waiting time has no consequence yet.
             self._waiting[device] = answer.wait_until + 0.001
         if remedy is Remedy.RESTART_WORKERS and self._may_pass(fault):
             return self._give_time(fault, why, now)
@@ -280,8 +283,8 @@ class JobFaults:
         return found
 
     def _act(self, actions: Sequence[ToleranceAction], now: float) -> list[ev.Event]:
-        """Carry out the actions of a reset group's tolerance, except the reset command. Return the events for the
-        gang.
+        """Carry out the actions that a reset group's `Tolerance` has decided on, except the reset command. Return the
+        events for the gang.
         """
         found: list[ev.Event] = []
         for action in actions:
@@ -355,7 +358,7 @@ class JobFaults:
             )
         return found
 
-    # ------------------------------------------------------------------------------------------ messages
+    # --------------------------------------------------------------------------- methods that build messages and events
 
     def _told(self, change: LevelChange) -> str:
         return change.told(seed_names=self._faults.engine.policy.seed_names)
@@ -379,7 +382,9 @@ class JobFaults:
         )
 
     def _fault(self, device: str, change: LevelChange | None, now: float = 0.0) -> FaultEvent:
-        """Return the event that caused a change. If only a deadline caused it, return the device's latest event."""
+        """Return the event that caused a level change. If only a deadline caused it, return the device's latest
+        event.
+        """
         latest = self._latest.get(device)
         if latest is not None and (
             change is None or not change.code or canonical(latest.code) == canonical(change.code)

@@ -95,8 +95,8 @@ class NvmlWatch:
             except BlockingIOError:
                 break
             if not block:
-                # A pipe at its end stays readable for ever, so stop polling the pipe. The pidfd shows when the child
-                # exits.
+                # A pipe whose writer has exited stays readable for ever, so stop polling the pipe. The pidfd shows when
+                # the child exits.
                 if self._listening:
                     self._listening = False
                     self._epoll.unregister(self._pipe)

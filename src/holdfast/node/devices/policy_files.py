@@ -20,7 +20,8 @@ from holdfast.model.noun_base import Noun
 from holdfast.safe_files import read_given
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, json_value
 
-#: A warning has this text after the name of a file in a wrong format. The default configuration applies instead.
+#: In a warning, this text follows the name of a file in a wrong format. The default configuration applies instead of
+#: that file.
 UNUSED = " IS NOT USED"
 _Read = TypeVar("_Read", Levels, Rules)
 
@@ -33,12 +34,12 @@ class LoadedPolicy(Noun, frozen=True, kw_only=True):
 
     @property
     def unused(self) -> bool:
-        """Return whether a file is unused because its format is wrong."""
+        """Return whether a file is not used, because its format is wrong."""
         return any(UNUSED in text for text in self.warnings)
 
 
 class LintedFile(Noun, frozen=True, kw_only=True):
-    """The findings of `faults lint` about one file."""
+    """The mistakes that `faults lint` found in one file."""
 
     file: str
     kind: str
@@ -83,8 +84,8 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
 
 
 def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
-    """Return, for every file, each entry that would not be used, and why. Rules are compared with the levels in all
-    files.
+    """Return, for every file, each entry that holdfast would not use, and why. Rules are compared with the levels in
+    all files.
     """
     read = [_lint_one(name) for name in files]
     levels = with_catalogue(Levels(), of_seed=False).levels

@@ -28,7 +28,7 @@ _STAYS = "what was in force before stays"
 
 
 class RuleFiles:
-    """Watches the rule files; `take` returns edits. Without files it does nothing.
+    """Watches the files with fault codes and rules; `take` returns edits. Without files it does nothing.
 
     `codes`, `rules`: the files of fault codes and of rules, or None. `say` prints a message to the user.
     """
@@ -55,12 +55,14 @@ class RuleFiles:
         return bool(self._files)
 
     def policy(self) -> Policy:
-        """Return the rules in the files. If the files are missing, return the last rules. Raises HoldfastError."""
+        """Return the policy that the files contain. If the files are missing, return the last one. Raises
+        HoldfastError.
+        """
         if self._policy is None:
             before, self._seen = self._seen, self._looks()
             loaded = devices.load_policy(self._codes, self._rules)
             self._policy = loaded.policy
-            # The start has printed the warnings. Print them again only if the files have changed since.
+            # The start has printed the warnings. Print them again only if the files have changed since then.
             for text in loaded.warnings if self._seen != before else ():
                 self._say(text)
         return self._policy

@@ -89,14 +89,14 @@ class FaultSources:
         self._known = known
         self._say = say
         self._since = 0.0
-        #: Pairs of a kind of source and its file, for files that are open but not read yet.
+        #: (kind of source, file) for the files that are open but not read yet.
         self._lines: list[tuple[str, GrowingFile]] = []
         #: Descriptor → (path, source). The path is "" if no other run reads the source.
         self._sources: dict[int, tuple[str, RunFaultSource]] = {}
         self._nvml: NvmlWatch | None = None
         self._locks: dict[str, int] = {}
         self._folder = -1
-        #: PCI address → device, as in `gpu@0000:3b:00` → `gpu1`. The pairs are learnt from faults that name a worker's
+        #: PCI address → device, as in `gpu@0000:3b:00` → `gpu1`. The mapping is learnt from faults that name a worker's
         #: process.
         self._addresses: dict[str, str] = {}
 
@@ -142,7 +142,7 @@ class FaultSources:
         return self._reported(self.take(fd, now), now)
 
     def take(self, fd: int, now: float) -> list[FaultEvent]:
-        """Return a source's new events that this run reports, or none if another run reports them."""
+        """Return the source's new events that this run reports; none if another run reports this source."""
         path, source = self._sources[fd]
         events = [self._named(event) for event in source.take(now) if event.at >= self._since - 1.0]
         for text in _news(source):
@@ -163,7 +163,7 @@ class FaultSources:
         return [fd for fd in self._sources if _has_news(fd)]
 
     def refused(self) -> Counter[str]:
-        """Return the number of rejected lines by reason."""
+        """Return the number of rejected lines of the fault sources, by reason."""
         found: Counter[str] = Counter()
         for _, source in self._sources.values():
             found.update(getattr(source, "refused", {}))

@@ -1,4 +1,4 @@
-"""Finds the processes that use a device. A vendor's tool knows the processes of all users."""
+"""Finds the processes that use a device. Only the vendor's tool knows the processes of all users."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class VendorQuery:
 
 
 def sight(devices: Sequence[str], hidden: int) -> str:
-    """Return the warning that `hidden` processes cannot be inspected (-1: an unknown number), or "" for none."""
+    """Return the warning that this number of processes cannot be inspected (-1: an unknown number), or "" if `hidden`
+    is 0.
+    """
     if not hidden:
         return ""
     many = f"{hidden} process{'es' if hidden > 1 else ''} of other users cannot be looked into"

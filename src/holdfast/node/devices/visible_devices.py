@@ -30,7 +30,7 @@ def devices_here(env: Mapping[str, str], root: Path = Path("/")) -> tuple[str, .
 
 
 def node_info(name: str, spec: JobSpec, names: tuple[str, ...]) -> NodeInfo:
-    """Describe this machine and its devices `names` for the gang. Each device is one slot; if there are more workers
+    """Describe this machine and its devices (`names`) for the owner. Each device is one slot; if there are more workers
     than devices, workers share them.
     """
     return with_cpus(NodeInfo(name=name, slots=max(len(names), spec.world_size), devices=names), spec)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: Minimum time between two progress updates of a round, in seconds: each update costs a journal row.
+#: Minimum time between two progress updates of a round of checks, in seconds: each update costs a journal row.
 TOLD_EVERY_S = 0.2
-#: A round that passed within this many seconds is not repeated, because users notice the recovery time.
+#: A round of checks that passed within this many seconds is not repeated, because users notice the recovery time.
 FRESH_S = 60.0
 
 
 class AttemptChecks:
-    """Runs a round of the plan's checks for each request of the owner."""
+    """Runs the job's pre-checks each time that the owner requests them."""
 
     def __init__(
         self,
@@ -87,7 +87,9 @@ class AttemptChecks:
         return self.tick(now)
 
     def _kept_out(self, now: float) -> tuple[DeviceStanding, ...]:
-        """Read the excluded devices in this process, because the check's process is a fork and must not use SQLite."""
+        """Read the excluded devices in this process, because the process of a check is a fork and must not use
+        SQLite.
+        """
         try:
             return devices.kept_out(self._site.home, self._site.node, now)
         except HoldfastError as error:
@@ -95,8 +97,8 @@ class AttemptChecks:
             return ()
 
     def distrust(self) -> None:
-        """Make the next attempt's checks run even if the last round has just passed, because a failure was blamed on
-        the machine.
+        """Repeat the checks before the next attempt even if they have just passed, because a failure was blamed on the
+        machine.
         """
         self._passed_at = None
 
@@ -156,8 +158,8 @@ class AttemptChecks:
         return [ev.ChecksMoved(attempt=self._order.attempt, round=self._order.round, taken=taken)]
 
     def _with_ports(self, order: RunChecks, answer: ev.ChecksFinished) -> ev.ChecksFinished:
-        """Add the requested ports to the answer. Reserve them only after the checks, which run in forks and would
-        inherit them.
+        """Add the requested ports to the answer. Reserve them only after the checks, because the processes of the
+        checks are forks and would inherit the sockets.
         """
         if not order.ports or answer.state is CheckState.FAIL:
             return answer
@@ -172,8 +174,10 @@ class AttemptChecks:
 def with_ports(
     order: RunChecks, answer: ChecksFinished, node: str, reserve: Callable[[int, int], tuple[int, ...]]
 ) -> ChecksFinished:
-    """Add the ports that this node reserved to the answer. If there are too few, the answer is a failure."""
-    count = sum(order.ports.values())  # count the labels' ports; `order` lists only this node's
+    """Add the ports that this node reserved to the checks' answer. If too few ports are free, the answer is a
+    failure.
+    """
+    count = sum(order.ports.values())  # `order.ports` has the number of ports by label, for this node only
     try:
         return replace(answer, ports={node: reserve(order.attempt, count)})
     except NoPort as error:

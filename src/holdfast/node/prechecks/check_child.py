@@ -48,7 +48,7 @@ def run(
     site: Site,
     fd: int,
 ) -> NoReturn:
-    """Run the checks one after another. Write one line for each check to `fd`."""
+    """Run the checks one after another. Write one line with each check's result to `fd`."""
     if site.running:
         _step_aside()
     for ref, params in work:
@@ -69,7 +69,7 @@ def run(
 
 
 def describe_in_child(ref: CheckRef, fd: int) -> NoReturn:
-    """Load the checks that a reference names. Send their profiles, or an error message."""
+    """Load the checks of a plugin (`ref`). Send their profiles, or an error message."""
     try:
         if ref.kind is CheckKind.FILE:
             found = classes_in(Path(ref.target))
@@ -123,7 +123,7 @@ def _finding(
         try:
             asked = operator.failed_actions(**_accepted(operator.failed_actions, context))
             actions = tuple(made for action in asked or () if (made := _action(action, objects)) is not None)
-        except Exception as error:  # the finding counts without the action too
+        except Exception as error:  # the finding is valid without the actions too
             message += f" (and its failed_actions() failed: {_where(error)})"
     return Finding(
         check=ref.name,
@@ -142,7 +142,7 @@ def _finding(
 
 
 def _accepted(method: Any, context: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of the context that the method's signature accepts."""
+    """Return those entries of the context that the method's signature accepts."""
     params = inspect.signature(method).parameters.values()
     if any(param.kind is inspect.Parameter.VAR_KEYWORD for param in params):
         return context

@@ -176,10 +176,8 @@ def check_body(
 
 
 def describe_in_child(ref: CheckRef, limit_s: float = 15.0) -> list[Profile]:
-    """Load a reference's profiles in a child process, and return them. This call blocks, which is harmless before a
-    start.
-
-    Raises BadUsage if the load fails or takes longer than `limit_s`.
+    """Load the profiles of a plugin's checks (`ref`) in a child process, and return them. This call blocks, which is
+    harmless before the job starts. Raises BadUsage if the load fails or takes longer than `limit_s`.
     """
     poll = select.poll()
     process = CheckProcess(lambda fd: check_child.describe_in_child(ref, fd), poll)

@@ -22,20 +22,20 @@ from holdfast.model.events import ChecksFinished
 from holdfast.model.job_spec import JobSpec
 from holdfast.node.prechecks.check_process import CheckProcess, check_body
 
-#: Seconds after which a slow check no longer delays the checks behind it in its lane.
+#: If a check takes longer than this many seconds, the checks that wait behind it in the same process (its lane) move to
+#: another process.
 STALL_S = 0.25
 
 
 @dataclass
 class _Lane:
-    """A process, and the checks (by their index in the plan) that it runs one after another."""
+    """A lane: a process, and the checks (by their index in the plan) that it runs one after another."""
 
     process: CheckProcess
     queue: list[int]
-    #: The latest time at which the first check in the queue of this lane can have begun.
+    #: The latest time at which the running check of this lane can have begun.
     since: float
-    #: True if the checks behind the first were moved to another lane. This lane then ends with the first check's
-    #: answer.
+    #: True if the checks behind the running one were moved to another lane. This lane then ends with the running check.
     last: bool = False
 
 
@@ -98,7 +98,7 @@ class CheckRound:
             return
         self._epoll.poll(0)
         for lane in list(self._lanes):
-            if lane in self._lanes:  # skip a lane that an answer in another lane has ended
+            if lane in self._lanes:  # skip a lane that was ended by an answer from another lane
                 self._take(lane, now)
         for lane in list(self._lanes):
             if len(lane.queue) > 1 and lane.since + STALL_S <= now:
@@ -143,7 +143,9 @@ class CheckRound:
         return self._gate.taken()
 
     def waits(self) -> list[str]:
-        """Return a line for each failed check that is retried after a second or more. Each check appears once."""
+        """Return a message for each failed check that is retried after a second or more. Each check appears only
+        once.
+        """
         found = []
         for number, (step, progress, _, finding) in enumerate(self._gate.progress()):
             if progress is not Progress.PAUSED or finding is None or step.interval_s < 1 or number in self._told:
@@ -194,7 +196,9 @@ class CheckRound:
         self._lanes.append(_Lane(process, list(numbers), now))
 
     def _unmade(self, numbers: list[int], error: OSError, now: float) -> None:
-        """Answer "inconclusive" for checks whose process could not be created."""
+        """Record the answer "inconclusive" for the checks with these numbers, because their process could not be
+        created.
+        """
         node = self._site.node
         for number in numbers:
             finding = Finding(

@@ -103,7 +103,7 @@ class CheckChange(Noun, frozen=True, kw_only=True):
 class CheckWatch:
     """Runs checks during a job: one at a time, each at its interval. They use only CPU time that no worker wants.
 
-    It reports a `CheckChange` once when a check begins to fail, and once when the check passes again.
+    It reports a `CheckChange` when a check begins to fail, and another when that check passes again.
     """
 
     def __init__(self, plan: CheckPlan, *, site: Site, now: float, job: JobSpec | None = None) -> None:

@@ -43,7 +43,9 @@ TAIL_BYTES = 2048
 
 
 class Fetched(Noun, frozen=True, kw_only=True):
-    """The result of a fetch. `trouble` is None if every prerequisite is complete on this node."""
+    """The result of fetching a job's prerequisites. `trouble` is None if every prerequisite is complete on this
+    node.
+    """
 
     trouble: FetchTrouble | None = None
     #: One line with the state of each prerequisite.
@@ -198,7 +200,7 @@ class FetchRun:
         self._release(child)
         status = child.reap()
         if status != 0 and self._trouble is None:
-            # The source is not to blame: the process reports a failure of the source before it exits.
+            # Do not blame the download's source: the process reports a failure of the source before it exits.
             self._fail(Phrase.UNEXPLAINED, self._how(status))
         return [*found, *self._finish(now)]
 
@@ -213,7 +215,7 @@ class FetchRun:
         return self._finish(now)
 
     def _fail(self, phrase: Phrase, words: str) -> None:
-        """Record a failure that the process could not report itself."""
+        """Record a failure that the fetching process could not report itself."""
         name = next((thing.name for thing in self._order.things if self._lines[thing.name].state != "passed"), "(none)")
         self._take(FetchFailed(trouble=FetchTrouble(name=name, phrase=phrase, words=words)))
 

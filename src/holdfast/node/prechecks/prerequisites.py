@@ -1,4 +1,4 @@
-"""Fetches prerequisites as part of a node's round of checks: once, after its checks have passed."""
+"""Fetches a job's prerequisites as part of a node's round of checks: once, after the checks have passed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.node.prechecks.fetch_process import Fetched, FetchRun, name_of
 from holdfast.reactor import Reactor
 
-#: Seconds between two progress lines. Other lines may come in between, so a progress line is never redrawn.
+#: Seconds between two progress lines of a fetch. Other lines may come in between, so a progress line is never redrawn.
 SAID_EVERY_S = 10.0
 #: Seconds between two progress updates for the owner: each costs a journal row, and a fetch may take hours.
 MOVED_EVERY_S = 5.0
@@ -129,6 +129,6 @@ class Prerequisites:
 
 
 def _with(passed: ChecksFinished, state: CheckState, lines: tuple[CheckLine, ...]) -> ChecksTaken:
-    """Return the passed checks, followed by the prerequisites, as lines of the round."""
+    """Return the state of a round of checks: a line for each passed check, followed by a line for each prerequisite."""
     checks = passed.taken.checks if passed.taken is not None else ()
     return ChecksTaken(state=state, reused=False, checks=(*checks, *lines))

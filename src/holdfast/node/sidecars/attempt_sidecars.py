@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import News, Reactor
 
-#: Variables of a worker's environment that sidecars do not get, because they concern only this worker.
+#: A worker's environment variables that sidecars do not get, because they concern only this worker.
 NOT_OF_A_NODE = (
     "RANK",
     "LOCAL_RANK",
@@ -68,8 +68,9 @@ class SidecarContext(msgspec.Struct, frozen=True):
 class AttemptSidecars:
     """The sidecars of one attempt.
 
-    `around`: the node's shared settings. `opened(now)`: called when the workers may count as prepared. `failed(failure,
-    now)`: called for a failure that ends the attempt. `ended(now)`: called when the last sidecar has exited on request.
+    `around`: the settings that all sidecars of the node share. `opened(now)`: called when the hooks before the workers
+    have succeeded and every daemon runs, so that the workers may go on. `failed(failure, now)`: called for a failure
+    that ends the attempt. `ended(now)`: called when the last sidecar has exited on request.
     """
 
     def __init__(
@@ -88,7 +89,8 @@ class AttemptSidecars:
         self._ended = ended
         #: The start commands of this node's workers, one for each.
         self.orders: list[StartWorker] = []
-        #: Facts about prepared workers. They are held back until the sidecars are up.
+        #: Messages that workers are prepared. They are held back until the hooks before the workers have ended and the
+        #: daemons run.
         self.held: list[Fact] = []
         self.open = self.stopping = self.leaving = self.over = False
         self.failures: list[SideFailure] = []
@@ -112,10 +114,10 @@ class AttemptSidecars:
         before = self._before is not None and not self._before.over
         return before or any(daemon.alive for daemon in self._daemons)
 
-    # ------------------------------------------------------------------------------------------ begin and end
+    # -------------------------------------------------------------------------- begin and end of the attempt's sidecars
 
     def begin(self, now: float) -> News:
-        """Run the hooks before the workers. All workers of this node are known now."""
+        """Run the hooks that precede the workers. Called once all workers of this node are known."""
         if self.stopping:
             return None
         hooks = [(name, hook) for name, hook in self.hooks() if hook.when is HookMoment.BEFORE]
@@ -158,7 +160,7 @@ class AttemptSidecars:
         for daemon in self._daemons:
             daemon.close()
 
-    # ------------------------------------------------------------------------------------------ hooks
+    # ------------------------------------------------------------------------------------------ hooks of the attempt
 
     def hooks(self) -> list[tuple[str, Hook]]:
         """Return the hooks of this node's roles."""
@@ -191,7 +193,7 @@ class AttemptSidecars:
             return self._failed(failures[0], now)
         return self._start_daemons(now)
 
-    # ------------------------------------------------------------------------------------------ daemons
+    # ------------------------------------------------------------------------------------------ daemons of the attempt
 
     def _start_daemons(self, now: float) -> News:
         around = self._around
@@ -237,7 +239,7 @@ class AttemptSidecars:
         return sshd.give_up(trouble, now) if trouble else None
 
     def ready(self, rank: int, pid: int) -> None:
-        """Store the pid of a worker's process, for logins."""
+        """Store the pid of a worker's process, so that an ssh login can name the worker."""
         seat = next((seat for seat in self.seats if seat.rank == rank), None)
         if seat is None or self._around.door is None:
             return
@@ -276,14 +278,14 @@ class AttemptSidecars:
             daemon.kill()
 
     def left(self, now: float) -> News:
-        """If no sidecar is left, report the end. A daemon has just exited on request."""
+        """After a daemon has exited on request, report the end if no sidecar of the attempt is left."""
         return None if self.alive else self._ended(now)
 
-    # ------------------------------------------------------------------------------------------ processes
+    # ----------------------------------------------------------------------------------- processes of hooks and daemons
 
     def _environment(self, roles: tuple[str, ...]) -> dict[str, str]:
-        """Return the environment of a worker of this node in one of these roles. Leave out the variables that concern
-        only that worker.
+        """Return the environment for a sidecar: that of one of this node's workers in these roles, without the
+        variables that concern only that worker.
         """
         order = next((order for order in self.orders if order.seat.role in roles), self.orders[0])
         env = self._around.host.environment(order)

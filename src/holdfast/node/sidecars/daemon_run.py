@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from holdfast.node.sidecars.sidecar_process import SidecarEnd, SidecarProcess
     from holdfast.reactor import DueCall, News, Reactor
 
-#: Seconds before the first restart. The pause doubles before each further one.
+#: Seconds before a daemon's first restart. The pause doubles before each further restart.
 BACKOFF_S = 0.5
 BACKOFF_CAP_S = 30.0
 
 
-#: Starts the daemon. The arguments are a callback for its end and one for its start. Raises OSError if no process can
-#: be made.
+#: A function that starts a daemon. Its arguments are called when the daemon has ended and when its program runs. Raises
+#: OSError if no process can be made.
 Start = Callable[["Callable[[SidecarProcess, SidecarEnd, float], News]", "Callable[[float], News]"], "SidecarProcess"]
 
 
@@ -75,7 +75,7 @@ class DaemonRun:
         return self._side is not None
 
     def begin(self, now: float) -> News:
-        """Start the daemon unless it was abandoned."""
+        """Start the daemon, unless it was abandoned already."""
         return None if self.settled else self._begin(now)
 
     def give_up(self, trouble: str, now: float) -> News:

@@ -25,8 +25,8 @@ class StartSidecar(Protocol):
 
 
 class HookRun:
-    """Runs hooks in order. `done(failures, now)` is called when the last has ended. If the failure of a hook is to be
-    ignored, it is only printed.
+    """Runs hooks in order. `done(failures, now)` is called when the last hook has ended. A hook's failure that is to be
+    ignored is only printed.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class HookRun:
         node: str,
         go_on: bool,
     ) -> None:
-        """Prepare the run.
+        """Prepare to run these hooks.
 
         `hooks`: names and hooks, in order. `start` starts a hook. `say` prints a message. `go_on`: continue after a
         failure. `node`: this node's name in messages about a failure.
@@ -81,7 +81,7 @@ class HookRun:
         if self._side is not None:
             self._side.close()
 
-    # ------------------------------------------------------------------------------------------ private methods
+    # -------------------------------------------------------------------------- methods that run one hook after another
 
     def begin(self, now: float) -> News:
         """Run the next hook. When none is left, call `done`."""

@@ -64,7 +64,7 @@ class NodeSidecars:
         #: The result of the hooks after the latest attempt.
         self._answer: ev.HooksFinished | None = None
 
-    # ------------------------------------------------------------------------------------------ the host's methods
+    # ------------------------------------------------------------------------------------- methods of a host of workers
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
         match instruction:
@@ -81,7 +81,7 @@ class NodeSidecars:
         return self._host.processes()
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass facts to the agent that are not the result of an instruction."""
+        """Pass facts about processes to the agent that do not follow from an instruction."""
         if facts := self._pass(facts, now):
             self._learn(facts, now)
 
@@ -99,23 +99,23 @@ class NodeSidecars:
         if self._around.door is not None:
             self._around.door.close()
 
-    # ------------------------------------------------------------------------------------------ one attempt
+    # -------------------------------------------------------------------------- methods for the sidecars of one attempt
 
     def _begin(self, order: StartWorker, now: float) -> None:
         one = self._one
         if one is None or one.attempt != order.attempt:
             if self._after is not None and not self._after.over:
-                self._after.kill()  # kill the hooks after the old attempt, because a new attempt starts
+                self._after.kill()  # kill the hooks that run after the old attempt, because a new attempt starts
             self._after = self._answer = None
             one = self._one = AttemptSidecars(
                 self._around, order.attempt, opened=self._opened, failed=self._failed, ended=self._ended
             )
-            # Begin after this command, because it starts the node's other workers too.
+            # Begin after the present instruction, because more workers of this node are started together with this one.
             self._reactor.at(now, one.begin)
         one.orders.append(order)
 
     def _pass(self, facts: list[Fact], now: float) -> list[Fact]:
-        """Return the facts that may reach the agent now. Hold back the others."""
+        """Return the facts that the agent may receive now. Hold back those that must wait for sidecars."""
         one, passed = self._one, []
         for fact in facts:
             if isinstance(fact, WorkerPrepared) and one is not None and fact.attempt == one.attempt:
@@ -148,8 +148,8 @@ class NodeSidecars:
         return None
 
     def _ended(self, now: float) -> News:
-        """Kill the orphans of hooks and daemons, because the last daemon has exited. They have become children of this
-        process.
+        """Kill the processes that hooks and daemons have left behind, because the last daemon has exited. They have
+        become children of this process.
         """
         one = self._one
         assert one is not None, "it has ended"
@@ -178,10 +178,12 @@ class NodeSidecars:
         self._tell(ev.StopRequested(request=request))
         return None
 
-    # ------------------------------------------------------------------------------------------ after the attempt
+    # --------------------------------------------------------------------------- methods for the hooks after an attempt
 
     def follow(self, order: RunHooks, now: float) -> None:
-        """Run the hooks after the attempt, once, when the attempt is explained. Send the result to the owner."""
+        """Run the hooks that follow the attempt, once, when the attempt is explained. Send their result to the
+        owner.
+        """
         one = self._one
         if one is None or one.attempt != order.attempt:
             self._tell(ev.HooksFinished(attempt=order.attempt, cause=order.cause))
@@ -207,7 +209,7 @@ class NodeSidecars:
         one = self._one
         if one is None or one.attempt != order.attempt:
             return  # drop the result, because another attempt has begun meanwhile
-        # kill the orphans of these hooks, because they must not live on during the next attempt
+        # Kill the processes that these hooks have left behind, because they must not live on during the next attempt.
         kill(self._host.processes())
         self._answer = ev.HooksFinished(attempt=order.attempt, failures=failures, cause=order.cause)
         self._tell(self._answer)

@@ -1,8 +1,8 @@
 """One process beside the workers (a hook, a daemon or sshd) with its own log.
 
-It is a helper (`holdfast.children`): the stop of the job's processes spares it, and it ends when its caller stops it.
-It runs in the workers' directory, and both of its streams go to one log. Processes that it leaves behind become
-children of this process and are stopped with the job.
+It is a helper (`holdfast.children`): it is not stopped with the workers, but only when its caller stops it. It runs in
+the workers' directory, and both of its streams go to one log. Processes that it leaves behind become children of this
+process and are stopped with the job.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def not_started(trouble: str) -> SidecarEnd:
 
 
 class SidecarProcess:
-    """A sidecar. It runs from its construction until `ended(side, end, now)` is called."""
+    """One process beside the workers. It is started by the constructor; `ended(side, end, now)` is called when it has
+    ended.
+    """
 
     def __init__(
         self,
@@ -113,7 +115,9 @@ class SidecarProcess:
         return without_secrets(self._stream.tail()[-LAST_BYTES:].decode("utf-8", "replace"))
 
     def terminate(self) -> None:
-        """Ask the process to exit. Ask its descendants too, except those that it stops itself."""
+        """Send SIGTERM to the process and its descendants, except descendants of a process that handles SIGTERM
+        itself.
+        """
         Termination().ask(signal.SIGTERM, [self.pid])
 
     def kill(self) -> None:
@@ -128,7 +132,7 @@ class SidecarProcess:
         self._child.end(0.0)
         self._stream.close(self._reactor.now())
 
-    # ------------------------------------------------------------------------------------------ events
+    # ----------------------------------------------------------------------------------- methods that the reactor calls
 
     def _on_readable(self, fd: int, now: float) -> News:
         """Read the status pipe. `+` means that the process is prepared. The end of the pipe means that the program
@@ -166,7 +170,7 @@ class SidecarProcess:
 
 
 def why(error: OSError | BadUsage) -> str:
-    """Return a text that says why there is no process: the machine cannot create one, or the command contains an
-    unknown name.
+    """Return why a process could not be started: the machine cannot create one, or the command contains an unknown
+    name.
     """
     return error.message if isinstance(error, BadUsage) else f"no process could be made: {error.strerror}"

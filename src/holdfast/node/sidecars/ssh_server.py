@@ -6,8 +6,8 @@ worker of the gang. A login gets the environment and directory of the worker tha
 are off, and every host key is checked.
 
 The job has two key pairs: one for the users who log in, one for the servers. Both derive from the job's key and its id,
-as the identities of the link do (`wire/peer_identity.py`). So every node of a job computes the same keys and receives
-none, and a restarted owner can compute them again.
+as the TLS identities of the nodes' connections do (`wire/peer_identity.py`). So every node of a job computes the same
+keys and receives none, and a restarted owner can compute them again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SshServer:
         """Remove the keys and all other files, because the job is over on this node."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    # ------------------------------------------------------------------------------------------ files
+    # ------------------------------------------------------------------------------------- files that sshd and ssh read
 
     def _sshd(self) -> str:
         named = self._environment.get(SSHD, "")
@@ -111,7 +111,7 @@ class SshServer:
 
     @property
     def _alias(self) -> str:
-        """Return the host name under which ssh clients know every sshd of the job, whatever its address."""
+        """Return the host name under which ssh clients know every sshd of the job, whatever its address is."""
         return f"holdfast-{self._job_id}"
 
     def _sshd_config(self, port: int, user: str) -> str:
@@ -194,7 +194,7 @@ class KeySide(enum.StrEnum):
 
     #: The users who log in.
     USER = "user"
-    #: Every sshd of the job.
+    #: Every sshd of the job (they share one key pair).
     HOST = "host"
 
 
