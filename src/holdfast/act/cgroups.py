@@ -86,7 +86,7 @@ class ControlGroups:
         keeps forking."""
         return self._tracking is not None
 
-    # ------------------------------------------------------------------------------------------ a worker's groups
+    # ------------------------------------------------------------------------------------- control groups of one worker
 
     def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1, *, track: bool = False) -> tuple[Path, ...]:
         """Create the groups of one worker. Return the `cgroup.procs` files into which the worker's process writes `0`
@@ -150,7 +150,7 @@ class ControlGroups:
         """Return the memory groups of this attempt's workers. Their counters show memory kills."""
         return tuple(group for (number, _), group in self._watched.items() if number == attempt)
 
-    # ------------------------------------------------------------------------------------------ end of the processes
+    # ----------------------------------------------------------------------- end of the processes in the control groups
 
     def members(self) -> frozenset[int]:
         """Return the pids that are in the job's groups now, including processes that are not descendants of

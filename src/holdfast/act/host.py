@@ -98,7 +98,7 @@ class LocalHost:
         self.leftovers = Leftovers()
         self._mute = 0
 
-    # ------------------------------------------------------------------------------------------ instructions
+    # ---------------------------------------------------------------------------------------- instructions of the agent
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
         """Carry out an instruction. Return the facts that are known at once. `SendReport` is ignored: another class
@@ -202,7 +202,7 @@ class LocalHost:
         except BrokenPipeError:
             pass  # ignore the error: the worker has died, and its pidfd reports that
 
-    # ------------------------------------------------------------------------------------------ facts
+    # ------------------------------------------------------------------------------------------ facts for the agent
 
     def _started(self, started: list[Started], now: float) -> None:
         self._learn([*self._watch(started, now), *self._emptied(now)], now)
@@ -293,7 +293,7 @@ class LocalHost:
             facts += self._emptied(now)
         self._learn(facts, now)
 
-    # ------------------------------------------------------------------------------------------ end of the processes
+    # ------------------------------------------------------------------------------------ end of the workers' processes
 
     @property
     def _asks_leftovers(self) -> bool:
@@ -343,7 +343,7 @@ class LocalHost:
         stopping, self._stopping = self._stopping, None
         yield AllReaped(attempt=stopping.attempt)
 
-    # ------------------------------------------------------------------------------------------ calls from other parts
+    # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def resized(self) -> None:
         """Apply a new size of the user's terminal to the pseudo-terminal of the worker that writes to it."""

@@ -99,7 +99,7 @@ def over_nodes(
     return MultiNodeJob(with_plan(options, job, plan, slots), order, tuple(notes))
 
 
-# ---------------------------------------------------------------------------------------------- the plan
+# --------------------------------------------------------------------------- functions that read the multi-node options
 
 
 def plan_of(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], spares: int) -> NodePlan:
@@ -245,7 +245,7 @@ def key_of(settings: Settings, home: Path) -> tuple[bytes, str]:
     return key.secret(), str(key.path)
 
 
-# ---------------------------------------------------------------------------------------------- the workers
+# -------------------------------------------------------------------- functions that fit the job's workers to the nodes
 
 
 def slots_of(options: RunOptions, spec: JobSpec, plan: NodePlan) -> int:

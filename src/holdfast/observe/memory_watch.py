@@ -124,7 +124,7 @@ class MemoryWatch:
             kills.append(in_container)
         return tuple(sorted(kills, key=lambda kill: (kill.rank is None, kill.at is None, kill.at or 0.0)))
 
-    # ------------------------------------------------------------------------------------------ counters
+    # ----------------------------------------------------------------- methods that read the counters of control groups
 
     def _of_worker(self, group: MemoryGroup, counts: _Counts) -> MemoryKill:
         """Return the kill that a worker's group counted. The counter also rises for kills by other limits, so check
@@ -181,7 +181,7 @@ class MemoryWatch:
                 return self._by_limit_around(kill)
         return None
 
-    # ------------------------------------------------------------------------------------------ the kernel's log
+    # ------------------------------------------------------------------------------- methods that read the kernel's log
 
     def _logged(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, groups: Sequence[MemoryGroup]

@@ -151,7 +151,7 @@ class HangProbe:
             self._queue(shot)
         self._fill()
 
-    # ------------------------------------------------------------------------------------------ calls by the supervisor
+    # -------------------------------------------------------------------------------- methods that the supervisor calls
 
     def fds(self) -> tuple[int, ...]:
         """Return the fds to wait on now. They change with every call of `ready` and `tick`."""
@@ -196,7 +196,7 @@ class HangProbe:
         """End the sample early. `result` then returns the snapshots so far."""
         self._give_up("the look was broken off")
 
-    # ------------------------------------------------------------------------------------------ py-spy
+    # ------------------------------------------------------------------------------------------ methods that run py-spy
 
     def _queue(self, shot: RankSnapshot) -> None:
         target = _python_in(shot)

@@ -75,7 +75,7 @@ class Store:
         self._deadline: float | None = None
         self._troubles: dict[int, str] = {}
 
-    # ------------------------------------------------------------------------------------------ requests of other parts
+    # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def hold(self, attempt: int, port: int) -> int | None:
         """Listen on a port for this attempt (0: any). Return the port, which the store will serve; None if rank 0 hosts
@@ -100,7 +100,7 @@ class Store:
         """Return a sentence about the store's failure in this attempt, or "" if the store has not failed."""
         return self._troubles.get(attempt, "")
 
-    # ------------------------------------------------------------------------------------------ time limits
+    # ----------------------------------------------------------------------------------- methods that check time limits
 
     def next_wake(self) -> float | None:
         return self._deadline if self._due is None else self._due
@@ -121,7 +121,7 @@ class Store:
         if self._process is not None:
             self._forget()
 
-    # ------------------------------------------------------------------------------------------ the process
+    # ----------------------------------------------------------------------------- start and end of the store's process
 
     def _knocked(self, fd: int, now: float) -> None:
         """Handle the first connection: start the store if a process with torch has connected; otherwise drop the

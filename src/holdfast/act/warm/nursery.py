@@ -130,7 +130,7 @@ class Nursery:
         """Drop all waiting requests."""
         self._waiting.clear()
 
-    # ------------------------------------------------------------------------------------------ the process
+    # --------------------------------------------------------------------------- start and end of the prewarmed process
 
     def _start(self, now: float) -> None:
         self._fresh_for, self._checking = 0, None
@@ -227,7 +227,7 @@ class Nursery:
         while self._waiting:
             self._answers.append(WarmStart(self._waiting.popleft(), None))
 
-    # ------------------------------------------------------------------------------------------ messages of the nursery
+    # ------------------------------------------------------------------------------ messages from the prewarmed process
 
     def _ready(self, fd: int, now: float) -> None:
         if self._process is not None and fd == self._process.pidfd:
@@ -321,7 +321,7 @@ class Nursery:
         if not self._asked and self._checking is None:
             self._deadline = None
 
-    # ------------------------------------------------------------------------------------------ requests for forks
+    # ---------------------------------------------------------------------------------------- requests to fork a worker
 
     def _serve(self, now: float) -> None:
         """Answer as many of the waiting requests for workers as possible now."""
@@ -369,7 +369,7 @@ class Nursery:
         answers, self._answers = self._answers, []
         return answers
 
-    # ------------------------------------------------------------------------------------------ time limits
+    # ----------------------------------------------------------------------------- time limits of the prewarmed process
 
     def next_wake(self) -> float | None:
         return 0.0 if self._heard else self._deadline

@@ -237,7 +237,7 @@ def _catchable(number: int) -> bool:
     return number in _signal.valid_signals() and number not in (_signal.SIGKILL, _signal.SIGSTOP)
 
 
-# ---------------------------------------------------------------------------------------------- files on disk
+# --------------------------------------------------------------------------- functions that notice changed source files
 
 #: A file's path, modification time in ns, size and inode.
 Stamp = tuple[str, int, int, int]

@@ -169,7 +169,7 @@ def _streams_afresh() -> None:
     sys.__stdin__ = new  # type: ignore[misc] # the interpreter sets it at its start, as this does
 
 
-# ---------------------------------------------------------------------------------------------- functions Python lacks
+# --------------------------------------------------------------------------- C functions that are called through ctypes
 
 
 def prctl(*words: int) -> int:

@@ -116,7 +116,7 @@ class Finder:
             self.main = spec.origin
             self._read(spec.origin, name.rpartition(".")[0], "__main__")
 
-    # ------------------------------------------------------------------------------------------ parsing
+    # ----------------------------------------------------------------------------------- methods that parse source text
 
     def _read(self, file: str, package: str, name: str) -> None:
         if file in self._seen:
@@ -170,7 +170,7 @@ class Finder:
                 for what in setters(node, local):
                     self._add(("sets", what, ()))
 
-    # ------------------------------------------------------------------------------------------ modules
+    # ---------------------------------------------------------------------------------------- methods that find modules
 
     def _import(self, name: str, wanted: tuple[str, ...]) -> None:
         spec = self._spec(name.partition(".")[0])
@@ -250,7 +250,7 @@ def _main_guard(node: ast.If) -> bool:
     return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test))
 
 
-# ---------------------------------------------------------------------------------------------- effects on imports
+# ------------------------------------------------------------------------ functions that detect side effects of imports
 
 
 def _catches_warnings(node: ast.With) -> bool:

@@ -81,7 +81,7 @@ class _Nursery:
         self._stamps: list[fork_safety.Stamp] = []
         self._imports = Imports(control, config, printed)
 
-    # ------------------------------------------------------------------------------------------ preparation
+    # ------------------------------------------------------------------------------------ imports before the first fork
 
     def get_ready(self) -> bool:
         own_one = _users_own("sitecustomize")
@@ -179,7 +179,7 @@ class _Nursery:
         if os.waitpid(pid, 0)[1]:
             raise Unfit("a fork cannot be given random state of its own")
 
-    # ------------------------------------------------------------------------------------------ requests for forks
+    # ---------------------------------------------------------------------------------------- requests to fork a worker
 
     def wait(self) -> None:
         """Serve requests. Return only in a worker, once the worker may run."""
