@@ -1,12 +1,11 @@
-"""Control groups for workers. They enforce memory limits, they distinguish memory kills from other SIGKILLs, and they
-can kill a whole process tree at once.
+"""Control groups for workers. They enforce memory limits, they distinguish OOM kills from other SIGKILLs, and they can
+kill a whole process tree at once.
 
 Groups are made *below* the group that holdfast runs in, so every limit above (a scheduler's, a container's) still
 holds, and no other job's processes are moved. On a pure v2 system a group with processes in it cannot pass its
 controllers on to child groups. Then holdfast uses the nearest ancestor that can, unless a limit is in between.
 Everything in this module also works for an ordinary user, who usually may create no group: `missing` and `unlimited`
-then explain this in one sentence each.
-"""
+then say why, in one sentence each."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _LIMITS = ("memory.max", "memory.high", "pids.max", "cpu.max")
 
 
 class ControlGroups:
-    """The control groups of one job on this machine. `make` finds out which groups are possible; `join` creates
+    """The control groups of one job on this machine. `make` finds out which groups this machine allows; `join` creates
     them."""
 
     def __init__(self, job_id: str, *, tracking: Path | None, memory: Path | None, version: int, missing: str) -> None:
@@ -147,7 +146,7 @@ class ControlGroups:
         return directory
 
     def memory_groups(self, attempt: int) -> tuple[MemoryGroup, ...]:
-        """Return the memory groups of this attempt's workers. Their counters show memory kills."""
+        """Return the memory groups of this attempt's workers. Their counters show OOM kills."""
         return tuple(group for (number, _), group in self._watched.items() if number == attempt)
 
     # ----------------------------------------------------------------------- end of the processes in the control groups
@@ -304,7 +303,7 @@ def _limit_of(group: MemoryGroup) -> int | None:
 
 def _limit_v2(directory: Path, memory_bytes: int) -> None:
     (directory / "memory.max").write_text(str(memory_bytes), encoding="utf-8")
-    # Allow no swap: a worker that swaps delays its whole gang, and a memory kill with a clear cause is better.
+    # Allow no swap: a worker that swaps delays its whole gang, and an OOM kill with a clear cause is better.
     _write_if_there(directory / "memory.swap.max", "0")
     # If the kernel killed only one process of a worker, the worker's other processes would wait for it. So let the
     # kernel kill the whole group.

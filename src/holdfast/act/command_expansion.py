@@ -17,12 +17,12 @@ from holdfast.runtime.name_expansion import (
     reader_of_script,
 )
 
-#: The name of the script's file in the worker's directory.
+#: The name of the file in a worker's directory that contains the worker's script.
 SCRIPT = "command"
 
 
 class RoleExpansion:
-    """Expands the names (`<% … %>`) in a role's texts for one of its workers."""
+    """Expands the names (`<% … %>`) in a role's command, script and variables for one of its workers."""
 
     def __init__(self, role: Role, env: Mapping[str, str], parameters: Mapping[str, str]) -> None:
         """Store the values for the names. `env`: the worker's environment. `parameters`: the job's parameters, name →

@@ -30,8 +30,8 @@ CHUNK_BYTES = 64 * 1024
 
 
 class Console:
-    """One terminal, pipe, file or socket. Workers write to it through the streams of `lane`, holdfast itself through
-    `say`.
+    """One terminal, pipe, file or socket. Workers write to it through the streams that `lane` returns, holdfast itself
+    through `say`.
 
     Every `now` is in seconds on one monotonic clock.
     """
@@ -67,7 +67,7 @@ class Console:
         self._choked = False
         self._silent = False
         self._blocked_since: float | None = None
-        #: The error of the last write, unless the pipe was full or the reader had closed it.
+        #: The error message of the last write, unless the pipe was only full or the reader had closed it.
         self._refused = ""
         self._held: dict[ConsoleStream, float] = {}
         self._notes: list[str] = []
@@ -95,8 +95,9 @@ class Console:
 
     @property
     def unshown_bytes(self) -> int:
-        """Return the number of bytes that are not shown so far: waiting ones, and those dropped since the reader
-        stopped."""
+        """Return the number of bytes that are not shown yet: those that wait, and those that were dropped since the
+        reader stopped reading.
+        """
         return self._size + sum(self.left_out.values())
 
     @property
@@ -186,7 +187,7 @@ class Console:
         self._flush(now)
 
     def take_notes(self) -> list[str]:
-        """Return the messages for the user that have come up since the last call."""
+        """Return the messages for the user since the last call."""
         if not self._notes:
             return self._notes
         notes, self._notes = self._notes, []
@@ -226,7 +227,7 @@ class Console:
             try:
                 done = self._outlet.write(pieces)
             except BlockingIOError:
-                pass  # ignore a full outlet; the code below queues the unwritten bytes
+                pass  # ignore that no byte can be written now; the code below queues the unwritten bytes
             except OSError as error:
                 self._fail(error, now)
                 if self.closed:

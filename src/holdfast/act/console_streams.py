@@ -25,7 +25,7 @@ class ConsoleStream(Protocol):
     path: str
 
     def write(self, block: bytes, now: float) -> None:
-        """Write the stream's next bytes."""
+        """Write the next bytes of the stream to the console."""
         ...
 
     def release(self, now: float) -> None:
@@ -88,8 +88,8 @@ class PrefixedStream:
         returns = b"\r" in block
         if held and (returns or held[0] == _RETURN):
             block, held, returns = held + block, b"", True
-        # Otherwise do not join the held bytes and the block. Copying would take a quarter of the time that the prefixes
-        # take.
+        # Otherwise keep the held bytes and the block separate: copying them together would take a quarter of the time
+        # that the prefixes take.
         cut = block.rfind(b"\n") + 1
         if returns:
             # A `\r` belongs to the text after it. If it were shown alone, only an empty line would appear.
@@ -97,8 +97,8 @@ class PrefixedStream:
         if cut:
             text = self._prefixed(block, returns)
             self._held = rest = block[cut:]
-            # `text` has three parts: the part to show, a prefix if a newline ends that part, and the rest. If the rest
-            # begins with `\r`, another prefix follows that `\r`.
+            # `text` is the part to show, then a prefix if a newline ends that part, then the rest. If the rest begins
+            # with `\r`, a prefix follows this `\r` too.
             end = len(text) - len(rest) - len(self._prefix) * ((block[cut - 1] == _NEWLINE) + (rest[:1] == b"\r"))
             console.unhold(self)
             self._show(held, text, end, len(held) + cut, now)

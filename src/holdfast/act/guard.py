@@ -24,13 +24,13 @@ from holdfast.act import standard_streams
 from holdfast.act.linux import become_subreaper, children, descendants, die_with_parent, in_background
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: Bytes per signal in the pipe: the signal's number, and whether it came from a terminal's key.
+#: Number of bytes per signal in the guard's pipe: the signal's number, and whether it came from a key of the terminal.
 WORD = 2
 SI_KERNEL = 0x80
 
 
 class HandBack(BaseException):
-    """A supervisor that has started nothing raises this, so that the guard runs the job itself (a multi-node job)."""
+    """Raised by a supervisor that has started nothing, so that the guard runs the job itself (a multi-node job)."""
 
 
 def guarded(

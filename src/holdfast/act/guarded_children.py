@@ -31,11 +31,11 @@ from holdfast.act.termination import kill
 #: Message in a child's pipe: another child has ended and is not restarted.
 OVER = b"\0\0"
 MOST_STARTS = 5
-#: Seconds for which a kill counts. After more than `MOST_STARTS` kills before the child had started
-#: (`ChildContext.settled`), the child is abandoned.
+#: A kill of a child counts for this many seconds. After more than `MOST_STARTS` kills before it had started
+#: (`ChildContext.settled`), a child is abandoned.
 WINDOW_S = 600.0
-#: Limit on the number of all kills that count. It is high: a child that had started was probably killed from outside,
-#: so it is worth restarting.
+#: A child is also abandoned after more than this many kills of any kind within `WINDOW_S`. The limit is high: a child
+#: that had started was probably killed from outside, so it is worth restarting.
 MOST_SETTLED_STARTS = 100
 #: Seconds to wait before each restart of a child that was killed before it had started.
 PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
@@ -140,7 +140,7 @@ class ManagedChild:
         return self.status is not None
 
     def say(self, word: bytes) -> None:
-        """Send the child a message now, or as soon as it is restarted."""
+        """Send the child a message now, or as soon as it has been restarted."""
         if self.over:
             return
         if not self.pid:
@@ -193,7 +193,7 @@ class ManagedChild:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Return the guard's ends of the child's pipes; empty while the child does not run."""
+        """Return the guard's fds of the pipes to the child; empty while the child does not run."""
         return (self._writer, self._settled) if self.pid else ()
 
     def ended(self, status: int, now: float) -> None:
@@ -230,10 +230,9 @@ class Guard:
     ) -> None:
         """Create a guard.
 
-        `wards`: its children, the main one first. `now`: returns seconds on a monotonic clock. `say`: prints one line
+        `wards`: the children, the main one first. `now`: returns seconds on a monotonic clock. `say`: prints one line
         on the user's terminal. `killed`: returns the known cause of a child's death as text, from the child's name and
-        the signal.
-        """
+        the signal."""
         self._killed = killed
         self._wards = wards
         self._main = wards[0]
@@ -344,6 +343,6 @@ class Guard:
         now = self._now()
         due = [ward for ward in self._wards if ward.due is not None and ward.due <= now]
         if not due or (self._strays() and self._buried_by is not None and now < self._buried_by):
-            return  # wait: the next SIGCHLD causes this check again
+            return  # wait for the next SIGCHLD, which calls this method again
         for ward in due:
             ward.fork(self._pid, self._wards, deaf={signal.SIGCHLD})

@@ -48,11 +48,11 @@ from holdfast.reactor import CallbackPriority, Reactor
 
 
 class Host(Protocol):
-    """The operations that an agent needs on its machine. `platforms/` contains the kinds of machines."""
+    """Carries out an agent's instructions on its machine."""
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Start, release, notify, signal or stop workers. Return the facts that are known at once. To repeat an
-        instruction does no harm."""
+        """Start, release, notify, signal or stop workers. Return the facts about processes that are known at once. To
+        repeat an instruction does no harm."""
         ...
 
     def processes(self) -> list[int]:
@@ -61,8 +61,9 @@ class Host(Protocol):
 
 
 class LocalHost:
-    """Runs workers as children of this process. `learn` receives the facts that are not the direct result of an
-    instruction, with their time."""
+    """Runs workers as children of this process.
+
+    `learn` receives the facts about processes that do not follow directly from an instruction, with their time."""
 
     def __init__(
         self,
@@ -77,10 +78,10 @@ class LocalHost:
     ) -> None:
         """Create a host without workers.
 
-        `setting`: the configuration of the workers. `output`: stores the workers' output. `groups`: makes control
-        groups, if the machine allows any. `warm`: starts workers warm; None for cold starts only. `store`: hosts the
-        rendezvous store; None if rank 0 hosts it.
-        """
+        `setting`: the configuration of the workers. `reactor`: waits for processes and pipes. `output`: stores the
+        workers' output. `learn`: receives later facts. `groups`: makes control groups, if the machine allows any.
+        `warm`: starts workers warm; None for cold starts only. `store`: hosts the rendezvous store; None if rank 0
+        hosts it."""
         self._setting = setting
         self._reactor = reactor
         self._learn = learn
@@ -101,8 +102,8 @@ class LocalHost:
     # ---------------------------------------------------------------------------------------- instructions of the agent
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
-        """Carry out an instruction. Return the facts that are known at once. `SendReport` is ignored: another class
-        handles it."""
+        """Carry out an instruction. Return the facts about processes that are known at once. `SendReport` is ignored:
+        another class handles it."""
         match instruction:
             case StartWorker():
                 return self._start(instruction, now)
@@ -156,7 +157,7 @@ class LocalHost:
         return facts
 
     def warm_up(self, seats: Sequence[Seat], now: float) -> None:
-        """Let nurseries import the modules of the first attempt's workers while the attempt's checks run."""
+        """Let prewarmed processes import the modules of the first attempt's workers while the attempt's checks run."""
         for role in self._setting.spec.roles:
             seat = next(seat for seat in seats if seat.role == role.name)
             order = StartWorker(attempt=1, seat=seat, shape=shapes(seats)[seat.node])
@@ -164,7 +165,7 @@ class LocalHost:
             self._starts.begin(role.command, env, self._setting.cwd, now)
 
     def heard_by(self, learn: Callable[[list[Fact], float], None]) -> None:
-        """Set the function that receives the facts that are not the direct result of an instruction."""
+        """Set the function that receives the facts about processes that do not follow directly from an instruction."""
         self._learn = learn
 
     def environment(self, order: StartWorker) -> dict[str, str]:
@@ -276,15 +277,15 @@ class LocalHost:
     # ------------------------------------------------------------------------------------------ time limits
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due: at a nursery's time limit, at the end of rank 0's head start, or when a leftover
-        process must be signalled. None if nothing is due."""
+        """Return when `tick` is due: at a time limit of a prewarmed process, when the ranks that wait for rank 0 may
+        run, or when a leftover process must be signalled. None if nothing is due."""
         left = self.leftovers.next_wake() if self._asks_leftovers else None
         wakes = (self._starts.next_wake(), self._head_start.next_wake(), left)
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Release the ranks that waited for rank 0, let nurseries check their time limits, and ask leftover processes
-        to exit."""
+        """Let the ranks run that waited for rank 0, check the time limits of prewarmed processes, and ask leftover
+        processes to exit."""
         for rank in self._head_start.take(now):
             if rank in self.workers.alive:
                 self._let_go(self.workers.alive[rank])

@@ -29,7 +29,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", 
 class _Found(msgspec.Struct):
     """A process that outlived its rank (a leftover process)."""
 
-    #: The time from which the wait for this process counts.
+    #: The time since which holdfast waits for this process to exit.
     since: float
     rank: int | None
     command: str
@@ -52,14 +52,14 @@ class Leftovers:
         self._stdin = pipe_at(os.getpid(), 0)
 
     def begin_anew(self) -> None:
-        """Forget everything, because the next attempt begins."""
+        """Forget all leftover processes, because the next attempt begins."""
         self._ranks.clear()
         self._ended.clear()
         self._found.clear()
         self._wait_s = None
 
     def rank_ended(self, rank: int, directory: Path, now: float, *, ok: bool) -> None:
-        """Note the end of a rank. `directory`: the rank's log directory, which its processes have in their
+        """Record the end of a rank. `directory`: the rank's log directory, which its processes have in their
         environment."""
         self._ranks[os.fsencode(directory)] = rank
         self._ended[rank] = now, ok
@@ -186,7 +186,7 @@ def filters(pids: Sequence[int], others: Collection[int], number: int = signal.S
 
 def _is_helper(pid: int) -> bool:
     if is_unchanged_fork(pid):
-        # a fork of a shell may be a command group like `( sleep 4; aws s3 cp … ) &`
+        # not a filter: a fork of a shell may be a command group like `( sleep 4; aws s3 cp … ) &`
         return executable(pid) not in SHELLS
     return b"multiprocessing" in _read(pid, "cmdline")
 

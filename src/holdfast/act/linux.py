@@ -57,7 +57,8 @@ def let_trace(pid: int) -> None:
 
 
 class Dispositions:
-    """A process's signal handling, from proc(5). All fields are empty if the process has exited or may not be read."""
+    """How a process handles signals, from /proc/PID/status. All fields are empty if the process has exited or may not
+    be read."""
 
     __slots__ = ("caught", "ignored", "state")
 

@@ -40,7 +40,7 @@ GONE = frozenset(
 
 
 class OutletKind(enum.Enum):
-    #: The outlet has an open file description of its own, or the fd was non-blocking already.
+    #: The outlet has an open file description of its own, or the fd was non-blocking before.
     OWN = "own"
     FILE = "file"
     SOCKET = "socket"
@@ -49,7 +49,7 @@ class OutletKind(enum.Enum):
 
 
 class Outlet:
-    """An fd whose `write` never blocks. A selector can wait on `fd`, unless the kind is FILE or CLOSED."""
+    """Wraps an fd so that `write` never blocks. A selector can wait on `fd`, unless the kind is FILE or CLOSED."""
 
     __slots__ = ("_socket", "fd", "identity", "is_terminal", "kind")
 

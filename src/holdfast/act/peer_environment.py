@@ -16,13 +16,14 @@ from holdfast.model.job_spec import Seat
 from holdfast.runtime import openpai_variables
 from holdfast.safe_files import replace_file
 
-#: The file's name in the attempt's directory, next to the workers' directories.
+#: The name of the file with the peers' addresses, in the attempt's directory next to the workers' directories.
 FILE = "peers.env"
 CONFIG, CONFIG_FILE = "HOLDFAST_CONFIG", "job.json"
-#: Variables for the output directory. Workers get the first and the last; a site may set the last two.
+#: Variables with the directory for the job's results. holdfast gives workers HOLDFAST_OUTPUT and PAI_OUTPUT_DIR. A site
+#: may set HOLDFAST_OUTPUT_DIR or PAI_OUTPUT_DIR.
 OUTPUT, OUTPUT_DIR, PAI_OUTPUT_DIR = "HOLDFAST_OUTPUT", "HOLDFAST_OUTPUT_DIR", "PAI_OUTPUT_DIR"
 TMP = "HOLDFAST_TMP"
-#: A variable that a site may set. Its value overrides the job's.
+#: A variable that a site may set. The site's value overrides the job's value.
 FILE_SYSTEM = "PAI_DEFAULT_FS_URI"
 #: The variable with the path of the peers file.
 VARIABLE = "HOLDFAST_PEERS"

@@ -74,7 +74,7 @@ class RendezvousPorts:
         return attempt in self._held
 
     def let_go(self) -> None:
-        """Release the port, because rank 0 may open it now."""
+        """Release the reserved port, because rank 0 may open it now."""
 
     def _choose(self, attempt: int) -> int:
         port = self._hold(attempt)
@@ -235,7 +235,7 @@ class RolePorts:
         self._setting = setting
         self._ports = ports
         self._reserved: ReservedPorts | None = None
-        #: The peer variables of the present attempt, or None if the job does not need them.
+        #: The peers' variables in the present attempt, or None if the job does not need them.
         self._told: PeerEnvironment | None = None
 
     def hold(self, attempt: int, count: int) -> tuple[int, ...]:

@@ -35,7 +35,7 @@ _DEFAULTED = (
 
 
 class Spawned(msgspec.Struct, frozen=True):
-    """A prepared process, which waits for permission to run. The caller owns the four fds."""
+    """A prepared process that waits for permission to run. The caller owns the four fds and closes them."""
 
     pid: int
     pidfd: int

@@ -26,8 +26,8 @@ class Streams:
     """Makes standard streams.
 
     `stdin_fd`: holdfast's own stdin. `reader`: the rank that reads it, if any. `screens`: for stdout and stderr of a
-    single worker, the terminal's fd whose size to copy; None for a pipe. `guard`: the pid of the process that the
-    user's shell started.
+    single worker, the fd of the terminal whose size is copied to the pseudo-terminal; None makes a pipe. `guard`: the
+    pid of the process that the user's shell started.
     """
 
     def __init__(

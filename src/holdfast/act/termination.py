@@ -36,7 +36,8 @@ ALREADY_TOLD = 0
 
 
 class Termination:
-    """One stop of an attempt. It remembers which processes were signalled, and signals orphans when they appear."""
+    """Stops one attempt's processes. It remembers which processes were signalled, and signals orphans when they
+    appear."""
 
     def __init__(self) -> None:
         self._asked: set[int] = set()
@@ -72,7 +73,7 @@ class Termination:
             self._tell(pid, signal.SIGTERM, {})
 
     def unasked(self, tops: Iterable[int]) -> list[int]:
-        """Return those processes in `tops` that have received no signal."""
+        """Return those processes in `tops` that were sent no signal yet."""
         return [pid for pid in tops if pid not in self._asked]
 
     def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:

@@ -1,4 +1,4 @@
-"""Starts worker processes: warm, as a fork of a nursery, if there is a nursery, and cold otherwise."""
+"""Starts worker processes: warm, as a fork of a prewarmed process, if there is one, and cold otherwise."""
 
 from __future__ import annotations
 
@@ -110,13 +110,14 @@ class Started(msgspec.Struct, frozen=True):
     ticket: Ticket
     process: Spawned | None
     error: str = ""
-    #: True if a nursery forked the process.
+    #: True if the process was forked from a prewarmed process.
     warm: bool = False
 
 
 class Nurseries(Protocol):
-    """Provides warm workers. The only implementation is `holdfast.act.warm.nurseries.Warm`; the methods are documented
-    there. This protocol exists so that a run without warm starts does not import that module."""
+    """Provides warm workers. The only implementation is `holdfast.act.warm.prewarmed processes.Warm`; the methods are
+    documented there. This protocol exists so that a run without warm starts does not import that module.
+    """
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...
 
@@ -137,9 +138,9 @@ class Nurseries(Protocol):
     def tick(self, now: float) -> list[WarmStart]: ...
 
 
-#: Seconds of rank 0's head start if each worker must still do its imports.
+#: Seconds that rank 0 runs before the other ranks if each worker must still do its imports.
 COLD_HEAD_START_S = 0.03
-#: Seconds of rank 0's head start if the imports are done.
+#: Seconds that rank 0 runs before the other ranks if the imports are done.
 WARM_HEAD_START_S = 0.015
 #: Seconds after which the other ranks run even if rank 0 does not run yet, so that only rank 0 is reported as late.
 LONGEST_HEAD_START_S = 1.0
@@ -151,7 +152,7 @@ def head_start_s(*, warm: bool) -> float:
 
 
 class HeadStart:
-    """Lets rank 0 open its port before the others connect.
+    """Lets rank 0 run first, so that it opens its port before the other ranks connect.
 
     Workers connect within milliseconds of each other. A rank that finds the port closed retries half a second later
     (torch's TCPStore, as of 2.13). That is several times as long as a whole warm restart, and a quarter of a cold
@@ -205,7 +206,7 @@ class Starts:
             warm.deliver(lambda answers, now: started(self._settle(answers), now))
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
-        """Start the imports of this command early, in a nursery."""
+        """Start the imports of this worker command early, in a prewarmed process."""
         if self._warm is not None:
             self._warm.begin(command, env, cwd, now)
 
@@ -221,7 +222,7 @@ class Starts:
         return [] if self._warm is None else self._settle(self._warm.tick(now))
 
     def released(self, now: float) -> None:
-        """Note that the attempt's workers run now."""
+        """Note that the attempt's workers run their programs now."""
         if self._warm is not None:
             self._warm.released(now)
 
@@ -239,7 +240,7 @@ class Starts:
         self._waiting.clear()
 
     def rouse(self) -> None:
-        """Continue nurseries that are stopped and needed. Called after a SIGCHLD."""
+        """Continue (SIGCONT) those prewarmed processes that are stopped and needed. Called after a SIGCHLD."""
         if self._warm is not None:
             self._warm.rouse()
 

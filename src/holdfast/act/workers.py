@@ -1,10 +1,9 @@
-"""Keeps the live and ended workers of one machine, and signals or notifies them.
+"""Keeps track of the live and ended workers of one machine, and signals or notifies them.
 
 A worker that must end soon is notified, so that it can save and exit by itself. There are two ways, and neither harms a
 program that ignores them. First, a file at the path in HOLDFAST_DRAIN: a worker that wants the notice creates the file,
 and holdfast writes one line of JSON into it when the worker must end. Second, SIGUSR2, whose default action would end a
-process: holdfast sends it only to a process that has a handler for it.
-"""
+process: holdfast sends it only to a process that has a handler for it."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ class Output(Protocol):
         ...
 
     def stopping(self, reason: str, now: float) -> None:
-        """Take note that the workers are asked to end."""
+        """Note that the workers are asked to end, for this reason."""
         ...
 
     def finish(self, rank: int, now: float) -> None:
@@ -142,7 +141,8 @@ class Workers:
             self.attempt, self._gone = attempt, {}
 
     def add(self, ticket: Ticket, process: Spawned, now: float, *, warm: bool = False) -> Worker:
-        """Add a worker whose process exists now. `warm`: a nursery forked the process. `now`: the time of the start."""
+        """Add a worker whose process exists now. `warm`: the process was forked from a prewarmed process. `now`: the
+        time of the start."""
         worker = Worker(ticket.seat, ticket.attempt, process, ticket.directory, now, ticket.env, warm)
         self.alive[ticket.seat.rank] = worker
         return worker

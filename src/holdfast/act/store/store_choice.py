@@ -23,7 +23,7 @@ _PYTHONS = ("python3", "python")
 
 
 class Torch(msgspec.Struct, frozen=True):
-    """The torch package that workers import, and a Python that can load it."""
+    """A torch package that workers import, and a Python that can load it."""
 
     python: str
     #: The directory of the torch package.

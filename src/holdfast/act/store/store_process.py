@@ -130,7 +130,7 @@ class Store:
         if found is not None:
             self._start(found, now)
             return
-        # No process of the job has loaded torch, so this connection is not meant for a store.
+        # No process of the job has loaded torch, so this connection is not meant for the rendezvous store.
         assert self._listener is not None
         os.close(self._listener._accept()[0])  # type: ignore[attr-defined] # the public call would import `socket`
 

@@ -39,7 +39,7 @@ def load(package: str, how: str) -> Any:
 
 
 def serve(control: socket.socket, make: Any) -> None:
-    """Host one store after another until the supervisor closes `control`."""
+    """Host one rendezvous store after another until the supervisor closes `control`."""
     size = array.array("i").itemsize
     store = None
     while True:

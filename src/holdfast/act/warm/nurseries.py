@@ -1,4 +1,4 @@
-"""All nurseries of a job (processes that have done the workers' imports): one for each worker command."""
+"""All nurseries of a job: prewarmed processes that have done the workers' imports, one for each worker command."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ class Warm:
         python: str = sys.executable,
         lessons: Path | None = None,
     ) -> None:
-        """Start without nurseries.
+        """Start without prewarmed processes.
 
         `say`: prints why workers start cold. `preload`: modules to import first. `standby`: while an attempt runs, keep
         forked workers ready for the next one. `import_s`: limit in seconds for the imports. `python`: an interpreter
-        that is allowed besides holdfast's own. `lessons`: the directory of stored lessons; None to store none.
+        that is allowed besides holdfast's own. `lessons`: the directory that stores which imports make forks unsafe;
+        None stores nothing.
         """
         self._reactor = reactor
         self._say = say
@@ -60,17 +61,17 @@ class Warm:
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
-        """Set the function that is called with started workers which neither `ask` nor `tick` has returned."""
+        """Set the function that receives started workers which neither `ask` nor `tick` has returned."""
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
-        """Start the imports of this command early, while other work goes on."""
+        """Start the imports of this worker command early, while other work goes on."""
         nursery = self._nursery(command, env, cwd)
         if not isinstance(nursery, str):
             nursery.begin(now)
 
     def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
-        """Request a worker. Return the answers that are known at once; others are delivered later."""
+        """Request a worker. Return the started workers that are known at once; others are delivered later."""
         if ticket.attempt != self._attempt:
             self._attempt, self._wanted, self._stand_by_at = ticket.attempt, {}, None
         same = ticket.command == ticket.written
@@ -126,7 +127,7 @@ class Warm:
             nursery.cancel()
 
     def rouse(self) -> None:
-        """Continue nurseries that are stopped and needed. Called after a SIGCHLD."""
+        """Continue (SIGCONT) those prewarmed processes that are stopped and needed. Called after a SIGCHLD."""
         for nursery in self._nurseries.values():
             nursery.rouse()
 

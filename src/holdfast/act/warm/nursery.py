@@ -1,8 +1,8 @@
-"""The supervisor's side of one nursery: a process that imports, forks workers on request, and may die at any time.
+"""The supervisor's side of one prewarmed process: a prewarmed process that imports modules, forks workers on request,
+and may die at any time.
 
 No call in this module blocks. A *ticket* requests a worker. The answer (a prepared process, or None for a cold start)
-comes within the time limits: from `ask`, from `tick`, or through `heard`.
-"""
+comes within the time limits: from `ask`, from `tick`, or through `heard`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ from holdfast.children import Child
 if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
-#: Time limit for a fork, or for a check of the files, in seconds. After that the nursery counts as hung.
+#: Time limit for a fork, or for a check of the source files, in seconds. After that the prewarmed process counts as
+#: hung.
 ANSWER_S = 10.0
-#: Number of deaths or hangs, with no worker started in between, after which a nursery is abandoned.
+#: Number of deaths or hangs, with no worker started in between, after which a prewarmed process is abandoned.
 MOST_DEATHS = 3
 _DOOR = Path(__file__).with_name("door")
 
@@ -43,7 +44,7 @@ class NurseryState(enum.Enum):
 
 
 class Nursery:
-    """Starts one nursery and gets workers from it."""
+    """Starts one prewarmed process (a nursery) and gets workers from it."""
 
     def __init__(
         self,
@@ -54,11 +55,10 @@ class Nursery:
         heard: Callable[[list[WarmStart], float], None],
         say: Callable[[str], None],
     ) -> None:
-        """Create a nursery that has not started.
+        """Create a nursery whose process has not started.
 
-        `prepared`: the command and the environment of its workers. `lessons`: the unsafe imports that earlier nurseries
-        found. `heard`: receives the answers that come later, with their time. `say`: prints why workers start cold.
-        """
+        `prepared`: the command and the environment of its workers. `lessons`: the unsafe imports that earlier processes
+        found. `heard`: receives the answers that come later, with their time. `say`: prints why workers start cold."""
         self._input = prepared
         self._lessons = lessons
         self._answer_s = min(ANSWER_S, prepared.import_s)
@@ -66,7 +66,7 @@ class Nursery:
         self._deliver = heard
         self._say = say
         self.state = NurseryState.OFF
-        #: How often the nursery has died since a worker was last started from it.
+        #: How often the prewarmed process has died since a worker was last started from it.
         self._deaths = 0
         self._process: Child | None = None
         self._control: socket.socket | None = None
@@ -78,24 +78,24 @@ class Nursery:
         self._keep = 0
         #: Number of idle forks that have died and were replaced.
         self._replaced = 0
-        #: The last attempt before which the files on disk were found unchanged.
+        #: The last attempt before which the source files on disk were found unchanged.
         self._fresh_for = 0
         self._checking: int | None = None
         self._deadline: float | None = None
         self._answers: list[WarmStart] = []
-        #: Received messages that are not handled yet, each with its fds.
+        #: Messages from the prewarmed process that are not handled yet, each with its fds.
         self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
         children.inform(self._take_messages)
 
     # ------------------------------------------------------------------------------------------ requests for workers
 
     def fits(self, ticket: Ticket) -> str:
-        """Return the variables whose values prevent this worker from starting in this nursery, or "" if there are
-        none."""
+        """Return the variables whose values prevent this worker from starting in this prewarmed process, or "" if there
+        are none."""
         return difference(self._input.env, shared(ticket.env))
 
     def begin(self, now: float) -> None:
-        """Start importing, before any worker is requested."""
+        """Start the imports before any worker is requested."""
         if self.state is NurseryState.OFF:
             self._start(now)
 
@@ -109,7 +109,7 @@ class Nursery:
         return self._take()
 
     def rouse(self) -> None:
-        """Continue the nursery if it was stopped (SIGSTOP) and is needed."""
+        """Continue the prewarmed process if it was stopped (SIGSTOP) and is needed."""
         wanted = self._waiting or self._asked or self._checking is not None
         if wanted and self._process is not None and rouse(self._process.pid, self._process.pidfd):
             self._say(f"warm: the nursery (pid {self._process.pid}) was stopped; holdfast sent it SIGCONT")
@@ -127,7 +127,7 @@ class Nursery:
             self.rouse()
 
     def cancel(self) -> None:
-        """Drop all waiting requests."""
+        """Drop all waiting requests for workers."""
         self._waiting.clear()
 
     # --------------------------------------------------------------------------- start and end of the prewarmed process
@@ -176,7 +176,7 @@ class Nursery:
             self._reactor.watch(fd, self._ready)
 
     def _end(self) -> None:
-        """Kill the nursery and its idle forks, and reset everything that this object knows about it."""
+        """Kill the prewarmed process and its idle forks, and reset everything that this object knows about it."""
         for message, fds in self._heard:
             if _is_birth(message, fds):
                 children.forget(message[1])
@@ -205,8 +205,8 @@ class Nursery:
         _reap_later(self._reactor, idle.child)
 
     def _failed(self, why: str, now: float) -> None:
-        """Handle a nursery that died or hung. Waiting workers start cold, and a new nursery is started, up to
-        `MOST_DEATHS`."""
+        """Handle a prewarmed process that died or hung. Waiting workers start cold, and a new prewarmed process is
+        started, up to `MOST_DEATHS`."""
         self._end()
         self._deaths += 1
         if self._deaths >= MOST_DEATHS:
@@ -249,7 +249,7 @@ class Nursery:
         self._deliver(self._take(), now)
 
     def _receive(self, now: float) -> bool:
-        """Handle one message; return False if there is none."""
+        """Handle one message from the prewarmed process; return False if there is none."""
         if not self._heard and not self._take_message():
             return False
         message, fds = self._heard.popleft()
@@ -268,8 +268,8 @@ class Nursery:
         return True
 
     def _take_messages(self) -> None:
-        """Read all messages. A fork reports itself before this process adopts it, so after this call every visible
-        child is known."""
+        """Read all messages from the prewarmed process. A fork reports itself before this process adopts it, so after
+        this call every visible child is known."""
         while self._take_message():
             pass
 
@@ -285,7 +285,7 @@ class Nursery:
                 self._learn(lesson)
                 self._give_up(why, now)
             case ("moved", int(pid)) if fds and self._process is not None:
-                # The nursery has undone an import, and a spare process has taken its place.
+                # The prewarmed process has undone an import, and a backup process has taken its place.
                 _reap_later(self._reactor, self._process)
                 self._process = Child(pid, fds[0])
                 self._reactor.watch(fds[0], self._ready)
@@ -335,8 +335,8 @@ class Nursery:
                 return
             self._asked += missing
         if self._fresh_for != self._waiting[0].attempt and self._checking is None:
-            # Send this request after the forks, which take longer. If a file has changed, the forks are dropped with
-            # the nursery.
+            # Send this request after the requests to fork, because forks take longer. If a file has changed, the forks
+            # are dropped together with the prewarmed process.
             self._checking = self._waiting[0].attempt
             self._request(("check",), now)
         while self._waiting and self._idle and self._fresh_for == self._waiting[0].attempt:
@@ -345,7 +345,8 @@ class Nursery:
             self._serve(now)  # ask for another fork, because this one was unusable
 
     def _request(self, message: tuple[Any, ...], now: float) -> bool:
-        """Send a request. If the nursery cannot be reached, treat it as failed and return False."""
+        """Send a request to the prewarmed process. If that is impossible, treat the process as failed and return
+        False."""
         assert self._control is not None
         self._deadline = now + self._answer_s
         try:
@@ -375,7 +376,7 @@ class Nursery:
         return 0.0 if self._heard else self._deadline
 
     def tick(self, now: float) -> list[WarmStart]:
-        """Handle received messages and the time limit. Return the answers to requests."""
+        """Handle received messages and the time limit. Return the answers to requests for workers."""
         if self._heard:
             while self._heard:
                 self._receive(now)
@@ -383,7 +384,7 @@ class Nursery:
             self._top_up(now)
         if self._deadline is not None and now >= self._deadline:
             if self.state is NurseryState.IMPORTING:
-                # Do not start another nursery, because it would hang again.
+                # Do not start another prewarmed process, because it would hang again.
                 self._give_up(f"importing took longer than {self._input.import_s:g} s", now)
             else:
                 self._failed(f"the nursery did not answer within {self._answer_s:g} s", now)

@@ -1,4 +1,4 @@
-"""The input of a nursery: the command that its workers will run, and their environment."""
+"""The input of a prewarmed process: the command that its workers will run, and their environment."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.act.warm.warm_command import OURS, PER_WORKER, Blueprint
 
 
 class NurseryInput(msgspec.Struct, frozen=True):
-    """The command for which a nursery prepares workers, with the workers' environment."""
+    """The command for which a prewarmed process prepares workers, with the workers' environment."""
 
     plan: Blueprint
-    #: The environment variables that are the same for all workers of the nursery.
+    #: The environment variables that are the same for all workers of the prewarmed process.
     env: Mapping[str, str]
     #: The workers' working directory.
     cwd: Path
@@ -27,8 +27,8 @@ class NurseryInput(msgspec.Struct, frozen=True):
     import_s: float
 
     def environment(self, control: int, door: str) -> dict[str, str]:
-        """Return the nursery's environment: the workers' environment, with the directory `door` first on PYTHONPATH.
-        `control`: the fd of the nursery's socket."""
+        """Return the environment of the prewarmed process: the workers' environment, with the directory `door` first on
+        PYTHONPATH. `control`: the fd of its socket to the supervisor."""
         pythonpath = self.env.get("PYTHONPATH")
         return {
             "HOLDFAST_NURSERY": str(control),
@@ -37,7 +37,7 @@ class NurseryInput(msgspec.Struct, frozen=True):
         }
 
     def briefing(self, lesson: Lesson | None) -> dict[str, Any]:
-        """Return the first message to the nursery."""
+        """Return the first message to the prewarmed process."""
         return {
             "supervisor": os.getpid(),
             "pythonpath": self.env.get("PYTHONPATH"),

@@ -1,4 +1,5 @@
-"""The messages between supervisor and nursery, and the messages that turn an idle fork into a worker."""
+"""The messages between the supervisor and a prewarmed process, and the messages that turn an idle fork into a
+worker."""
 
 from __future__ import annotations
 
@@ -36,12 +37,12 @@ def receive(control: socket.socket) -> tuple[tuple[Any, ...], list[int]] | None:
     try:
         message = marshal.loads(data)
     except (EOFError, ValueError, TypeError):
-        message = None  # skip a wrong message: libraries run in the nursery and may write to any descriptor
+        message = None  # skip a wrong message: libraries run in the prewarmed process and may write to any descriptor
     return message if isinstance(message, tuple) else ("garbled",), list(fds)
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """A fork of the nursery that is not a worker yet. `door`: the socket to the fork."""
+    """A fork of a prewarmed process that is not a worker yet. `door`: the socket to the fork."""
 
     child: Child
     door: socket.socket
@@ -77,7 +78,7 @@ def _state(pid: int) -> bytes:
 
 
 def claim(idle: Idle, ticket: Ticket) -> Spawned | None:
-    """Send the fork everything that the worker needs. Return None if the fork has died. `door` is closed in any
+    """Send the fork everything that it needs as a worker. Return None if the fork has died. `door` is closed in any
     case."""
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()

@@ -1,5 +1,6 @@
-"""Stores *lessons*. A lesson names an import of a script after which no fork is safe; later nurseries of the script
-leave it out."""
+"""Stores which import of a script makes forks unsafe (a *lesson*). The next prewarmed process of the script leaves that
+import out.
+"""
 
 from __future__ import annotations
 
@@ -12,36 +13,37 @@ import msgspec
 from holdfast.act.warm.warm_command import Blueprint
 from holdfast.untrusted import Malformed, convert, json_as
 
-#: Limit on the number of scripts for which lessons (imports to leave out) are stored.
+#: Limit on the number of scripts whose unsafe imports are stored.
 MOST = 64
 _MOST_BYTES = 1 << 18
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """One import of a script that its nursery must leave to the workers, because no fork is safe after it."""
+    """One import of a script that must be left to the workers, because no fork is safe after it."""
 
-    #: The index of this import, from 0, in the list of the script's top-level statements that a nursery may run.
+    #: The index of this import, from 0, in the list of the script's top-level statements that a prewarmed process may
+    #: run.
     step: int
     name: str
     why: str
-    #: The package's file with its modification time in ns, size and inode. If the package has changed, its lesson is
-    #: ignored, because its import may now be safe.
+    #: The package's file with its modification time in ns, size and inode. If the package has changed, this object is
+    #: ignored, because the import may now be safe.
     stamp: tuple[str, int, int, int] | None = None
     #: The modules of torch that the import loads.
     modules: tuple[str, ...] = ()
 
 
 class Lessons:
-    """Stores the lessons in files below `place`: one file per command, directory and content of the script.
+    """Stores unsafe imports in files below `place`: one file per command, directory and content of the script.
 
-    A file that cannot be read counts as missing. If a file cannot be written, its lesson is lost.
+    A file that cannot be read counts as missing. If a file cannot be written, its content is lost.
     """
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
 
     def of(self, plan: Blueprint, cwd: Path) -> Lesson | None:
-        """Return the lesson for a script in its present version, or None if there is none."""
+        """Return the stored unsafe import of a script in its present version, or None if there is none."""
         if self._place is None:
             return None
         try:
@@ -51,7 +53,7 @@ class Lessons:
             return None
 
     def learn(self, plan: Blueprint, cwd: Path, told: object) -> None:
-        """Store the lesson that a nursery reported."""
+        """Store the unsafe import that a prewarmed process has reported."""
         if self._place is None or told is None:
             return
         try:
@@ -66,10 +68,12 @@ class Lessons:
             for old in kept[MOST:]:
                 old.unlink()
         except (OSError, Malformed):
-            pass  # this lesson is lost, and the next nursery of the script finds it again
+            pass  # the finding is lost; the next prewarmed process of the script makes it again
 
     def _file(self, place: Path, plan: Blueprint, cwd: Path) -> Path:
-        """Return the lesson's path. It depends on the command, the directory and the script's content."""
+        """Return the path of the file for a script's unsafe import. It depends on the command, the directory and the
+        script's content.
+        """
         who = [*plan.command, str(plan.script), str(cwd)]
         content = Path(plan.script).read_bytes() if plan.script and Path(plan.script).is_file() else b""
         named, held = zlib.crc32("\0".join(who).encode(errors="replace")), zlib.crc32(content)

@@ -22,7 +22,7 @@ _WITH_VALUE = frozenset("WX")
 
 
 class Blueprint(msgspec.Struct, frozen=True):
-    """The command that starts a nursery. Either `script` or `module` is set."""
+    """The command that starts a prewarmed process. Either `script` or `module` is set."""
 
     command: tuple[str, ...]
     script: str | None

@@ -1,1 +1,3 @@
-"""The first directory on the nursery's module search path. It must contain only `sitecustomize`."""
+"""The directory that comes first on the module search path of the prewarmed process. It must contain only
+`sitecustomize`.
+"""

@@ -1,9 +1,8 @@
-"""The nursery's entry point: Python imports this module just before it runs the script.
+"""The entry point of the prewarmed process (nursery): Python imports this module just before it runs the script.
 
-The nursery is started with the workers' command line. This module then serves fork requests and never returns in the
-nursery. In each forked worker it returns, and the interpreter runs the script exactly as in a cold start: `__main__`,
-`sys.path[0]`, `-m`, tracebacks, exit statuses and the interpreter's shutdown are unchanged.
-"""
+The prewarmed process is started with the workers' command line. This module then serves fork requests and never returns
+in the prewarmed process. In each forked worker it returns, and the interpreter runs the script exactly as in a cold
+start: `__main__`, `sys.path[0]`, `-m`, tracebacks, exit statuses and the interpreter's shutdown are unchanged."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ def _step_aside() -> str:
 
 
 def _serve() -> bool:
-    """Run as the nursery. Return only in a worker. The result is True if the user has a `sitecustomize` too, which was
-    then imported."""
+    """Serve fork requests in the prewarmed process. Return only in a forked worker. The result is True if the user has
+    a `sitecustomize` too, which was then imported."""
     inside = os.path.join(_step_aside(), "inside")
     name = "_holdfast_nursery"
     package = type(sys)(name)
@@ -30,7 +29,7 @@ def _serve() -> bool:
     sys.modules[name] = package
     own_one: bool = __import__(name + ".nursery_main", fromlist=["serve"]).serve()
     # List the modules by name. To iterate over `sys.modules` would write to, and so copy, many memory pages that are
-    # shared with the nursery.
+    # shared with the prewarmed process.
     for part in (
         "",
         ".nursery_main",
@@ -48,7 +47,7 @@ def _serve() -> bool:
 
 def _users_own() -> bool:
     """Import the user's `sitecustomize`, if there is one. This runs in an interpreter that a worker has started. It
-    inherits the nursery's search path but is no nursery."""
+    inherits the prewarmed process's search path but is no prewarmed process."""
     _step_aside()
     try:
         __import__("sitecustomize")
@@ -64,7 +63,7 @@ def _enter() -> bool:
         return _users_own()
     try:
         return _serve()
-    except BaseException:  # catch every exception, because the script must never run in the nursery itself
+    except BaseException:  # catch every exception, because the script must never run in the prewarmed process itself
         os._exit(70)
 
 

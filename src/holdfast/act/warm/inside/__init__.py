@@ -1,6 +1,6 @@
-"""The code that runs inside the nursery: in the workers' interpreter, before the user's code.
+"""The code that runs inside the prewarmed process (nursery): in the workers' interpreter, before the user's code.
 
 It imports only the standard library, and as little of it as possible, because the script finds in `sys.modules` every
-module that the nursery imported. The package is loaded as `_holdfast_nursery`, and removed from `sys.modules` before a
-worker continues. The interpreter is the user's, so this code must run on CPython 3.9 and later.
+module that the prewarmed process imported. The package is loaded as `_holdfast_nursery`, and removed from `sys.modules`
+before a worker continues. The interpreter is the user's, so this code must run on CPython 3.9 and later.
 """

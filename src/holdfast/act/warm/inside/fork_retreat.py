@@ -1,9 +1,8 @@
-"""Undoes an import after which forking is unsafe: a fork of the nursery from before that import takes over.
+"""Undoes an import after which forking is unsafe: a fork of the prewarmed process from before that import takes over.
 
-Before each import that may be large, the nursery forks a *spare* of itself, which waits. If the import makes forks
-unsafe (it starts a thread, or reads a variable that differs between workers), the spare becomes the nursery, without
-that import. All earlier imports are kept, and nothing is imported twice.
-"""
+Before each import that may be large, the prewarmed process forks a backup process, which waits. If the import makes
+forks unsafe (it starts a thread, or reads a variable that differs between workers), the backup process becomes the
+prewarmed process, without that import. All earlier imports are kept, and nothing is imported twice."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ _READ = 1 << 16
 
 
 class Spare:
-    """The nursery's handle of a spare process, which waits. `tell`: the pipe to it. `heard`: the pipe from it."""
+    """A backup process, seen by the process that forked it. The backup waits in case the last import makes forks
+    unsafe. `tell`: the pipe to it. `heard`: the pipe from it."""
 
     def __init__(self, pid: int, tell: int, heard: int) -> None:
         self.pid = pid
@@ -37,38 +37,38 @@ class Spare:
         os.close(self.heard)
 
     def dismiss(self) -> None:
-        """End a spare process that is not needed. It exits when its pipe is closed."""
+        """End this backup process, which is not needed. It exits when its pipe is closed."""
         self.close()
         os.waitpid(self.pid, 0)
 
 
 class Retreat:
-    """The spare processes of this nursery: one from before the last import, and one from after that import while the
-    import is checked."""
+    """The backup processes of this prewarmed process: one from before the last import, and one from after that import
+    while the import is checked."""
 
     def __init__(self, control: Any, supervisor: int, printed: tuple[int, ...]) -> None:
-        """Start without spares. `control`: the socket to the supervisor. `supervisor`: its pid. `printed`: the fds of
-        the files that receive the nursery's stdout and stderr."""
+        """Start without backup processes. `control`: the socket to the supervisor. `supervisor`: its pid. `printed`:
+        the fds of the files that receive the prewarmed process's stdout and stderr."""
         self._control = control
         self._supervisor = supervisor
         self._printed = printed
         self._spares: list[Spare] = []
 
     def pids(self) -> frozenset[int]:
-        """Return the pids of the spares."""
+        """Return the pids of the backup processes."""
         return frozenset(spare.pid for spare in self._spares)
 
     def fds(self) -> list[int]:
-        """Return the nursery's fds of the pipes to the spares."""
+        """Return the fds of the pipes to the backup processes."""
         return [fd for spare in self._spares for fd in (spare.tell, spare.heard)]
 
     def is_open(self) -> bool:
-        """Return whether there is a spare process that could take over."""
+        """Return whether there is a backup process that could take over."""
         return bool(self._spares)
 
     def keep(self) -> dict[str, Any] | None:
-        """Fork a spare process. Return None in the nursery. In the spare, wait; if the spare takes over, return the
-        nursery's findings."""
+        """Fork a backup process. Return None in the parent. In the backup, wait; if the backup takes over, return what
+        the parent has found out."""
         read, tell = os.pipe()
         heard, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
@@ -90,23 +90,23 @@ class Retreat:
         try:
             found = self._wait(read, answer, nursery)
             for at, fd in enumerate(self._printed):
-                # drop the output that the nursery wrote later, because the workers will print it
+                # drop the output that the parent wrote after this fork, because the workers will print it
                 os.ftruncate(fd, sizes[at])
-        except BaseException:  # the spare's state is unknown, so exit; workers then start cold
+        except BaseException:  # exit, because the state of the backup process is unknown; workers then start cold
             os._exit(70)
         return found
 
     def forget_first(self) -> None:
-        """End the oldest spare process, because the import after it was harmless."""
+        """End the oldest backup process, because the import after it was harmless."""
         self._spares.pop(0).dismiss()
 
     def forget(self) -> None:
-        """End all spare processes."""
+        """End all backup processes."""
         while self._spares:
             self.forget_first()
 
     def hand_over(self, found: dict[str, Any]) -> None:
-        """Make the oldest spare process the nursery, and exit. Return only if that spare has died."""
+        """Let the oldest backup process take over, and exit. Return only if that process has died."""
         first, *others = self._spares
         for other in others:
             other.dismiss()
@@ -114,7 +114,8 @@ class Retreat:
         os.write(first.tell, marshal.dumps(found))
         os.close(first.tell)
         if os.read(first.heard, 1):
-            # Report the spare before the supervisor adopts it: an unknown child would count as a process of the job.
+            # Report the backup process before the supervisor adopts it: an unknown child would count as a process of
+            # the job.
             fds = struct.pack("i", os.pidfd_open(first.pid))
             message = marshal.dumps(("moved", first.pid))
             self._control.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fds)])

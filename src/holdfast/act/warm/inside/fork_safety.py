@@ -60,7 +60,7 @@ class ScriptSettings:
         self._then: dict[str, list[object]] = {}
 
     def by_script(self, what: str) -> None:
-        """Note that the script sets the state of `logging` or `random` (`what`) at this step."""
+        """Note that the script sets the state of `what` (`logging` or `random`) at this point."""
         self._then.setdefault(what, _settings(what))
 
     def forked(self) -> None:
@@ -99,12 +99,14 @@ def take_defaults(before: ProcessSnapshot) -> dict[str, str]:
 
 
 class NurseryParts:
-    """The descriptors, child pids and variables that the nursery itself made. The checks ignore them."""
+    """The descriptors, child pids and variables that holdfast's own code in this process made. The checks ignore
+    them."""
 
     def __init__(
         self, fds: frozenset[int] = frozenset(), pids: frozenset[int] = frozenset(), names: frozenset[str] = frozenset()
     ) -> None:
-        """Store these parts. `fds`: descriptors. `pids`: child processes. `names`: environment variables."""
+        """Store what holdfast itself made. `fds`: descriptors. `pids`: child processes. `names`: environment
+        variables."""
         self.fds = fds
         self.pids = pids
         self.names = names
@@ -115,8 +117,7 @@ def trouble(before: ProcessSnapshot, local_path: str, target: str, wanted: froze
 
     `before`: the state before the imports. `local_path`: the script's directory; only the modules `wanted` may have
     been imported from it. `target`: the module that will run as `__main__`, which must not have been imported. `own`:
-    the nursery's own parts.
-    """
+    what holdfast itself made in this process."""
     return next(_troubles(before, local_path, target, wanted, own), "")
 
 

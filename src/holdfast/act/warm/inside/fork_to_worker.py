@@ -1,4 +1,4 @@
-"""Turns a fork of the nursery into a worker, in which the interpreter then runs the script."""
+"""Turns a fork of the prewarmed process into a worker, in which the interpreter then runs the script."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
 
 
 def _hear_again() -> None:
-    """Unblock the signals that the nursery blocks for workers. Discard pending signals, which were sent before this
-    fork became a worker."""
+    """Unblock the signals that the prewarmed process blocks for its workers. Discard pending signals, which were sent
+    before this fork became a worker."""
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     for number in blocked:
         if (handler := _signal.getsignal(number)) is not None:

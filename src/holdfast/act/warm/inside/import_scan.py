@@ -57,7 +57,7 @@ class Finder:
         #: The path of the file that will run as `__main__`.
         self.main = ""
         self._here: Place = ("", 0, "", "")
-        #: The user's files that were parsed. A change in them may change the steps.
+        #: The user's files that were parsed. If one changes, the found imports may be wrong.
         self.files: list[str] = []
         self.note = ""
         #: Packages that the main file imports after the point where parsing stopped. Each worker imports them itself.
@@ -175,7 +175,7 @@ class Finder:
     def _import(self, name: str, wanted: tuple[str, ...]) -> None:
         spec = self._spec(name.partition(".")[0])
         if spec is None:
-            return  # go on without the module, which is not installed: the script will fail, or handle that
+            return  # go on without this module, which is not installed: the script will fail, or handle that
         place = _place(spec)
         if place is None or installed(place):
             step: Step = ("import", name, wanted)

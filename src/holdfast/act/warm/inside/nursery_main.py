@@ -1,11 +1,11 @@
-"""The nursery's main loop: do the imports, check that forking is safe, and fork workers until the supervisor exits.
+"""The main loop of the prewarmed process (nursery): do the imports, check that forking is safe, and fork workers until
+the supervisor exits.
 
-One SOCK_SEQPACKET socket connects the nursery to the supervisor. Messages are marshalled tuples, since `marshal` is
-always loaded. Received: (`fork`, count), (`check`,). Sent: (`no`, reason, lesson), (`ready`, modules, imported,
-seconds, imports left to workers, lesson), (`moved`, pid) with the pidfd, (`born`, pid) with a pidfd and the worker's
-own socket, (`failed`, count, reason), (`fresh`, first changed file or empty). A *lesson* is a finding that a later
-nursery of this script may use from the start.
-"""
+One SOCK_SEQPACKET socket connects the prewarmed process to the supervisor. Messages are marshalled tuples, since
+`marshal` is always loaded. Received: (`fork`, count), (`check`,). Sent: (`no`, reason, lesson), (`ready`, modules,
+imported, seconds, imports left to workers, lesson), (`moved`, pid) with the pidfd, (`born`, pid) with a pidfd and the
+worker's own socket, (`failed`, count, reason), (`fresh`, first changed file or empty). A *lesson* is a finding that a
+later prewarmed process of this script may use from the start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ HINT = "; move what can be moved above that line, or name it with --preload"
 
 
 def serve() -> bool:
-    """Run the nursery. Return only in a worker. The result is True if the user's own `sitecustomize` was imported."""
+    """Run the prewarmed process. Return only in a forked worker. The result is True if the user's own `sitecustomize`
+    was imported."""
     control = _socket.socket(fileno=int(os.environ.pop(fork_to_worker.VARIABLE)))
     os.set_inheritable(control.fileno(), False)
     config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
@@ -197,7 +198,7 @@ class _Nursery:
         self._control.send(marshal.dumps(("fresh", fork_safety.changed(self._stamps))))
 
     def _peek(self) -> None:
-        """If the next request is a `check`, handle it now, while the forks run."""
+        """If the next request is a `check`, handle it now, while the forks are made."""
         try:
             data = self._control.recv(RECEIVE, _socket.MSG_DONTWAIT | _socket.MSG_PEEK)
         except BlockingIOError:
@@ -221,7 +222,7 @@ class _Nursery:
             os.close(adopted)
             self._peek()
             os.waitpid(between, 0)
-            # The supervisor has adopted the workers by now. They notice that by the end of this pipe.
+            # Close this pipe, which tells the workers that the supervisor has adopted them.
             os.close(held)
             return False
         telling, told = os.pipe()

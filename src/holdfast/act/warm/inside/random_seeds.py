@@ -60,7 +60,7 @@ class SeedWatch:
     def _patch(self, module: Any) -> None:
         kind = getattr(module, "Random", None)
         if kind is None or "seed" not in vars(kind):
-            return  # leave another module with the name `random` alone
+            return  # ignore another module with the name `random`
         original = kind.seed
 
         def seed(self: Any, a: Any = None, *more: Any, **named: Any) -> Any:

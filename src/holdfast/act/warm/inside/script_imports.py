@@ -1,4 +1,4 @@
-"""Runs the script's imports in the nursery. Each large import can be undone."""
+"""Runs the script's imports in the prewarmed process. Each large import can be undone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-#: Limit on the number of torch's modules that are stored in a lesson (a finding for later nurseries).
+#: Limit on the number of torch's modules that are stored together with an unsafe import.
 MOST_MODULES = 600
 
 
 class Unfit(Exception):
-    """Workers cannot be forked from this nursery. `lesson`: a finding that a later nursery may use from the start."""
+    """Raised if workers cannot be forked from this process. `lesson`: the unsafe import, stored for the next prewarmed
+    process."""
 
     def __init__(self, why: str, lesson: dict[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -28,7 +29,8 @@ class Unfit(Exception):
 
 
 class Imports:
-    """Runs the steps of a script. It undoes an import that makes forks unsafe, if other imports remain useful."""
+    """Runs the imports that the scan of a script has found. It undoes an import that makes forks unsafe, if other
+    imports remain useful."""
 
     def __init__(self, control: Any, config: dict[str, Any], printed: tuple[int, int]) -> None:
         """Start without imports. `control`: the socket to the supervisor. `config`: the supervisor's first message.
@@ -56,7 +58,8 @@ class Imports:
         self._retreat.forget()
 
     def left(self) -> str:
-        """Return a sentence that says which imports are left to the workers, and why; "" if no import was undone."""
+        """Return a sentence that names the imports that each worker must do itself, and why; "" if no import was
+        undone."""
         if self.learned is None:
             return ""
         steps = self._steps[self.learned["step"] :]
@@ -94,7 +97,8 @@ class Imports:
                     read.setdefault(name, doing[0])
                     if self._retreat.is_open() and "torch" in sys.modules:
                         doing[0] = ""
-                        self._give_way(reads())  # undo this import now, because the remaining ones would be useless
+                        # Undo the last import now, because the imports after it would be useless.
+                        self._give_way(reads())
                 return str(super().__getitem__(name))
 
         def spoiled(forked: bool) -> str:
@@ -176,8 +180,8 @@ class Imports:
         return name not in sys.modules and top not in getattr(sys, "stdlib_module_names", ())
 
     def _keep_spare(self, number: int, spoiled: Callable[[bool], str]) -> dict[str, Any] | None:
-        """Before the import `number`: check the previous import, and fork a spare process. If this import must be left
-        out, return a lesson about it."""
+        """Before the import with this number: check the previous import, and fork a backup process. If this import must
+        be left out, return the stored finding about it."""
         known = self._lesson
         if known is not None and (known["step"], known["name"]) == (number, self._steps[number][1]):
             stamp = known["stamp"]
@@ -208,7 +212,7 @@ class Imports:
                 self._names.append(name)
 
     def _give_way(self, why: str) -> NoReturn:
-        """Undo the last import by letting the spare process take over. Raise `Unfit` if that would be useless."""
+        """Undo the last import by letting the backup process take over. Raise `Unfit` if that would be useless."""
         name = self._steps[self._doing][1] if self._steps else ""
         lesson = None
         if self._retreat.is_open():

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 class Filters:
-    """Sets the script's warning filters for the imports that follow them, and removes them at the end."""
+    """Sets the script's warning filters for the imports that follow them in the script, and removes the filters at the
+    end."""
 
     def __init__(self) -> None:
         self._module: Any = None
