@@ -1,1 +1,2 @@
-"""Reads processes, logs and devices, runs checks, and reports the results. Other packages decide about them."""
+"""Reads processes, logs and devices, runs checks, and reports the results. Other packages decide what to do about them.
+"""

@@ -1,6 +1,7 @@
-r"""Shows workers' streams on the terminal, with folded tracebacks and thinned-out progress bars.
+r"""Shows workers' output on the terminal: it merges equal tracebacks of several ranks (folding) and leaves out most
+states of progress bars.
 
-The rules are in `traceback_fold` and `progress_bar`; this module divides blocks into lines, and prints.
+The rules are in `traceback_fold` and `progress_bar`; this module divides the output into lines, and prints them.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from holdfast.observe.worker_stream import STACKS_BEGIN, TRACEBACK, Sink
 
 
 class FoldedOutput:
-    """The streams of one node's workers that have printed a traceback or a progress bar."""
+    """Shows the output streams of those workers on this node that have printed a traceback or a progress bar."""
 
     def __init__(self, lost_peer: Callable[[str], bool]) -> None:
-        """`lost_peer`: whether an exception only says that the connection to a peer was lost."""
+        """`lost_peer(exception)` returns whether the exception only says that the connection to another rank was lost.
+        """
         self._fold = TracebackFold(lost_peer)
         self._sinks: dict[HeldStream, FoldedSink] = {}
-        #: Takes note of what ends connections, and of the rank that ended.
+        #: Records the exit of a rank, or a stop, which makes other ranks lose their connections to it.
         self.lose = self._fold.lose
 
     def begin(self, now: float) -> None:
-        """Forget the attempt before: all of its streams are closed."""
+        """Begin a new attempt: show the waiting lines of the previous attempt, and forget its tracebacks. All of its
+        streams are closed.
+        """
         self.finish(now)
         self._fold.begin()
         self._sinks.clear()
@@ -32,9 +36,11 @@ class FoldedOutput:
     def sink(
         self, lane: Sink, lane_of: Callable[[bytes], Sink], prefix: bytes, rank: int, is_whole: Callable[[], bool]
     ) -> FoldedSink:
-        """Return the sink of a stream that `lane` shows with `prefix`.
+        """Return the sink that folds the output of one stream.
 
-        `lane_of(prefix)`: returns another lane of the same screen. `is_whole`: whether the log file has all its bytes.
+        `lane`: the terminal stream that puts `prefix` before each line. `lane_of(prefix)`: returns a terminal stream
+        with another prefix. `rank`: the stream's rank. `is_whole()`: whether the log file contains all bytes of the
+        stream, so that the terminal may leave lines out.
         """
         head, _, end = prefix.decode("utf-8", "replace").rpartition(str(rank))
         stream = HeldStream(rank, head if end == "] " else "", is_whole)
@@ -42,18 +48,18 @@ class FoldedOutput:
         return sink
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due; None if nothing waits."""
+        """Return when `tick` is due; None if no line waits."""
         wakes = (self._fold.next_wake(), *(sink.bar.next_wake() for sink in self._sinks.values()))
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Show what has waited long enough."""
+        """Show the lines and progress bars that have waited long enough."""
         self._show(self._fold.tick(now), now)
         for sink in self._sinks.values():
             sink.tick(now)
 
     def finish(self, now: float) -> None:
-        """Show all that waits: the last stream is closed."""
+        """Show all waiting lines, because the last stream is closed."""
         self._show(self._fold.finish(), now)
 
     def _show(self, shown: list[Shown], now: float) -> None:
@@ -69,7 +75,7 @@ class FoldedOutput:
 
 
 class FoldedSink:
-    """Shows one stream."""
+    """Shows one output stream of a worker, with tracebacks folded and progress bars thinned out."""
 
     __slots__ = ("_fold", "_lane", "_lane_of", "_open", "_prefix", "_rest", "_show", "_stream", "bar")
 
@@ -89,21 +95,21 @@ class FoldedSink:
         self._lane = lane
         self._lane_of = lane_of
         self._prefix = prefix
-        #: The unfinished line behind lines that wait.
+        #: An unfinished line that waits because earlier lines of the stream wait.
         self._rest = b""
         self._open = True
 
     def write(self, block: bytes, now: float) -> None:
-        """Take the stream's next bytes."""
+        """Show the next bytes of the stream, or let them wait."""
         self._take(self.bar.take(block, now), now)
 
     def tick(self, now: float) -> None:
-        """Show the state of a progress bar that is due."""
+        """Show the waiting state of the stream's progress bar, if it is due."""
         if (due := self.bar.next_wake()) is not None and now >= due:
             self._take(self.bar.release(now), now)
 
     def close(self, now: float) -> None:
-        """Show the rest after the stream has ended; what waits for other ranks is shown later."""
+        """Show the rest, because the stream has ended. Lines that wait for other ranks are shown later."""
         self._take(self.bar.release(now), now)
         if self._rest:
             rest, self._rest = self._rest, b""
@@ -111,7 +117,8 @@ class FoldedSink:
         self._show(self._fold.end(self._stream), now)
 
     def settle(self, now: float) -> None:
-        """Show an unfinished line once nothing before it waits, and close the lane of a stream that has ended."""
+        """Show an unfinished line once no earlier line waits. If the stream has ended, close the terminal stream too.
+        """
         if self._stream.waits or not self._open:
             return
         if self._rest:
@@ -125,7 +132,7 @@ class FoldedSink:
         self._lane.write(b"".join(lines), now)
 
     def print_folded(self, numbers: list[int], text: str, now: float) -> None:
-        """Print a line of several ranks: `[worker-0, 2, 3] ConnectionResetError: …`."""
+        """Print one line for several ranks: `[worker-0, 2, 3] ConnectionResetError: …`."""
         who = ranks(numbers)
         if label := self._stream.label:
             short = who.removeprefix("ranks ").removeprefix("rank ").replace(" and ", ", ")
@@ -154,13 +161,17 @@ class FoldedSink:
 
 
 def _first_header(block: bytes) -> int:
-    """Return where the line begins that begins a traceback; -1: there is none."""
+    """Return the offset of the first line in the block that begins a traceback or the stacks of a crash; -1 if there is
+    none.
+    """
     found = [_line_of(block, TRACEBACK, _may_precede), _line_of(block, STACKS_BEGIN, lambda before: not before)]
     return min((start for start in found if start >= 0), default=-1)
 
 
 def _line_of(block: bytes, header: bytes, may_precede: Callable[[bytes], bool]) -> int:
-    """Return where the first line begins with this header, behind words that may precede it; -1: there is none."""
+    """Return the offset of the first line that contains `header` after nothing but words that `may_precede` accepts; -1
+    if there is none.
+    """
     at = -1
     while (at := block.find(header, at + 1)) >= 0:
         start = block.rfind(b"\n", 0, at) + 1

@@ -1,4 +1,4 @@
-"""Reads the kernel's log of one attempt: memory kills, device errors, I/O errors, crashes, lost network links.
+"""Reads the kernel's log of one attempt: OOM kills, device errors, I/O errors, crashes, lost network links.
 
 `/dev/kmsg` is opened when the attempt starts, and read without blocking when the attempt ends; the descriptor keeps its
 position. If it may not be read (an ordinary user with `kernel.dmesg_restrict=1`, most containers), `missing` is a

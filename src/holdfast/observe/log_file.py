@@ -214,7 +214,7 @@ class LogFile:
                 yield block[:cut]
                 block = block[cut:]
             elif not self._size:
-                break  # stop: a line longer than the limit gets its own file
+                break  # stop: a line longer than the limit is written to a file of its own
             if not self._put_aside(rotation):
                 rotation = self._rotation = None
         if block:

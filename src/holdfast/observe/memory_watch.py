@@ -1,9 +1,8 @@
-"""Distinguishes memory kills from other SIGKILLs.
+"""Distinguishes OOM kills from other SIGKILLs.
 
 There are three sources: the counters of a worker's control group, the counters of the group that holdfast runs in, and
 the kernel's log. The counters show that a kill happened, and in which group. The log shows the process and its size.
-All findings for one rank count as one kill.
-"""
+All findings for one rank count as one kill."""
 
 from __future__ import annotations
 
@@ -63,14 +62,14 @@ class _Counts(Noun, frozen=True, kw_only=True):
 
 
 class _Full(Noun, frozen=True, kw_only=True):
-    """A group around holdfast that has reached its limit."""
+    """A control group around holdfast that has reached its memory limit."""
 
     counts: _Counts
     limited_by: str
 
 
 class MemoryWatch:
-    """Finds memory kills from `mark()` on. It reads files only when it is called, and never raises."""
+    """Finds OOM kills from `mark()` on. It reads files only when it is called, and never raises."""
 
     def __init__(
         self,

@@ -130,8 +130,8 @@ class OutputPump:
         """Create the pump.
 
         `stdout`, `stderr`: the screens. `workers`: the number of workers, for the sizes of pipes. `logs`: the writer of
-        the files; None: this process writes them, and rotates them by `rotation`. `lost_peer`: whether an exception
-        only says that a connection to a peer was lost; None: the terminal shows every line as it came.
+        the files; None: this process writes them, and rotates them by `rotation`. `lost_peer(exception)`: whether an
+        exception only says that a connection to another rank was lost; None: the terminal shows every line unchanged.
         """
         self._reactor = reactor
         self._screens: list[OutputScreen] = [stdout] if stdout is stderr else [stdout, stderr]
@@ -143,9 +143,10 @@ class OutputPump:
         self._logs = logs
         self._rotation = rotation
         self._lost_peer = lost_peer
-        #: What shows tracebacks and progress bars; None: no worker has printed any.
+        #: Shows the streams with tracebacks and progress bars on the terminal. None until a worker has printed one.
         self._folded: FoldedOutput | None = None
-        #: What has ended connections in this attempt, the rank that failed, and when.
+        #: The events that broke connections between ranks in this attempt: (description, the rank that exited or None,
+        #: time).
         self._losses: list[tuple[str, int | None, float]] = []
         keep_large_blocks()
         self._pipe_bytes = max(DEFAULT_PIPE_BYTES, min(PIPE_BYTES, PIPES_BYTES // max(1, 2 * workers)))
@@ -230,7 +231,11 @@ class OutputPump:
         return FoldingSink(lane, folded)
 
     def lose(self, cause: str, rank: int | None, now: float) -> None:
-        """Take note of what ends connections to peers: `the exit of rank 1`, or None for a cause that is no rank."""
+        """Record an event that breaks connections between ranks.
+
+        `cause`: its description, such as `the exit of rank 1`. `rank`: the rank that has exited; None for another
+        cause, such as a stop.
+        """
         self._losses.append((cause, rank, now))
         if self._folded is not None:
             self._folded.lose(cause, rank, now)
@@ -270,7 +275,7 @@ class OutputPump:
         return min(wakes, default=None)
 
     def tick(self, now: float) -> None:
-        """Show lines that stay unfinished, and notice a terminal that accepts no output."""
+        """Show unfinished lines that have waited long enough, and notice a terminal that accepts no output."""
         self._now = now
         if self._folded is not None:
             self._folded.tick(now)
@@ -284,8 +289,9 @@ class OutputPump:
             stream.drain(now)
 
     def close_ended(self, rank: int, now: float) -> None:
-        """Close the streams of a reaped worker that no process has open: what it left running may still write to the
-        others."""
+        """Close those streams of a reaped worker that no other process has open. The worker's child processes may still
+        write to the other streams.
+        """
         self._close(now, [stream for stream in self._ranks.get(rank, ()) if stream.ended])
 
     def finish(self, rank: int, now: float) -> None:
@@ -435,8 +441,9 @@ class OutputPump:
             )
 
     def _complain(self, text: str, about: object) -> None:
-        """Print each kind of problem once, until a file can be written again, because a full disk affects all
-        workers."""
+        """Print each kind of problem with log files only once, until a file can be written again, because a full disk
+        affects all workers.
+        """
         if about == "recovered":
             self._complained = {kind for kind in self._complained if isinstance(kind, str)}
         elif about in self._complained:
@@ -446,7 +453,7 @@ class OutputPump:
 
 
 def _missing(files: list[tuple[int, str, Path]]) -> str:
-    """Return one sentence about all incomplete files."""
+    """Return one sentence about all log files that are incomplete."""
     lost, source, path = max(files, key=lambda entry: entry[0])
     if len(files) == 1:
         return f"{source}.log: {path} lacks {amount(lost)} of its output."

@@ -54,11 +54,11 @@ class ProcessLook(Noun, frozen=True, kw_only=True):
     pid: int
     #: The process's own threads, main thread first; then the main threads of its descendants.
     threads: tuple[ThreadState, ...] = ()
-    #: CPU seconds of the whole tree, including its reaped children.
+    #: CPU seconds used by the processes in `tree`, including their reaped children.
     cpu_s: float = 0.0
-    #: Bytes that the tree's live processes have read and written so far with system calls.
+    #: Bytes that the processes in `tree` have read and written so far with system calls.
     io_bytes: int = 0
-    #: The process and its living descendants.
+    #: The pids of the process and its living descendants.
     tree: tuple[int, ...] = ()
 
     @property

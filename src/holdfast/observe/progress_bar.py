@@ -1,34 +1,38 @@
-r"""Thins out a stream's progress bars: of the lines that end or begin with `\r`, the last one of a second is shown.
+r"""Thins out a stream's progress bars: of the lines that end or begin with `\r`, the terminal shows one per second, the
+last one.
 
-Each of these lines overwrites the one before, so nothing is lost; with several workers, each would take a line of its
-own. A line with a newline passes at once, and so does text without a `\r`.
+On a terminal of its own, each such line overwrites the one before, so no information is lost. With several workers,
+each would become a separate line. A line that ends with a newline, and text without a `\r`, are shown at once.
 """
 
 from __future__ import annotations
 
-#: Seconds between two states of a bar.
+#: Minimum time between two shown states of a progress bar, in seconds.
 BAR_S = 1.0
-#: The most bytes of a state that waits; a longer one is shown at once.
+#: A state of a progress bar that is longer than this many bytes is shown at once, so that it is not kept in memory.
 BAR_BYTES = 8 * 1024
 
 _UP = b"\x1b[A"
 
 
 class ProgressBar:
-    """The bar of one stream. Pure: `now` is in seconds on the caller's clock, which never goes back."""
+    """Decides which states of one stream's progress bars are shown. It does no input or output: `now` is in seconds on
+    the caller's monotonic clock.
+    """
 
     __slots__ = ("_due", "_held", "_several")
 
     def __init__(self) -> None:
-        #: The last state of the bar, which waits for its turn.
+        #: The latest state of the progress bar, which is shown when the next state is due.
         self._held = b""
         self._due = 0.0
-        #: The stream has bars below each other: a newline leads to the next one, and `_UP` back. Among the lines of
-        #: other workers there is no way back, so these bars take turns on one line.
+        #: True if the stream has several progress bars below each other: a newline leads to the next bar, and `_UP`
+        #: back. Between the lines of other workers the cursor cannot go back, so these bars are shown one after the
+        #: other on one line.
         self._several = False
 
     def take(self, block: bytes, now: float) -> bytes:
-        """Return the bytes to show now, for the stream's next bytes."""
+        """Take the stream's next bytes. Return the bytes to show now."""
         if not self._held and b"\r" not in block and not self._several:
             return block
         text = self._held + block
@@ -43,7 +47,8 @@ class ProgressBar:
         lines, bar = text[:cut], _last_state(text[cut:])
         if cut:
             lines = b"\n".join(map(_last_of_line, lines.split(b"\n")))
-        early = now < self._due or not bar.strip()  # a blank state erases the bar: it goes with what follows
+        # A blank state erases the bar, so it is shown together with the text that follows.
+        early = now < self._due or not bar.strip()
         if (b"\r" in bar or move) and early and len(bar) <= BAR_BYTES:
             self._held = bar + move
             return lines
@@ -53,24 +58,28 @@ class ProgressBar:
         return lines + bar
 
     def next_wake(self) -> float | None:
-        """Return when the waiting state is due; None if none waits."""
+        """Return when the waiting state of the progress bar is due; None if no state waits."""
         return self._due if self._held.strip() else None
 
     def release(self, now: float) -> bytes:
-        """Return the waiting state, because it is due or the stream has ended."""
+        """Return the waiting state of the progress bar, because it is due or the stream has ended."""
         held, self._held = self._held, b""
         self._due = now + BAR_S
         return held
 
 
 def _last_of_line(line: bytes) -> bytes:
-    r"""Return a whole line, without its newline, as `_last_state` does; `\r` at its end belongs to the newline."""
+    r"""Return the last state in a complete line, like `_last_state`. A `\r` at the end of the line belongs to its
+    newline.
+    """
     text = line.rstrip(b"\r")
     return _last_state(text) + line[len(text) :]
 
 
 def _last_state(text: bytes) -> bytes:
-    r"""Return the last state of a bar with its `\r`, and before it the last blank state, which erases a longer one."""
+    r"""Return the last state of a progress bar with its `\r`. If a blank state, which erases a longer state, comes
+    before it, return both.
+    """
     if b"\r" not in text:
         return text
     states = text.split(b"\r")

@@ -6,10 +6,11 @@ import os
 
 from holdfast.safe_files import open_file
 
-#: The suffix of the file with the time of the first report, beside that of the last one (see `holdfast.worker`).
+#: The suffix of the file with the time of the worker's first report. The file is next to the progress file (see
+#: `holdfast.worker`).
 BEGAN = ".began"
 _BYTES = 16
-#: Size in bytes of a progress file that contains the first step. Before it are the last step and its time.
+#: Size in bytes of a progress file that contains the first step, after the last step and its time.
 _WITH_FIRST = 24
 #: Size in bytes of a progress file that contains the last saved step, after the first step.
 _WITH_SAVED = 32

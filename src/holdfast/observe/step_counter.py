@@ -19,8 +19,8 @@ from holdfast.model.progress_facts import Count
 LAST_CHARS = 1 << 10
 #: Number of characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10
-#: If the end of a stream contains no count (a long traceback, many warnings), at most this many chunks of it are
-#: parsed.
+#: Limit on the number of chunks that are parsed if the end of a stream contains no count (but a long traceback or many
+#: warnings).
 MOST_CHUNKS = 6
 #: Number of characters before the parsed chunks that are searched for hints and the word `epoch`.
 FAR_CHARS = 1 << 20
@@ -29,7 +29,7 @@ MOST_EPOCH = 10**6
 MOST_STEP = 10**9
 
 _ANSI = Lazy(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-#: A line with a count contains one of these texts, in lower case.
+#: A line that contains a step, epoch or iteration number also contains one of these texts, in lower case.
 _HINTS = ("epoch", "step", "iter", "it [", "%|", "update", "batch", "round", "episode", "━", "==>", "=>.", "train: ")
 _UNIT = r"(?!\.?\d|[ \t]*(?:ms|us|ns|s|sec|secs|seconds|min|minutes|h|hours)\b|[ \t]*%|:\d)"
 _EPOCH = Lazy(
@@ -73,11 +73,14 @@ _SIDE_WORK = Lazy(
 
 
 def counts_in(*streams: str) -> tuple[Count, ...]:
-    """Return the last counts in the ends of a worker's streams; empty if there are none."""
+    """Return the last step, epoch and iteration numbers (counts) in the ends of a worker's streams; empty if there are
+    none.
+    """
     found: dict[str, Count] = {}
     for text in streams:
         for count in _of_stream(text):
-            # If both streams have a count, prefer a series, and then the higher count, which is newer.
+            # If both streams contain a count of this name, prefer one that rises, and then the higher one, which is
+            # newer.
             known = found.get(count.name)
             if known is None or (not count.alone, _place(count)) > (not known.alone, _place(known)):
                 found[count.name] = count
@@ -85,7 +88,9 @@ def counts_in(*streams: str) -> tuple[Count, ...]:
 
 
 def counts_of_lines(text: str, epoch: float | None) -> Iterator[Count]:
-    """Yield every count of the text in order. `epoch`: the epoch in which it begins."""
+    """Yield every step, epoch and iteration number (count) in the text, in order. `epoch`: the epoch at the text's
+    beginning.
+    """
     return _every_count(text, epoch)
 
 
@@ -98,7 +103,7 @@ def _of_stream(text: str) -> list[Count]:
         begin = _line_start(text, end - LAST_CHARS)
         counts = _of_chunk(text[begin:end], None)
         if all(name.startswith("bar of ") for name in counts):
-            # There is no count, or only progress bars. Parse more text, to choose the right bar.
+            # The text has no count, or only counts of progress bars. Parse more of it, to choose the right bar.
             begin = _line_start(text, end - CHUNK_CHARS)
             counts = _of_chunk(text[begin:end], None)
         if counts:
@@ -111,9 +116,10 @@ def _of_stream(text: str) -> list[Count]:
 
 
 def _as_series(counts: dict[str, Count], text: str, begin: int) -> list[Count]:
-    """Return the counts after a search before `begin` for lower counts of the same names.
+    """Search the text before `begin` for lower counts of the same names. Return the counts, marked as rising if a lower
+    one was found.
 
-    An epoch is also part of a series if a count within it is part of one: a program may print one line for each epoch.
+    An epoch also counts as rising if a count within this epoch does: a program may print one line for each epoch.
     """
     for place in _earlier(text, begin):
         if not any(count.alone for count in counts.values()):
@@ -130,8 +136,9 @@ def _as_series(counts: dict[str, Count], text: str, begin: int) -> list[Count]:
 
 
 def _earlier(text: str, begin: int) -> Iterator[int]:
-    """Yield the ends of a few chunks before `begin` that may have counts: the nearest chunk first, the log's start
-    last."""
+    """Yield the ends of a few chunks of text before `begin` that may contain counts: the nearest chunk first, the
+    beginning of the log last.
+    """
     end = begin
     for _ in range(MOST_CHUNKS):
         end = _last_hint(text, end) if end > 0 else -1
@@ -148,7 +155,7 @@ def _place(count: Count) -> tuple[float, float]:
 
 
 def _lower(one: Count, other: Count) -> bool:
-    """Return whether the first count is lower. The answer is no if only one of the two has an epoch."""
+    """Return whether the first count is lower than the second. Return False if only one of the two has an epoch."""
     return (one.epoch is None) == (other.epoch is None) and _place(one) < _place(other)
 
 
@@ -196,7 +203,7 @@ def _epoch_before(text: str, end: int) -> float | None:
 def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
     """Return the last count of each name in the text. A count is `alone` if no lower count of its name comes before it.
 
-    `epoch`: the epoch in which the text begins.
+    `epoch`: the epoch at the text's beginning.
     """
     found: dict[str, Count] = {}
     for count in _every_count(text, epoch):
@@ -266,8 +273,9 @@ def _is_work(label: str) -> bool:
 
 
 def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
-    """Keep only the longest of several progress bars, because the others count repeated parts of it. Return the
-    counts."""
+    """Of several progress bars keep only the longest one, because the others count repeated parts of it. Return the
+    counts.
+    """
     bars = [name for name in found if name.startswith("bar of ")]
     longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")
     return tuple(count for name, count in found.items() if name not in bars or name == longest)

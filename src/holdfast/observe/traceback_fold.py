@@ -1,10 +1,10 @@
-"""Folds the tracebacks of several workers on the terminal; their log files keep every byte. Pure: lines and `now` in,
-lines out.
+"""Merges ("folds") equal tracebacks of several workers on the terminal. The log files keep every byte. This module does
+no input or output.
 
-Two kinds become one line for all their ranks: a traceback that another rank has printed already, and a connection that
-a rank lost after another rank had failed. A stream's lines are held from the first line of a traceback on, for `WAIT_S`
-at most: until then other ranks print theirs, and the exit behind a lost connection becomes known. A new kind of
-traceback is shown as soon as its worker has ended.
+Two kinds of traceback become one line for all their ranks: one that another rank has printed already, and one that
+reports a lost connection after another rank has failed. From the first line of a traceback on, the lines of a stream
+wait for at most `WAIT_S`. In that time other ranks print their tracebacks, and the exit that broke a connection becomes
+known. A new kind of traceback is shown as soon as its worker has ended.
 """
 
 from __future__ import annotations
@@ -15,53 +15,56 @@ from holdfast.lazy_pattern import Lazy
 from holdfast.observe.worker_stream import STACKS_BEGIN, TRACEBACK
 from holdfast.safe_text import one_line
 
-#: Seconds that a traceback waits for those of other ranks.
+#: Seconds for which a traceback waits for the tracebacks of other ranks.
 WAIT_S = 1.0
-#: Seconds after which a lost connection no longer follows from a rank's exit: the others may go on without that rank.
+#: A connection that a rank loses more than this many seconds after another rank's exit is not explained by that exit:
+#: the other ranks may go on without that rank.
 LOSS_S = 60.0
-#: The most bytes of one stream that wait; a stream that writes more is shown as it is.
+#: Limit on the waiting bytes of one stream. If a stream writes more, its lines are shown unchanged.
 HELD_BYTES = 32 * 1024
-#: The most tracebacks that are known of one attempt, and the most lines behind each that are compared.
+#: Limit on the number of different tracebacks that are remembered in an attempt. `FOLLOWING`: the number of lines after
+#: each that are compared.
 KNOWN = 256
 FOLLOWING = 16
-#: The most characters of an exception in a folded line.
+#: Limit on the characters of an exception in a folded line.
 EXCEPTION_CHARS = 160
 
 _TAG = Lazy(r"\[rank\d{1,9}\]: ?")
-#: What stands between two tracebacks of one exception.
+#: Matches the lines that Python prints between two tracebacks of one chain of exceptions.
 _LINK = Lazy(
     r'\s*$|"{3}$|During handling of the above exception, another exception occurred:$'
     r"|The above exception was the direct cause of the following exception:$"
 )
-#: What differs from one process to the next: addresses in memory, ports, process ids.
+#: Matches text that differs between processes: addresses in memory, ports, process ids.
 _OF_A_PROCESS = Lazy(r"0x[0-9a-fA-F]+|(?<=\d)\]?:\d{4,5}\b|(?i:(?<=pid)[ =:]{1,2}\d+)")
-#: The frame around the lines of an exception group.
+#: Matches the frame characters that Python prints before the lines of an exception group.
 _GROUP = Lazy(r"\s+(?:\| ?|\+-)")
 _TYPE = Lazy(r"[A-Za-z_][\w.]*")
 
 
 class HeldStream:
-    """One stream of a worker, with its lines that wait."""
+    """One output stream of a worker, with its lines that wait to be shown."""
 
     __slots__ = ("ended", "is_whole", "label", "lines", "rank", "since", "size", "waits")
 
     def __init__(self, rank: int, label: str = "", is_whole: Callable[[], bool] = lambda: True) -> None:
-        """`label`: streams of different labels share no line. `is_whole`: whether the log file has all bytes of the
-        stream, so that lines may be left out on the terminal."""
+        """`label`: only streams with the same label may share a folded line. `is_whole()`: whether the log file has all
+        bytes of the stream, so that the terminal may leave lines out.
+        """
         self.rank = rank
         self.label = label
         self.is_whole = is_whole
         self.waits = False
-        #: The lines that wait; the first one begins a traceback.
+        #: The lines that wait to be shown; the first of them begins a traceback.
         self.lines: list[bytes] = []
         self.size = 0
-        #: When the first of them came.
+        #: The time at which the first waiting line came.
         self.since = 0.0
         self.ended = False
 
 
 class FoldedLine:
-    """One line in place of tracebacks of several streams."""
+    """One line that replaces the tracebacks of several streams on the terminal."""
 
     __slots__ = ("streams", "text")
 
@@ -70,34 +73,40 @@ class FoldedLine:
         self.text = text
 
 
-#: What is to be shown next: lines of one stream, or a folded line.
+#: An item to show on the terminal: lines of one stream, or a folded line.
 Shown = tuple[HeldStream, list[bytes]] | FoldedLine
 
 
 class TracebackFold:
-    """The tracebacks of one node's workers in the present attempt."""
+    """Decides which tracebacks of one node's workers are folded in the present attempt."""
 
     def __init__(self, lost_peer: Callable[[str], bool]) -> None:
-        """`lost_peer`: whether an exception only says that the connection to a peer was lost."""
+        """`lost_peer(exception)` returns whether the exception only says that the connection to another rank was lost.
+        """
         self._lost_peer = lost_peer
         self._waiting: list[HeldStream] = []
-        #: A traceback's frames → the rank that printed it first, and the lines behind it.
+        #: The frames of a traceback → the rank that printed it first, and the lines after it.
         self._known: dict[str, tuple[int, list[str]]] = {}
-        #: What ended connections, the rank that failed, and when; None: nothing has.
+        #: The event that broke connections between ranks: (description, the rank that failed or None, time). None if
+        #: there was none.
         self._loss: tuple[str, int | None, float] | None = None
 
     def begin(self) -> None:
-        """Forget the attempt before."""
+        """Forget the tracebacks of the previous attempt."""
         self._known.clear()
         self._loss = None
 
     def lose(self, cause: str, rank: int | None, now: float) -> None:
-        """Take note of what ends connections, such as `the exit of rank 1`; of several, the first one counts."""
+        """Record an event that breaks connections between ranks, such as `the exit of rank 1`. Of several events the
+        first one counts.
+        """
         if self._loss is None or now > self._loss[2] + LOSS_S:
             self._loss = (cause, rank, now)
 
     def take(self, stream: HeldStream, lines: list[bytes], now: float) -> list[Shown]:
-        """Take whole lines of a stream, maybe none. From the first call on, a traceback of the stream waits."""
+        """Let the stream's next complete lines wait (the first waiting line begins a traceback). If too many bytes
+        wait, return all of them.
+        """
         if not stream.waits:
             stream.waits = True
             stream.since = now
@@ -107,11 +116,11 @@ class TracebackFold:
         return [(stream, self._taken(stream))] if stream.size > HELD_BYTES else []
 
     def finish(self) -> list[Shown]:
-        """Show all lines that wait: no worker is left."""
+        """Return all waiting lines, because no worker is left."""
         return self._show(self._waiting)
 
     def end(self, stream: HeldStream) -> list[Shown]:
-        """Show the traceback of a stream that has ended, if it is a new one."""
+        """Handle the end of a stream. Return its lines now if it contains a new traceback."""
         stream.ended = True
         new = stream.waits and any(self._is_new(stream, each) for each in _tracebacks(stream))
         return self._show([stream]) if new else []
@@ -121,7 +130,9 @@ class TracebackFold:
         return self._waiting[0].since + WAIT_S if self._waiting else None
 
     def tick(self, now: float) -> list[Shown]:
-        """If a line has waited long enough, show it, and all tracebacks that are complete and understood."""
+        """Once a line has waited for `WAIT_S`, return the lines of its stream, and those of all streams that need not
+        wait any longer.
+        """
         due = [stream for stream in self._waiting if now >= stream.since + WAIT_S]
         if not due:
             return []
@@ -129,7 +140,9 @@ class TracebackFold:
         return self._show(ready)
 
     def _is_open(self, stream: HeldStream) -> bool:
-        """Whether more lines of a traceback may come, or the exit of the rank that it lost."""
+        """Return whether the stream must wait: more lines of a traceback may come, or the exit of another rank that
+        explains its lost connection.
+        """
         return any(
             not each.complete or (self._is_loss(each) and not self._is_collateral(stream, each))
             for each in _tracebacks(stream)
@@ -141,7 +154,8 @@ class TracebackFold:
         return not (self._is_loss(traceback) or self._is_known(stream, traceback))
 
     def _is_cut(self, stream: HeldStream) -> bool:
-        """Whether a stream without the end of its traceback belongs to a worker that was stopped in the middle."""
+        """Return whether the stream ends inside a traceback because its worker was stopped after another rank's exit.
+        """
         return stream.ended and self._follows(stream)
 
     @property
@@ -149,7 +163,7 @@ class TracebackFold:
         return self._loss[0] if self._loss is not None else ""
 
     def _follows(self, stream: HeldStream) -> bool:
-        """Whether the stream's traceback may follow from another rank's exit."""
+        """Return whether another rank's exit may have caused the traceback in this stream."""
         if self._loss is None:
             return False
         _, rank, at = self._loss
@@ -166,7 +180,9 @@ class TracebackFold:
         return known is not None and known[0] != stream.rank
 
     def _show(self, streams: Iterable[HeldStream]) -> list[Shown]:
-        """Show all that waits of these streams: new tracebacks first, then folded lines, then what followed those."""
+        """Return the lines of these streams to show: new tracebacks first, then folded lines, then the lines after the
+        folded tracebacks.
+        """
         shown: list[Shown] = []
         folded: dict[tuple[str, ...], tuple[list[HeldStream], str]] = {}
         rest: list[Shown] = []
@@ -188,14 +204,16 @@ class TracebackFold:
         return [*shown, *(FoldedLine(members, text) for members, text in folded.values()), *rest]
 
     def _taken(self, stream: HeldStream) -> list[bytes]:
-        """Return a stream's lines, which then no longer wait."""
+        """Remove and return the stream's waiting lines."""
         self._waiting.remove(stream)
         stream.waits = False
         lines, stream.lines, stream.size = stream.lines, [], 0
         return lines
 
     def _folded(self, stream: HeldStream, traceback: _Traceback) -> tuple[tuple[str, ...], str, list[bytes]] | None:
-        """Return the kind of a traceback, its folded line, and the lines to show behind it; None: it is not folded."""
+        """If a traceback can be folded, return its kind (tracebacks of one kind share a line), the folded line, and the
+        lines after the traceback that must still be shown; otherwise None.
+        """
         if not stream.is_whole():
             return None
         if not traceback.complete:
@@ -227,14 +245,15 @@ class TracebackFold:
 
 
 class _Traceback:
-    """One traceback, with its causes, and the lines behind it up to the next one."""
+    """One traceback with its chain of exceptions, and the lines after it up to the next traceback."""
 
     __slots__ = ("_own", "after", "complete", "exception", "frames", "lines", "message", "type")
 
     def __init__(self, rank: int, frames: list[bytes], message: list[bytes], after: list[bytes]) -> None:
-        """`message`: the exception's line, and further ones of its message; empty: it has not come.
+        """`frames`: the lines before the exception. `message`: the lines of the exception; empty while they have not
+        come. `after`: the lines after the traceback.
 
-        The stacks of a crash are a message without frames.
+        The stacks of a crash are a `message` without `frames`.
         """
         self._own = Lazy(rf"(?i)((?:rank|worker|cuda|device)[ _:=#-]{{0,2}}){rank}\b")
         self.lines = [*frames, *message]
@@ -243,18 +262,19 @@ class _Traceback:
         self.message = "\n".join(map(_text, message))
         self.exception = _text(message[0]).lstrip(" |") if message else ""
         match = _TYPE.match(self.exception)
-        #: The exception's type, without its module.
+        #: The name of the exception's class, without its module.
         self.type = match[0].rpartition(".")[2] if match is not None else ""
-        #: The frames, without what differs from rank to rank, and the exception's type.
+        #: The frames and the exception's class, without the text that differs between ranks. Equal tracebacks have
+        #: equal values.
         self.frames = "\n".join([*map(self.plain, frames or message), self.type])
 
     def plain(self, line: bytes) -> str:
-        """Return a line without what differs from rank to rank."""
+        """Return a line without the text that differs between ranks."""
         return _OF_A_PROCESS.sub("#", self._own.sub(r"\1#", _text(line)))
 
 
 def _text(line: bytes) -> str:
-    """Return a line as text, without torch's `[rank0]: ` before it."""
+    """Decode a line, and remove torch's prefix `[rank0]: `."""
     text = line.decode("utf-8", "replace").rstrip()
     return text[match.end() :] if (match := _TAG.match(text)) is not None else text
 
@@ -264,7 +284,7 @@ def _is_blank(line: bytes) -> bool:
 
 
 def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
-    """Divide the lines that wait into tracebacks, each with the lines behind it."""
+    """Divide the stream's waiting lines into tracebacks, each with the lines after it."""
     lines = stream.lines
     begin = raised = end = 0
 
@@ -276,7 +296,7 @@ def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
     for index, line in enumerate(lines):
         text = _text(line)
         framed = b"Exception Group Traceback" in lines[begin] and _GROUP.match(text)
-        if line.startswith(STACKS_BEGIN):  # the stacks of a crash: they are the last that a process prints
+        if line.startswith(STACKS_BEGIN):  # the stacks of a crash, after which the process prints nothing more
             if index:
                 yield traceback(index)
             crash = lines[index:]
@@ -286,9 +306,10 @@ def _tracebacks(stream: HeldStream) -> Iterator[_Traceback]:
             if end and not all(_LINK.match(_text(between)) for between in lines[end:index]):
                 yield traceback(index)
                 begin = index
-            end = 0  # the frames of the next exception in the chain, or of a new traceback
+            end = 0  # continue with the frames of the next exception in the chain, or of a new traceback
         elif end:
-            # Torch puts its tag before each line of a message, Python a frame around an exception group.
+            # A message may have several lines: torch puts its prefix before each line, and Python frames each line of
+            # an exception group.
             if end == index and (framed or _TAG.match(line.decode("utf-8", "replace"))):
                 end = index + 1
         elif (inner := text[framed.end() :] if framed else text) and not inner[0].isspace():

@@ -122,18 +122,21 @@ class Stream:
         return self._tail
 
 
-#: How Python begins a traceback.
+#: The text with which Python begins a traceback.
 TRACEBACK = b"Traceback (most recent call last):"
 
 
 class FoldingSink:
-    r"""Passes blocks on to a lane of the terminal, and from the first traceback or `\r` on to a sink that folds them.
+    r"""Passes output on to the terminal unchanged. From the first traceback or `\r` on, it uses a sink that folds
+    tracebacks and progress bars.
 
-    Most workers print neither, so the folding is loaded by then.
+    The folding code is imported only then, because most workers print neither.
     """
 
     def __init__(self, lane: Sink, folded: Callable[[Sink], Sink]) -> None:
-        """`folded(lane)`: returns the sink that folds what `lane` shows."""
+        """`lane`: the worker's stream on the terminal. `folded(lane)`: returns the sink that folds the output before
+        `lane` shows it.
+        """
         self._sink = lane
         self._folded: Callable[[Sink], Sink] | None = folded
 
@@ -180,7 +183,7 @@ def pipe_size(fd: int) -> int:
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
     except OSError:
-        return 2 * DEFAULT_PIPE_BYTES  # a terminal holds no more than this
+        return 2 * DEFAULT_PIPE_BYTES  # a terminal has no larger capacity than this
 
 
 def enlarge(fd: int, size: int) -> int:

@@ -1,4 +1,4 @@
-"""The supervisor's side of one prewarmed process: a prewarmed process that imports modules, forks workers on request,
+"""The supervisor's side of one nursery: a prewarmed process that imports modules, forks workers on request,
 and may die at any time.
 
 No call in this module blocks. A *ticket* requests a worker. The answer (a prepared process, or None for a cold start)

@@ -74,7 +74,7 @@ class Pairs(BuiltIn):
         return good(f"{count} groups, {len(found.times)} exchanges", figures)
 
     def _why(self, node: int, found: PairSearch) -> str:
-        """Return a sentence about the failed or slow exchange between a bad group and a good one."""
+        """Return a sentence about a failed or slow exchange of this bad group with a good one."""
         for pair, seconds in found.times.items():
             if node in pair and not found.works(pair) and found.cleared.intersection(pair):
                 other = pair[0] if pair[1] == node else pair[1]

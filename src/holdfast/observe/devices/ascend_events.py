@@ -15,7 +15,7 @@ from holdfast.observe.devices.reported_faults import FUTURE_S, OLDEST_S, FaultRe
 
 SOURCE = "ascend"
 MOST_LOGIC_ID = 1023
-#: Larger times and codes are invalid. A much larger number could not even be divided.
+#: Times and codes above this number are invalid. A much larger one would overflow when it is divided.
 _ENDLESS = 1.0e18
 _ASSERTIONS: dict[Any, Assertion] = {
     0: Assertion.RECOVER, 1: Assertion.OCCUR, 2: Assertion.ONCE, **{str(each): each for each in Assertion}

@@ -37,9 +37,9 @@ ECHO_S = 1.0
 
 
 class FaultSource(Protocol):
-    """A source of faults. When `take` has work, `fileno()` is readable. It is -1 if there will never be work."""
+    """A source of device faults. When `take` has work, `fileno()` is readable. It is -1 if there will never be work."""
 
-    #: One sentence about faults that this source cannot see, or "".
+    #: One sentence that says which faults this source cannot see, or "".
     missing: str
 
     def fileno(self) -> int: ...
@@ -60,7 +60,7 @@ class KernelFaults:
         lines: GrowingFile | None = None,
         root: Path = Path("/"),
     ) -> None:
-        """Open the log.
+        """Open the kernel log.
 
         `node`: this node's name, for events. `names`: PCI address → device; None to read the addresses from the system.
         `from_start`: read the log from its beginning. `lines`: the log, if it is open already. `root`: the directory

@@ -29,7 +29,7 @@ MOST_FAULTS = 100
 LONGEST = 65_536
 FUTURE_S = 60.0
 OLDEST_S = 864_000.0
-#: Larger times are invalid. A much larger number could not even be divided.
+#: Times above this number are invalid. A much larger one would overflow when it is divided.
 _ENDLESS = 1.0e18
 _WHO = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}")
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,127}")
@@ -39,7 +39,7 @@ _KINDS = ("not JSON", "in the future", "days old", "in no catalogue", "devices a
 
 
 class FaultRejected(Exception):
-    """A line is refused. The text gives the reason. The reader of lines catches this error."""
+    """Raised if a reported line is refused. The text gives the reason. The reader of the lines catches this error."""
 
 
 def kind_of(why: str) -> str:
