@@ -1,8 +1,8 @@
-"""The order that a starter sends to an agent, and the agent's launch that is built from the order.
+"""The order that a starter (the process that starts agents on other nodes) sends to an agent, and the launch
+specification that the agent builds from it.
 
-The order is one line of JSON on the agent's stdin. The agent builds its launch as if the user had typed the command on
-the agent's node.
-"""
+The order is one line of JSON on the agent's stdin. The agent builds its launch specification as if the user had typed
+the command on the agent's node."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from holdfast.settings.settings_table import SETTINGS, Scope
 from holdfast.version import __version__
 from holdfast.wire.addresses import interfaces, is_loopback, offered
 
-#: The option fields that are not sent: settings of scope `run`, and the name, because the order has a field for the
-#: name.
+#: The option fields that the order does not contain: settings of scope `run`, and the job's name, which is a field of
+#: the order itself.
 _NOT_SENT = (*(setting.param for setting in SETTINGS if setting.scope is Scope.RUN), "name")
 _UNSET = RunOptions()
 _DIAL_S = 5.0
 
 
 class AgentOrder(Noun, frozen=True, kw_only=True):
-    """The order that a starter sends to an agent."""
+    """The order that a starter (the process that starts agents on other nodes) sends to an agent."""
 
     #: The version of the starter's holdfast.
     version: str
@@ -68,7 +68,7 @@ class AgentOrder(Noun, frozen=True, kw_only=True):
 
 
 class AgentJoin(Noun, frozen=True, kw_only=True):
-    """The facts about its node that an agent receives from its starter, in addition to the typed options."""
+    """What an agent receives from its starter about its node, in addition to the typed options."""
 
     order: AgentOrder
     #: The address at which the owner answers this agent.
@@ -85,7 +85,7 @@ class AgentJoin(Noun, frozen=True, kw_only=True):
     owner_wait_s: float = 60.0
 
     def launched(self, options: RunOptions, settings: Settings, job: JobFile) -> MultiNodeJob:
-        """Return the launch of an agent that a starter has started."""
+        """Return the launch specification of an agent that a starter has started."""
         order = self.order
         slots = order.slots or slots_of(options, job.spec, order.plan)
         nodes = NodesOrder(

@@ -11,9 +11,10 @@ from holdfast.errors import BadUsage
 from holdfast.model.job_spec import JobSpec
 
 PROGRAMS = ("apptainer", "singularity", "enroot")
-#: Other names: pyxis, Slurm's plug-in for containers, starts them through enroot, which is on each of its nodes.
+#: Other names of a program in `PROGRAMS`: pyxis, Slurm's plug-in for containers, starts them through enroot, which is
+#: on each of its nodes.
 _ALSO = {"pyxis": "enroot"}
-#: The option that gives the workers the machine's devices, by a file that their driver makes.
+#: Device file that a driver makes → the option that gives workers in an image this driver's devices.
 _DEVICES = {"/dev/nvidiactl": "--nv", "/dev/kfd": "--rocm"}
 #: Starts a command in an image with enroot. Words: enroot, a private directory, `--mount` options up to `--`, the
 #: image, the command. enroot needs a container made of the image: the first worker of a node makes it, the others wait.

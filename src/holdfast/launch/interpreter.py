@@ -189,8 +189,9 @@ def _other(path: str, where: str, note: str) -> Interpreter:
 
 
 def _is_script(path: str) -> bool:
-    """Return whether the interpreter is a wrapper script. Workers forked from a nursery would lack the variables that
-    the script sets."""
+    """Return whether the interpreter is a wrapper script. Workers forked from a prewarmed process would lack the
+    variables that the script sets.
+    """
     try:
         with Path(path).open("rb", buffering=0) as file:
             return file.read(2) == b"#!"

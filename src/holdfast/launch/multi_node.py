@@ -268,7 +268,8 @@ def slots_of(options: RunOptions, spec: JobSpec, plan: NodePlan) -> int:
 
 
 def with_plan(options: RunOptions, job: JobFile, plan: NodePlan, slots: int) -> JobFile:
-    """Return the job with its plan of nodes. Without a job file, each node decides its number of workers."""
+    """Return the job with its plan of nodes (their number and waiting times). Without a job file, each node decides its
+    number of workers."""
     spec = job.spec
     if not options.job:
         spec = replace(spec, roles=tuple(replace(role, count=slots, per_node=True) for role in spec.roles))

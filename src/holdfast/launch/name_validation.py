@@ -32,7 +32,7 @@ OF_WORKERS = (
     "PAI_OUTPUT_DIR", "HOLDFAST_CPUS",
 )  # fmt: skip
 
-#: Number of workers of a role that are assumed at most, while their real number is unknown.
+#: Limit on the number of workers that a role is assumed to have while the real number is unknown.
 MOST_NAMED = 10_000
 _INDEX = Lazy(r"_([0-9]{1,5})(?![0-9])")
 
@@ -75,8 +75,9 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
 
 
 def _with_any_index(spec: JobSpec) -> JobSpec:
-    """Return the job with enough workers for every index that its commands name. The real number is known only when the
-    nodes have joined."""
+    """Return the job with enough workers in each role for every index in its commands. The real number of workers is
+    known only when the nodes have joined.
+    """
     texts = [text for role in spec.roles for text in (*role.command, role.script)]
     named = [int(found[1]) for text in texts for found in _INDEX.finditer(text)]
     count = min(max(named, default=0) + 1, MOST_NAMED)

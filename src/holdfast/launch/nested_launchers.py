@@ -57,7 +57,8 @@ def launchers_in(command: Sequence[str], cwd: Path) -> Iterator[OtherCommand]:
         if found is None and len(words) > 2 and PYTHON.fullmatch(words[0].rpartition("/")[2]):
             found = other_command([word for word in words[1:] if word != "-u"])
         if found is not None and not found.launcher:
-            found = other_command(found.words)  # look behind the interpreter, as in `python /venv/bin/torchrun`
+            # Look for a launcher after the interpreter, as in `python /venv/bin/torchrun`.
+            found = other_command(found.words)
         if found is not None and found.launcher:
             yield found
 

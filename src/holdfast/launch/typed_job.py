@@ -51,7 +51,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
     spec = job.spec
 
     def chosen(setting: str, current: Any) -> Any:
-        """Return the setting's value if the user has set it, else the job's value."""
+        """Return the value of `setting` if the user has set it, else the job's value (`current`)."""
         return settings.value(setting) if settings.source(setting) is not SettingSource.DEFAULT else current
 
     restarts: RestartPolicy = spec.restarts

@@ -1,2 +1,1 @@
-"""Reads processes, logs and devices, runs checks, and reports the results. Other packages decide what to do about them.
-"""
+"""Reads processes, logs and devices, runs checks, and reports the results. Other packages decide what follows."""

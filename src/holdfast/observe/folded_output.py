@@ -18,8 +18,7 @@ class FoldedOutput:
     """Shows the output streams of those workers on this node that have printed a traceback or a progress bar."""
 
     def __init__(self, lost_peer: Callable[[str], bool]) -> None:
-        """`lost_peer(exception)` returns whether the exception only says that the connection to another rank was lost.
-        """
+        """`lost_peer(exception)`: whether the exception only says that the connection to another rank was lost."""
         self._fold = TracebackFold(lost_peer)
         self._sinks: dict[HeldStream, FoldedSink] = {}
         #: Records the exit of a rank, or a stop, which makes other ranks lose their connections to it.
@@ -117,7 +116,8 @@ class FoldedSink:
         self._show(self._fold.end(self._stream), now)
 
     def settle(self, now: float) -> None:
-        """Show an unfinished line once no earlier line waits. If the stream has ended, close the terminal stream too.
+        """Show an unfinished line once no earlier line waits. If the stream has ended, close its terminal stream
+        too.
         """
         if self._stream.waits or not self._open:
             return

@@ -81,8 +81,7 @@ class TracebackFold:
     """Decides which tracebacks of one node's workers are folded in the present attempt."""
 
     def __init__(self, lost_peer: Callable[[str], bool]) -> None:
-        """`lost_peer(exception)` returns whether the exception only says that the connection to another rank was lost.
-        """
+        """`lost_peer(exception)`: whether the exception only says that the connection to another rank was lost."""
         self._lost_peer = lost_peer
         self._waiting: list[HeldStream] = []
         #: The frames of a traceback → the rank that printed it first, and the lines after it.
@@ -154,8 +153,7 @@ class TracebackFold:
         return not (self._is_loss(traceback) or self._is_known(stream, traceback))
 
     def _is_cut(self, stream: HeldStream) -> bool:
-        """Return whether the stream ends inside a traceback because its worker was stopped after another rank's exit.
-        """
+        """Return whether the stream ends inside a traceback because another rank's exit stopped its worker."""
         return stream.ended and self._follows(stream)
 
     @property

@@ -18,7 +18,7 @@ class JobFile(msgspec.Struct, frozen=True):
     preload: tuple[str, ...]
     #: The secrets, name → value. They are never written to disk.
     secrets: Mapping[str, str] = {}
-    #: Setting name → value, for the settings `on-event`, `on-end` and `summary`.
+    #: Name → value of the settings `on-event`, `on-end` and `summary` in the file.
     told: Mapping[str, str] = {}
     #: The addresses that receive notices. They are secret.
     notify: tuple[str, ...] = ()

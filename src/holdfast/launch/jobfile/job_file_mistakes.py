@@ -26,7 +26,7 @@ class Mistakes:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found: list[tuple[str, str]] = []
-        #: The lists of keys that a mistake names already: each stands once in the message.
+        #: Lists of known keys that a mistake's message already contains. Each list is printed only once.
         self._listed: set[tuple[str, ...]] = set()
 
     def __len__(self) -> int:

@@ -80,7 +80,7 @@ def parsed(path: Path, text: bytes, *, here: bool = True, binds: bool = True, ru
 
 
 def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: bool) -> JobFile:
-    """Return the job. The job is complete only if no mistake was found."""
+    """Return the job that the file describes. It is complete only if no mistake was found."""
     for other, key in ALIASES.items():
         if other in data:
             if key in data:
@@ -129,8 +129,9 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
 
 
 def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
-    """Return the sections and the durations, so that their mistakes are reported together with others at the top
-    level."""
+    """Read the file's sections and durations, so that their mistakes are reported together with other mistakes at the
+    top level.
+    """
     durations = {key: data[key] for key in DURATIONS if isinstance(data.get(key), int | float | str)}
     return JobKeys(
         **durations,
@@ -145,7 +146,7 @@ def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
 
 
 def _judge(found: Mistakes, job: JobKeys) -> None:
-    """Check the values at the top level."""
+    """Check the values at the top level of the job file, and add mistakes to `found`."""
     if not NAME.fullmatch(job.name):
         found.add("name", f"expected letters, digits, `.`, `_` or `-`, at most 63, got {job.name!r}")
     if job.roles == {}:

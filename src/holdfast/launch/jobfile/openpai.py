@@ -314,7 +314,7 @@ def _role(
         ),
         image=image,
         ports=ports_of(found, f"{where}.resourcePerInstance.ports", asked.ports or {}),
-        # A label without ports has its variable all the same, and it is empty.
+        # A label without ports gets its variable too, with an empty value.
         env={
             f"PAI_CONTAINER_HOST_{label}_PORT_LIST": "" for label, number in (asked.ports or {}).items() if not number
         },

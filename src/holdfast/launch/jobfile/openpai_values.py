@@ -112,7 +112,7 @@ def script_of(found: Mistakes, where: str, commands: Sequence[str], shell: str =
     lines = [command.strip() for command in commands if command.strip()]
     if not lines:
         found.add(where, "expected at least one command, as in [python train.py]")
-    # Add no new lines at these places, because messages of bash and of holdfast contain the user's line numbers.
+    # Add no newlines of our own, because messages of bash and of holdfast contain the user's line numbers.
     text = f"{STRICT[shell]}; " + f"\n{_IF_SUCCEEDED}; ".join(lines)
     if "\0" in text:
         found.add(where, "expected text without NUL characters")
