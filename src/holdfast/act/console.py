@@ -55,7 +55,7 @@ class Console:
         self.owner: ConsoleStream | None = None
         #: Path of a log file → number of its bytes that were not shown since the reader stopped reading.
         self.left_out: dict[str, int] = {}
-        #: Number of bytes dropped since the start.
+        #: Number of bytes of output dropped since the start, because the reader had stopped reading.
         self.dropped_bytes = 0
         self._outlet = outlet
         self._limit_bytes = limit_bytes
@@ -148,7 +148,7 @@ class Console:
         self._held.setdefault(voice, now)
 
     def unhold(self, voice: ConsoleStream) -> None:
-        """Note that the stream's line is finished or shown."""
+        """Note that the stream has no unfinished line any more: the line has ended or is shown."""
         self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:

@@ -59,7 +59,7 @@ class ConsoleScreen(Protocol):
         ...
 
     def unhold(self, voice: ConsoleStream) -> None:
-        """Note that the stream's line is finished or shown."""
+        """Note that the stream has no unfinished line any more: the line has ended or is shown."""
         ...
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 #: The kernel reads this many bytes of a script's first line (BINPRM_BUF_SIZE).
 KERNEL_BYTES = 256
-#: Limit on the characters of the line in a message.
+#: Limit on the characters of a script's first line that a message shows.
 MOST_SHOWN = 60
 _MARK = b"\xef\xbb\xbf"
 

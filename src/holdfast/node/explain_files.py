@@ -43,10 +43,10 @@ __all__ = [
     "signal_of",
 ]
 
-#: This many bytes at a log's end are always kept.
+#: This many bytes at the end of a log are always part of the excerpt.
 TAIL_BYTES = 64 << 10
-#: Limit on the bytes kept from the end of a log without progress messages. The limit is high, because after one death a
-#: thousand ranks may print messages.
+#: Limit on the bytes of the excerpt from the end of a log without progress messages. The limit is high, because after
+#: one death a thousand ranks may print messages.
 MOST_TAIL_BYTES = 1 << 20
 #: Limit on the bytes scanned in the logs of all workers together, between a death and its report.
 LIVE_BYTES = 256 << 20

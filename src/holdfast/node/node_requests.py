@@ -240,14 +240,16 @@ class NodeRequests:
             self._link.report(event)
 
     def _collected(self, order: CollectEvidence, now: float) -> list[ev.Event]:
-        """Return the collected evidence as an event, after the events for faults that were read only now."""
+        """Return the collected evidence as an event. Events for device faults that were found only now come before
+        it.
+        """
         view, since = self.view, self.view.started_at
         try:
             evidence = self._collect(order.evidence, view.completed, since)
             found = [] if view.completed else self._parts.faults.last_words(now)
             if not view.completed:
                 evidence = self._parts.faults.complete(evidence, since, now)
-        except Exception as error:  # catch every bug: the report and the next attempt must not fail because of it
+        except Exception as error:  # catch every bug, so that the report and the next attempt do not fail
             self._say(f"a bug of holdfast: evidence is incomplete: {type(error).__name__}: {error}")
             found, evidence = [], order.evidence
         self._last = evidence

@@ -170,7 +170,7 @@ class NodeSide:
         return self._duties.view.running
 
     def close(self) -> None:
-        """Remove everything of the job from this node."""
+        """End all processes of the job on this node, and close the node's parts."""
         # Do not kill the process that writes the logs: it exits once the last log is written.
         end_all(given_up() | ({self._logs.pid} if self._logs is not None else set()))
         for station in self._stations:

@@ -23,8 +23,8 @@ from holdfast.platforms.platform import OF_A_PLATFORM
 from holdfast.platforms.platform_registry import on_platform
 from holdfast.reactor import Reactor
 
-#: Seconds to wait before forwarding a signal, to see whether it also arrives the other way. A sender needs microseconds
-#: from one process to the next, and some milliseconds if the kernel interrupts it in between.
+#: Seconds to wait before a signal is forwarded, to see whether guard and supervisor both receive it. A sender needs
+#: microseconds from one process to the next, and some milliseconds if the kernel interrupts it in between.
 HOLD_S = 0.1
 #: If guard and supervisor get the same signal within this many seconds, it counts as one signal, even if it was
 #: forwarded.

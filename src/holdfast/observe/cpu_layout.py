@@ -19,7 +19,7 @@ class Cpus(Noun, frozen=True, kw_only=True):
     count: int
     #: Memory domain (NUMA node) → its cores, as `0+64,1+65`; empty if no worker can be bound to a core.
     domains: dict[int, str] = {}
-    #: Device, such as `gpu3` → its memory domain.
+    #: Device, such as `gpu3` → its memory domain (NUMA node).
     near: dict[str, int] = {}
 
 

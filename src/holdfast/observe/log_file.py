@@ -21,7 +21,7 @@ STEP_S = 0.001
 #: Minimum time between two records in a log with short lines, in seconds. With more records, the times would take more
 #: than an eighth of the log's size.
 COARSE_STEP_S = 0.1
-#: Below this size in bytes, a log always uses `STEP_S`.
+#: A log of fewer than this many bytes always uses `STEP_S`.
 FREE_BYTES = 64 * 1024
 
 #: A write that takes longer than this many seconds is reported as slow, because the workers' pipes fill up meanwhile.

@@ -90,14 +90,14 @@ class MemoryWatch:
         self._kernel = kernel
         # In a container, the log's pids are the host's, and do not match the pids that the container sees.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
-        # A container on the same machine often has another user. Kills of its processes are in the same log.
+        # The kernel log also contains kills of other containers on the machine, which often belong to another user.
         self._uid = _user_of_the_kernel() if uid is None else uid
         self._before: dict[str, _Counts] = {}
         if marked:
             self.mark()
 
     def mark(self) -> None:
-        """Count the container's kills from now on, because an attempt starts."""
+        """From now on, count only new OOM kills of the groups around holdfast, because an attempt starts."""
         self._before = {group.directory: _read_counts(group) for group in self._container}
 
     def kills(

@@ -87,7 +87,7 @@ def _text(command: Sequence[str], cwd: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        return b""  # no text: reading a named pipe would block
+        return b""  # return no text, because reading a named pipe would block
     try:
         with path.open("rb") as file:
             return file.read(_MOST_TEXT)

@@ -69,7 +69,7 @@ class LogReader:
         self._watch(waiting)
 
     def forget(self, number: int) -> None:
-        """Drop the waiting question with this number."""
+        """Stop waiting for new output on behalf of the request with this number."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             self._release(waiting)

@@ -59,7 +59,7 @@ class DeviceLocks:
         self._node = _plain(node)
         self._say = say
         self._machine = machine
-        #: Open lock files by (device, folder).
+        #: (device, folder) → descriptor of the open lock file.
         self._fds: dict[tuple[str, str], int] = {}
         self._asked: set[str] = set()
         self._broken = False
@@ -160,8 +160,8 @@ def _open_shared(path: Path) -> int:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for more in (0, os.O_CREAT | os.O_EXCL, 0):
         try:
-            # In such a folder the kernel refuses O_CREAT for another user's file. So use O_CREAT only if the file is
-            # missing.
+            # In a folder such as /tmp the kernel refuses O_CREAT for another user's file. So use O_CREAT only if the
+            # file is missing.
             fd = os.open(path, flags | more, 0o444)
         except OSError:
             continue

@@ -104,7 +104,7 @@ class Resets:
         self._history = history
         self._groups: dict[tuple[str, ...], Tolerance] = {}
         self._tries: list[_ResetTry] = []
-        #: Killed commands that are not reaped yet, by pidfd.
+        #: Pidfd → reset command that was killed but is not reaped yet.
         self._overdue: dict[int, Child] = {}
         self._busy = False
 

@@ -69,7 +69,7 @@ class JobFaults:
         self._say = say
         self._spare = spare
         self._stand = stand
-        #: Device → its newest event.
+        #: Device → its newest fault event.
         self._latest: dict[str, FaultEvent] = {}
         #: Device → the time at which to check whether its fault is still active. Until then the fault has no
         #: consequence.
@@ -106,7 +106,7 @@ class JobFaults:
         return found
 
     def begin(self, now: float) -> list[ev.Event]:
-        """Mark the devices as in use: checks or workers start."""
+        """Mark the devices as in use, because checks or workers start."""
         return self._act(self._resets.use(True, now), now)
 
     def awaiting_reset(self, devices: Iterable[str]) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class JobFaults:
         return self._resets.running
 
     def knows(self, code: str) -> bool:
-        """Return whether the rules in force name this canonical code."""
+        """Return whether the present fault rules name this fault code (in its canonical form)."""
         return code in self._faults.engine.policy.levels
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:

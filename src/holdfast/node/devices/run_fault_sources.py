@@ -57,7 +57,7 @@ class WatchedJob(msgspec.Struct, frozen=True):
     spec: JobSpec
     options: FaultOptions
     node: NodeInfo
-    #: The state directory.
+    #: holdfast's state directory.
     home: Path
     #: The job's directory. It contains the run's own file and socket for faults.
     directory: Path

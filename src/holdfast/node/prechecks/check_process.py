@@ -63,7 +63,7 @@ class CheckProcess:
             poller.register(fd, select.POLLIN)
 
     def advance(self) -> None:
-        """Read the answers and output that are available."""
+        """Read the answers and the output that the check's process has written so far."""
         for fd in (self._result, self._output):
             if fd in self._waiting and not self._read(fd):
                 self._release(fd)

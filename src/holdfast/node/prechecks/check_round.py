@@ -67,7 +67,7 @@ class CheckRound:
                 round=order.round if order is not None else 1,
                 nodes=self._nodes,
                 steps=tuple(check.step for check in plan.checks),
-                # Answer before the gang's time limit for the round.
+                # Finish the round a moment before the owner's time limit for it.
                 deadline_s=order.deadline_s - min(1.0, order.deadline_s / 10) if order is not None else None,
                 keep_going=keep_going,
             ),
@@ -131,7 +131,7 @@ class CheckRound:
             self._follow(self._gate.handle(event, now), now)
 
     def result(self) -> ChecksFinished | None:
-        """Return the round's answer, or None while it runs."""
+        """Return the answer of the whole round, or None while the round runs."""
         return self._gate.finished()
 
     def progress(self) -> list[tuple[CheckStep, Progress, int, Finding | None]]:

@@ -240,7 +240,7 @@ SAID_EVERY_S = 10.0
 
 
 class NotFetched(HoldfastError):
-    """A prerequisite could not be fetched. No part of it is used."""
+    """Raised if a prerequisite could not be fetched. No part of it is used."""
 
     def __init__(self, trouble: FetchTrouble) -> None:
         row = load().row(trouble.phrase)
@@ -281,7 +281,7 @@ def fetch_here(
         if not isinstance(word, FetchMoved):
             if draw is not None:
                 draw("")
-            if not isinstance(word, FetchFailed):  # leave out the failure, which the command prints itself
+            if not isinstance(word, FetchFailed):  # do not print the failure, because the command prints it itself
                 say(fetch_sentence(word))
         elif draw is not None:
             draw(bar(word, width))

@@ -59,7 +59,7 @@ class Prerequisites:
                 self._spec,
                 self._environment,
                 node=self._node,
-                # Answer before the owner's time limit for the round ends.
+                # Finish a moment before the owner's time limit for the round.
                 limit_s=max(1.0, limit_s - min(30.0, limit_s / 4)),
                 directory=data_directory(self._environment, own_exchange()),
                 who=f"job {self._spec.name}",

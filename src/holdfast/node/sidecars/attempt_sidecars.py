@@ -45,7 +45,7 @@ class SidecarContext(msgspec.Struct, frozen=True):
     """Facts about the job and this node that every sidecar of the node uses."""
 
     launch: LaunchSpec
-    #: The parent of the attempts' directories.
+    #: The directory that contains the log directories of the attempts.
     logs: Path
     #: This node's name in messages, or "" if the job has one node.
     node: str
@@ -163,7 +163,7 @@ class AttemptSidecars:
     # ------------------------------------------------------------------------------------------ hooks of the attempt
 
     def hooks(self) -> list[tuple[str, Hook]]:
-        """Return the hooks of this node's roles."""
+        """Return (name, hook) for each hook that concerns a role of this node's workers."""
         return [(name, hook) for name, hook in named_hooks(self._around.plan) if self._concerns(hook.roles)]
 
     def _concerns(self, roles: tuple[str, ...]) -> bool:

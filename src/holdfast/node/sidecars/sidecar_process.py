@@ -30,7 +30,7 @@ LAST_BYTES = 2048
 
 
 class NoSshServer(Exception):
-    """The ssh server cannot run. The message says why."""
+    """Raised if the ssh server cannot run. The message says why."""
 
 
 class SidecarEnd:
@@ -111,7 +111,7 @@ class SidecarProcess:
         return self._stream.file.path
 
     def last_words(self) -> str:
-        """Return the end of the output, with secrets masked."""
+        """Return the end of the process's output, with secrets masked."""
         return without_secrets(self._stream.tail()[-LAST_BYTES:].decode("utf-8", "replace"))
 
     def terminate(self) -> None:

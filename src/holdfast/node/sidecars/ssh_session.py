@@ -16,7 +16,7 @@ OF_THE_SESSION = ("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "TERM", "LANG")
 
 
 def main(workers: str) -> None:
-    """Replace this process by the shell or the command."""
+    """Replace this process by the shell or the command that the login requests."""
     session = dict(os.environ)
     wanted, command = session.pop("HOLDFAST_ENTER", ""), session.pop("SSH_ORIGINAL_COMMAND", "")
     env = of_worker(workers, wanted) or session

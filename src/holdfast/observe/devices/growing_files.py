@@ -285,7 +285,7 @@ def _add(wake: int, folder: Path) -> None:
 
 def c_call(name: str, *words: int | bytes) -> int:
     """Call a function of the C library and return its result. Raises OSError."""
-    ours: Any = None  # None means this process, which includes the C library
+    ours: Any = None  # None: dlopen then opens this process itself, which includes the C library
     answer: int = _ctypes.call_cdeclfunction(_ctypes.dlsym(_ctypes.dlopen(ours, 0), name), words)
     if answer < 0:
         import ctypes  # imported late, because it is needed only to read errno

@@ -44,7 +44,7 @@ _MUTATORS = frozenset({
 
 
 class ReadingStopped(Exception):
-    """Parsing stopped at a statement. The message names it."""
+    """Raised if parsing stops at a statement, which the message names."""
 
 
 class Finder:
@@ -52,7 +52,7 @@ class Finder:
 
     def __init__(self, first_path: str | None) -> None:
         self.steps: list[Step] = []
-        #: The place of each step, in the order of `steps`.
+        #: The position in the source of each found import (step), in the order of `steps`.
         self.places: list[Place] = []
         #: The path of the file that will run as `__main__`.
         self.main = ""
