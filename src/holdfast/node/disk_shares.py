@@ -116,7 +116,7 @@ class DiskShares:
         live = {path for _, share, stopped, _ in found if not stopped for path in share.files}
         users = []
         for job, share, stopped, limited in found:
-            # If both a live job and a stopped job list a file, it counts for the live job.
+            # If both a live job and a stopped job list a file, the file counts for the live job.
             files = {path: node for path, node in share.files.items() if not stopped or path not in live}
             if stopped:
                 files = still_there(files)

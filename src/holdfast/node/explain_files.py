@@ -142,7 +142,7 @@ def _one_a_rank(workers: Sequence[WorkerEvidence]) -> list[WorkerEvidence]:
         if place is None or first is None or first.log is None or rank_of_name(str(path)) is None:
             places[str(path.parent)] = len(found)
             found.append(worker)
-        elif stream == "stderr":  # make stderr the main log, because it has the lines about the end
+        elif stream == "stderr":  # make stderr the main log, because messages about a failure are in stderr
             found[place] = replace(first, log=worker.log, stdout=first.log, exit=first.exit or worker.exit)
         else:
             found[place] = replace(first, stdout=worker.log, exit=first.exit or worker.exit)

@@ -17,7 +17,7 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.node import rare_parts
 from holdfast.observe.step_counter import counts_in
 
-#: Seconds that a gang must have run before the first step, so that its start is not delayed.
+#: Seconds that a gang must have run before the first import step, so that the gang's start is not delayed.
 AFTER_S = 0.5
 
 #: The modules that explain a failure. Each module comes after the modules that it imports, so that each step is short.

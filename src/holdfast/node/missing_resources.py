@@ -68,7 +68,9 @@ def look_around(
     if not module and not in_use and not no_room and not shared and not debugger:
         return None
     if in_use and port is None and held is not None:
-        port = held[0]  # Python's message does not name the port, and the port is free by now
+        # The error message does not name the port, and the port is free by now. So use the port that was found in use
+        # at the failure.
+        port = held[0]
     python = command[0]
     if python != chosen:
         import shutil  # imported late, because shutil imports three compressors

@@ -137,8 +137,8 @@ class SignalHandler:
         # checkpoint.
         if not everywhere:
             if number in self._held:
-                # A second signal the same way means that the held one was not sent to every process, so forward the
-                # held one.
+                # If the same signal arrives again the same way, the held one was not sent to every process, so forward
+                # the held one.
                 self._pass_on(number)
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S

@@ -106,7 +106,7 @@ class AdmittedNode:
                 self._rehearsal.begin(now)
 
     def signalled(self, number: int, typed: bool) -> None:
-        """Forward a signal (SIGUSR1, SIGUSR2 or SIGWINCH) to the workers. This node's guard received it."""
+        """Forward to the workers a signal (SIGUSR1, SIGUSR2 or SIGWINCH) that this node's guard has received."""
         os.write(self._to_node, bytes((number, typed)))
 
     @property
@@ -162,7 +162,7 @@ class NodeAnswers:
         self._logs.close()
 
     def moved(self, view: GangView) -> None:
-        """Look for new log output, because the gang's phase has changed."""
+        """Look for new log output for waiting readers, because the gang's phase has changed."""
         self._logs.moved(view)
 
     def close(self) -> None:

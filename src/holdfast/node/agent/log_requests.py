@@ -55,8 +55,8 @@ class LogReader:
         self._waiting: dict[int, _Waiting] = {}
 
     def read(self, question: ReadLog) -> None:
-        """Answer the question at once. If the log has no new output and the question may wait, answer when the log has
-        grown.
+        """Answer the request for a log at once. If the log has no new output and the request may wait, answer when the
+        log has grown.
         """
         self.forget(question.id)
         said = self._look(question)

@@ -54,7 +54,7 @@ class NodeLink:
             self.acknowledged_at = max(request.sent, self.acknowledged_at or request.sent)
         elif isinstance(request, RunChecks):
             self._checks = request
-            # A node checks only itself. The owner judges the links between nodes.
+            # A node checks only itself. The owner evaluates the connections between nodes.
             return replace(request, nodes=(self._node,))
         return request
 

@@ -147,7 +147,9 @@ class BufferedFaultLog:
             self.log.store.count_reset(self._node, devices, "succeeded" if ok else "failed")
 
     def within(self, start: float, end: float, ranks: Mapping[str, tuple[int, ...]]) -> tuple[ActiveFault, ...]:
-        """Return the faults that overlap an attempt in time, for the attempt's explanation."""
+        """Return the faults that overlap in time with an attempt (from `start` to `end`), for the explanation of its
+        failure.
+        """
         return self.overlaps.within(start, end, ranks)
 
     def close(self) -> int:

@@ -122,13 +122,13 @@ class DeviceFaults:
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
         self._devices = DeviceLocks(job.home, job.node.name, say)
-        #: A waiter for the end of another job's reset of this job's device; None if no other job resets one.
+        #: Waits for the end of another job's reset of a device of this job; None if no other job resets one.
         self._others: LockWaiter | None = None
 
     # ----------------------------------------------------------------------- methods for the start and the end of a run
 
     def open(self, now: float) -> None:
-        """Open the sources right before the job is submitted, so that no later report is missed."""
+        """Open the fault sources right before the job is submitted, so that no later fault report is missed."""
         self._since = now
         self._listening.open(now)
 

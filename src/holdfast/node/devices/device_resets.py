@@ -172,7 +172,7 @@ class Resets:
     # --------------------------------------------------------------------------------------- methods that handle events
 
     def reload(self, grace: GraceTimes) -> None:
-        """Use other time limits from now on. Limits that already run do not change."""
+        """Use the time limits `grace` from now on. Limits that already run do not change."""
         self.grace = grace
         for group in self._groups.values():
             group.grace = grace
@@ -328,7 +328,7 @@ class Resets:
             self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
 
     def _ask(self, one: _ResetTry, now: float) -> bool:
-        """Ask the vendor's tool which other processes use the devices. Return whether the query runs."""
+        """Ask the vendor's tool which other processes use the devices. Return whether the query was started."""
         if one.asked:
             return False
         one.asked = True

@@ -51,7 +51,7 @@ def user_name() -> str:
 
 
 def list_codes(policy: Policy) -> list[dict[str, Any]]:
-    """List every code that the policy or a catalogue names, with its level, name and rules."""
+    """List every fault code that the policy or a catalogue names, with its level, name and rules."""
     rows = []
     table = all_codes()
     for code in sorted({*policy.levels, *policy.frequency, *policy.duration, *table}):
@@ -107,7 +107,7 @@ def _counted(engine: FaultEngine, code: str, count: int) -> str:
 
 
 def explain_event(event: FaultEvent, policy: Policy) -> str:
-    """Explain in one sentence which remedy an event's code alone requires."""
+    """Explain in one sentence which remedy the code of a fault event alone requires."""
     key = canonical(event.code)
     if event.assertion is Assertion.RECOVER:
         return f"{describe(event.code)} is over"

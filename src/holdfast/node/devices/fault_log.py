@@ -116,13 +116,15 @@ class FaultLog:
         return changes
 
     def report(self, event: FaultEvent, now: float) -> list[LevelChange]:
-        """Write and judge one event. Raises `BadUsage` if the event is refused; then only the count of refusals
-        changes.
+        """Write one fault event to the log and judge it. Raises `BadUsage` if the event is refused; then only the count
+        of refusals changes.
         """
         return self.report_all([event], now)
 
     def report_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
-        """Write and judge either all events or none. Raises `BadUsage` if one is refused."""
+        """Write all these fault events to the log and judge them. If one is refused, write none and raise
+        `BadUsage`.
+        """
         changes = self.sync(now)
         batch = sorted(events, key=lambda event: event.at)
         for event in batch:
@@ -192,7 +194,7 @@ class FaultLog:
         return standing(self.engine, device, local)
 
     def close(self) -> None:
-        """Close the file; first save a snapshot if many entries were written since the last one."""
+        """Close the log file. If many entries were written since the last snapshot, save a new snapshot first."""
         if self.store.writable and self._seq - self._snapshot_seq >= SNAPSHOT_EVERY:
             self._save_snapshot()
         self.store.close()
@@ -206,7 +208,8 @@ class FaultLog:
         try:
             state = json_as(data, EngineState)
         except Malformed:
-            return False  # Another version wrote the snapshot. The log still contains everything that must not be lost.
+            # Another version of holdfast wrote the snapshot. The log still contains everything that must not be lost.
+            return False
         if state.format != FORMAT or seq <= self._seq:
             return False
         known = tuple(self.engine.devices)

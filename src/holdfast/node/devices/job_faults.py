@@ -219,7 +219,8 @@ class JobFaults:
         answer = self._answer(change, now)
         why = f"{describe(fault.code)}: {answer.why}" if answer.why else self._told(change)
         if answer.wait_until is not None:
-            # Check a moment later than that: a fault that lasts exactly the waiting time has no consequence yet.
+            # Check a moment after the waiting time has ended: a fault that lasts exactly that long has no consequence
+            # yet.
             self._waiting[device] = answer.wait_until + 0.001
         if remedy is Remedy.RESTART_WORKERS and self._may_pass(fault):
             return self._give_time(fault, why, now)

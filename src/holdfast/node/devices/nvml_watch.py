@@ -56,7 +56,7 @@ class NvmlWatch:
         return self._epoll.fileno() if self._child is not None else -1
 
     def take(self, now: float) -> list[FaultEvent]:
-        """Return the new events. If the child has exited, restart it or set `missing` to the reason."""
+        """Return the new fault events. If the child has exited, restart it or set `missing` to the reason."""
         del now
         ended = any(self._child is not None and fd == self._child.pidfd for fd, _ in self._epoll.poll(0))
         events = self._read()

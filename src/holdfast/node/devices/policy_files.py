@@ -27,7 +27,7 @@ _Read = TypeVar("_Read", Levels, Rules)
 
 
 class LoadedPolicy(Noun, frozen=True, kw_only=True):
-    """A policy, and the warnings about the files that it was read from."""
+    """The policy (fault codes and rules) that was read from files, and warnings about these files."""
 
     policy: Policy
     warnings: tuple[str, ...] = ()

@@ -84,7 +84,7 @@ class RuleFiles:
         self.policy()
 
     def _ready(self, fd: int, now: float) -> None:
-        """Handle a change in a watched folder. It may concern one of the files."""
+        """Handle a change in a watched folder, which may concern one of the rule files."""
         self._watches[fd].take()
         if self._due is None and self._looks() != self._seen:
             self._due = now + SETTLE_S

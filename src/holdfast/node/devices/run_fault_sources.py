@@ -101,7 +101,7 @@ class FaultSources:
         self._addresses: dict[str, str] = {}
 
     def open(self, now: float) -> None:
-        """Open the files before the job starts, so that no report is missed."""
+        """Open the files of the fault sources before the job starts, so that no report is missed."""
         self._since = now
         options = self._job.options
         self._lines.append(("kernel", GrowingFile(options.kernel_log, clock=self._clock)))
@@ -110,7 +110,7 @@ class FaultSources:
             self._lines.append(("ascend", GrowingFile(options.ascend_events, clock=self._clock)))
 
     def start(self) -> None:
-        """Start to read the files, and open the socket. A second call does nothing."""
+        """Start to read the files of the fault sources, and open the socket. A second call does nothing."""
         options, node = self._job.options, self._job.node.name
         opened, self._lines = self._lines, []
         for kind, lines in opened:

@@ -90,7 +90,7 @@ def decode_profiles(data: bytes) -> list[Profile] | str:
 
 
 def _step_aside() -> None:
-    """Lower this process's priority, so that it uses only CPU time that no worker wants. A job is running."""
+    """Lower this process's priority while the job runs, so that it uses only CPU time that no worker wants."""
     try:
         os.sched_setscheduler(0, _SCHED_IDLE, os.sched_param(0))
     except OSError:
@@ -197,7 +197,8 @@ def _answer(fd: int, value: Any) -> None:
     try:
         data = encode(value)
     except (TypeError, ValueError):
-        # A check's figures may hold values that JSON cannot express. holdfast itself makes all other fields.
+        # Leave out the check's figures, which may hold values that JSON cannot express. holdfast itself makes all other
+        # fields.
         data = encode(msgspec.structs.replace(value, figures={}))
     data += b"\n"
     try:

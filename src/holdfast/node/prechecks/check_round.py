@@ -93,7 +93,7 @@ class CheckRound:
         return min(times, default=None)
 
     def handle_ready(self, now: float) -> None:
-        """Read the available answers, and do everything that is due now."""
+        """Read the answers of checks. Start and end checks that are due now."""
         if self._epoll.closed:
             return
         self._epoll.poll(0)

@@ -80,7 +80,7 @@ class FetchRun:
         self._errors, wrong = os.pipe()
         mine = (asking, self._asking, self._words, writing, self._errors, wrong)
         try:
-            # The working directory is the user's. -P keeps the user's modules from replacing ours.
+            # Python's option -P keeps modules in the user's working directory from replacing holdfast's modules.
             self._child: children.Child | None = children.start(
                 module_command("holdfast.fetch"),
                 output=writing,

@@ -110,7 +110,7 @@ class AttemptSidecars:
 
     @property
     def alive(self) -> bool:
-        """Return whether a daemon or a hook before the workers is running."""
+        """Return whether a daemon, or a hook that precedes the workers, is running."""
         before = self._before is not None and not self._before.over
         return before or any(daemon.alive for daemon in self._daemons)
 

@@ -81,7 +81,7 @@ class NodeSidecars:
         return self._host.processes()
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass facts about processes to the agent that do not follow from an instruction."""
+        """Pass to the agent those facts about processes that do not follow from an instruction."""
         if facts := self._pass(facts, now):
             self._learn(facts, now)
 
