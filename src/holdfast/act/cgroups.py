@@ -152,17 +152,17 @@ class ControlGroups:
     # ----------------------------------------------------------------------- end of the processes in the control groups
 
     def members(self) -> frozenset[int]:
-        """Return the pids that are in the job's groups now, including processes that are not descendants of
+        """Return the pids that are in the job's control groups now, including processes that are not descendants of
         holdfast."""
         return frozenset(pid for base in self._made for pid in _members(base))
 
     def kill(self) -> None:
-        """Send SIGKILL to all processes in the job's groups. Do not wait for their deaths."""
+        """Send SIGKILL to all processes in the job's control groups. Do not wait for their deaths."""
         for base in self._made:
             _kill(base)
 
     def remove(self) -> bool:
-        """Remove the job's groups. Return False if some still contain processes: call this again once they are
+        """Remove the job's control groups. Return False if some still contain processes: call this again once they are
         reaped."""
         self._made = [base for base in self._made if not _remove(base)]
         return not self._made

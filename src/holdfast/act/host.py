@@ -325,8 +325,8 @@ class LocalHost:
         return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
     def _emptied(self, now: float) -> Iterator[Fact]:
-        """During a stop, yield `AllReaped` once no process is left. Until then, signal the processes that have used up
-        their time."""
+        """During a stop, yield `AllReaped` once no process is left. Until then, signal the processes whose time limit
+        has passed."""
         if self._stopping is None:
             return
         if tops := self._tops():

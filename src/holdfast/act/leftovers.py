@@ -17,7 +17,8 @@ import msgspec
 from holdfast.act.linux import dispositions, executable, is_dying, is_unchanged_fork, pipe_at
 from holdfast.model.evidence import Leftover
 
-#: Seconds that a filter has to exit after the last of its writers has exited.
+#: Seconds that a filter (a process such as `tee` that reads another's output) has to exit after its last writer has
+#: exited.
 FILTER_S = 5.0
 #: Limit on the characters of a command in a message.
 MOST_CHARACTERS = 120

@@ -14,7 +14,9 @@ BINFMT_MISC = Path("/proc/sys/fs/binfmt_misc")
 
 
 class InterpreterError(OSError):
-    """A script's interpreter cannot run. `filename` is the interpreter's path, as the script's first line names it."""
+    """Raised if a script's interpreter cannot run. `filename` is the interpreter's path, as the script's first line
+    names it.
+    """
 
 
 def check_program(program: str, env: Mapping[str, str]) -> None:

@@ -153,7 +153,7 @@ class FarPorts(RendezvousPorts):
 
 
 class NoPort(OSError):
-    """Fewer ports are free than needed. The argument is the number of free ports."""
+    """Raised if fewer ports are free than needed. The argument is the number of free ports."""
 
 
 class ReservedPorts:

@@ -106,7 +106,7 @@ def request_stacks(pid: int, *, shielded: bool = False) -> bool:
         _without_core(pid)
         os.kill(pid, signal.SIGABRT)
     except (OSError, ValueError):
-        # request nothing: the process has exited or is another user's, and the caller's SIGTERM will fail too
+        # request no stacks: the process has exited or is another user's, and the caller's SIGTERM will fail too
         return False
     return True
 

@@ -49,7 +49,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     master_port: int | None = None
     #: The first and the last port that may be chosen; None allows any.
     port_range: tuple[int, int] | None = None
-    #: True if other nodes have workers. Then the port is kept bound until rank 0 may open it.
+    #: True if other nodes have workers. Then the rendezvous port is kept bound until rank 0 may open it.
     far: bool = False
     virtual_local_rank: bool = False
     #: The names of this machine's devices, in their order.

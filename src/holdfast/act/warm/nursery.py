@@ -78,7 +78,7 @@ class Nursery:
         self._keep = 0
         #: Number of idle forks that have died and were replaced.
         self._replaced = 0
-        #: The last attempt before which the source files on disk were found unchanged.
+        #: The number of the last attempt at whose start the source files on disk were found unchanged.
         self._fresh_for = 0
         self._checking: int | None = None
         self._deadline: float | None = None

@@ -72,7 +72,7 @@ class ScriptSettings:
         """Return a phrase for a setting of the script that a later import has changed, or "" if there is none."""
         for what, then in self._then.items():
             now = _settings(what)
-            # None means that the module was not imported then, so the script had set nothing in it.
+            # None means that the module was not imported at that time, so the script had set nothing in it.
             if any(one is not None and one != now[at] for at, one in enumerate(then)):
                 return {"logging": "the handlers of logging", "random": "the state of a random generator"}[what]
         return ""
@@ -245,7 +245,7 @@ Stamp = tuple[str, int, int, int]
 
 
 def stamp(paths: Iterator[str]) -> list[Stamp]:
-    """Return the stamps of those of these paths at which a file exists."""
+    """Return the stamps (modification time, size, inode) of those of these files that exist."""
     return [(path, *found) for path in paths if (found := _look(path)) is not None]
 
 
