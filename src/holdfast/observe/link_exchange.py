@@ -194,7 +194,7 @@ class _Echo(_Stream):
 
 
 class PeerProbe(_Stream):
-    """The end that connects and measures. `tell` receives the result, once."""
+    """The end of a connection that connects to a peer and measures the link. `tell` receives the result, once."""
 
     def __init__(
         self, order: MeasurePeer, reactor: Reactor, now: float, tell: Callable[[PeerProbe, PeerMeasured], None]

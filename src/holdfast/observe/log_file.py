@@ -74,7 +74,7 @@ class LogTimes:
         if done == RECORD_BYTES:
             self._due = now + (STEP_S if self._size <= FREE_BYTES + at // 8 else COARSE_STEP_S)
         else:
-            # Close the file, because the disk is usually full. The next opening truncates a partial record.
+            # Close the file of times, because the disk is usually full. The next opening truncates a partial record.
             self.close()
             self._due = now + RETRY_S
 

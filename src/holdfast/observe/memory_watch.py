@@ -90,7 +90,8 @@ class MemoryWatch:
         self._kernel = kernel
         # In a container, the log's pids are the host's, and do not match the pids that the container sees.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
-        # The kernel log also contains kills of other containers on the machine, which often belong to another user.
+        # The kernel log also contains kills of other containers on the machine. Often they belong to another user, so
+        # compare the user id.
         self._uid = _user_of_the_kernel() if uid is None else uid
         self._before: dict[str, _Counts] = {}
         if marked:
@@ -153,7 +154,7 @@ class MemoryWatch:
         )
 
     def _full_container(self) -> _Full | None:
-        """Return the innermost group around holdfast that has reached its limit since the mark, or None."""
+        """Return the innermost group around holdfast that has reached its limit since `mark()`, or None."""
         for group in self._container:
             now = _read_counts(group)
             if now.full_since(self._before.get(group.directory, _Counts())):

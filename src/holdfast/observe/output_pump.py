@@ -379,7 +379,9 @@ class OutputPump:
         return self.tail(rank), self.tail_stream(rank)
 
     def hush(self, rank: int) -> None:
-        """Keep the worker's stacks, which holdfast requests, off the terminal from now on. Its file gets them."""
+        """Keep the worker's stacks, which holdfast requests, off the terminal from now on. The log file still gets
+        them.
+        """
         for stream in self._ranks.get(rank, ())[1:]:
             if stream.sink is not None and not isinstance(stream.sink, StackCutoff):
                 stream.sink = StackCutoff(stream.sink)

@@ -76,7 +76,7 @@ def about(pid: int) -> str:
 
 
 def taken(ports: Iterable[int]) -> list[int]:
-    """Return those of these ports that a socket of this machine uses, in the order of the argument."""
+    """Return which of these ports a socket of this machine uses, in the order of `ports`."""
     wanted = list(ports)
     seen = {row.port for row in _rows()} if wanted else set()
     if not seen.intersection(wanted) and wanted:

@@ -39,7 +39,7 @@ _OFF_THE_BUS = re.compile(
 )
 #: Drivers that do not know Xid 143 log this line in its place.
 _NOT_STARTED = re.compile(r"NVRM:\s+GPU (?:at )?" + _PCI + r":?\s+RmInitAdapter failed!", re.IGNORECASE)
-#: The beginning of a message that the driver prints in several lines.
+#: Matches the beginning of a message that the driver prints in several lines.
 _GPU_BEGUN = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"(?:\s*|\s.{0,80})$")
 _FALLEN, _UNSTARTED = 79, 143
 _SXID = re.compile(

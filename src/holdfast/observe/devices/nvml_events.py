@@ -42,7 +42,7 @@ def watch(tell: Callable[[FaultEvent], None], *, node: str = "", library: Any = 
         try:
             found = nvml.nvmlEventSetWait_v2(events, _WAIT_MS)
             tell(_event(names.get(str(nvml.nvmlDeviceGetUUID(found.device)), 0), int(found.eventData), node))
-        except Exception as error:  # a time-out is an exception too, and goes on; any other exception ends the watch
+        except Exception as error:  # a time-out raises too, and the watch goes on; any other exception ends the watch
             if "imeout" in str(error):
                 continue
             for number, handle in handles.items():
