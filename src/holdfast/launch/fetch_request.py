@@ -59,7 +59,7 @@ def order_of(
         things=tuple(things),
         who=who,
         node=node,
-        # Each node has another seed. So if a fetch fails on all nodes at once, they retry at different times.
+        # Each node gets a different seed, so that nodes whose fetches fail at the same time retry at different times.
         seed=sum(f"{spec.name}{node}".encode()),
         limit_s=limit_s,
     )

@@ -99,5 +99,7 @@ def image_words(
 
 
 def image_address(image: str) -> str:
-    """Return an image's address for these programs: a registry's unless it is a file or has a scheme."""
+    """Return an image's address in the form that these programs need: with `docker://` before it, unless it is a file
+    or has a scheme.
+    """
     return image if "://" in image or image.startswith(("/", ".")) else f"docker://{image}"

@@ -14,7 +14,7 @@ from holdfast.model.notice_messages import NoticePlan
 
 #: Time limit for parsing the addresses, in seconds: apprise is large, and a busy machine is slow.
 PARSE_LIMIT_S = 30.0
-#: Matches a first word that the shell takes literally and that is no assignment.
+#: Matches the first word of a command if the shell takes it literally and it is no assignment.
 _PLAIN_WORD = re.compile(r"[\w./+-]+(?=\s|$)")
 
 

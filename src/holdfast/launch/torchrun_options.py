@@ -162,7 +162,7 @@ def unused(options: RunOptions, *, many: bool = False) -> list[str]:
     if many:
         return said
     if options.rdzv_endpoint:
-        # This option decides how the endpoint is used. So it has an effect, and is not in the list.
+        # The option that decides how the endpoint is used has an effect, so leave it out of the list.
         meant = "--standalone" if options.standalone else "--rdzv-backend"
         said = [option for option in said if option != meant]
         if options.standalone or (options.rdzv_backend or "static") not in OWN_BACKENDS:
