@@ -115,8 +115,8 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Nurseries(Protocol):
-    """Provides warm workers. The only implementation is `holdfast.act.warm.prewarmed processes.Warm`; the methods are
-    documented there. This protocol exists so that a run without warm starts does not import that module.
+    """Provides warm workers. The only implementation is `holdfast.act.warm.nurseries.Warm`; the methods are documented
+    there. This protocol exists so that a run without warm starts does not import that module.
     """
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None: ...

@@ -32,7 +32,8 @@ class Render(Protocol):
     """Formats a report as text for the user; the text ends with a newline.
 
     `logs`: the directory that contains `attempt-<n>`. `width`: columns. `verbose`: include all evidence, and each
-    attempt's decision. `home`: the state directory that the printed commands must name; empty: they find the job.
+    attempt's decision. `home`: the state directory that the printed commands must name; empty if they find the job
+    without it.
     """
 
     def __call__(

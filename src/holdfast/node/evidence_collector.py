@@ -56,8 +56,9 @@ class Collector:
     ) -> None:
         """Set up the collector.
 
-        `logs`: the parent of the attempts' directories. `output`: the workers' output. `machine`: finds OOM kills and
-        kernel log lines. `store_trouble(attempt)` returns why the workers' rendezvous store failed, or "".
+        `logs`: the directory that contains the attempts' log directories. `output`: the workers' output. `machine`:
+        finds OOM kills and kernel log lines. `store_trouble(attempt)` returns why the workers' rendezvous store failed,
+        or "".
         """
         self._logs = logs
         self._output = output
@@ -228,7 +229,7 @@ def pai_errors(directory: Path, attempt: int, since: float) -> Iterator[Evidence
 
 
 def _beside(directory: Path) -> Iterator[Path]:
-    """Yield the `*.pai.error` files in the parent of the attempts' directories, and in the parent's other
+    """Yield the `*.pai.error` files in the directory that contains the attempts' log directories, and in its other
     subdirectories.
     """
     try:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: How many hang time-outs a program that reports no steps may only repeat lines, before these lines no longer count as
-#: signs of life.
+#: For a program that reports no steps: lines that only repeat earlier ones count as signs of life for this many hang
+#: time-outs, and not longer.
 REPEATS_FACTOR = 2.0
 
 

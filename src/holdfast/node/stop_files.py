@@ -33,8 +33,8 @@ NOTHING_TO_REPAIR = "Nothing to repair: start the job again when you want it to 
 
 
 class StopFiles:
-    """Obeys the stop files of the running attempt. `logs`: the parent of the `attempt-<n>` folders. `catalogue`: the
-    user's exit rows, or None. `say` prints a message.
+    """Obeys the stop files of the running attempt. `logs`: the folder that contains the `attempt-<n>` folders.
+    `catalogue`: the user's exit rows, or None. `say` prints a message.
     """
 
     def __init__(

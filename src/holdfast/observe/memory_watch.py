@@ -104,11 +104,10 @@ class MemoryWatch:
     def kills(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, workers: Iterable[MemoryGroup] = ()
     ) -> tuple[MemoryKill, ...]:
-        """Return the kills since `since` (seconds since the epoch). Kills of known ranks come first.
+        """Return the OOM kills since `since` (seconds since the epoch). OOM kills of known ranks come first.
 
         `pids_by_rank`: all known pids of each rank, including descendants, since a killed data loader worker counts for
-        its rank. `workers`: the groups of the attempt's workers, which must still exist.
-        """
+        its rank. `workers`: the groups of the attempt's workers, which must still exist."""
         groups = tuple(workers)
         logged, strangers = self._logged(pids_by_rank, since, groups)
         kills: list[MemoryKill] = []
@@ -127,8 +126,8 @@ class MemoryWatch:
     # ----------------------------------------------------------------- methods that read the counters of control groups
 
     def _of_worker(self, group: MemoryGroup, counts: _Counts) -> MemoryKill:
-        """Return the kill that a worker's group counted. The counter also rises for kills by other limits, so check
-        whether the group was full."""
+        """Return the OOM kill that a worker's control group counted. The counter also rises for kills by other limits,
+        so check whether the group was full."""
         full = counts.full_since(_Counts())
         kill = MemoryKill(
             source=_source(group),
@@ -141,7 +140,7 @@ class MemoryWatch:
         return kill if full else self._by_limit_around(kill)
 
     def _by_limit_around(self, kill: MemoryKill) -> MemoryKill:
-        """Complete the kill with the limit of a group around holdfast, if that limit was reached."""
+        """Add to the OOM kill the limit of a control group around holdfast, if that limit was reached."""
         full = self._full_container()
         if full is None:
             return kill
@@ -162,12 +161,11 @@ class MemoryWatch:
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
-        """Return a kill that only the groups around holdfast counted, and no worker's group. Its process is unknown.
-        Return None if there is none.
+        """Return an OOM kill that only the control groups around holdfast counted, and no worker's group, so that its
+        process is unknown. Return None if there is none.
 
         `counted`: kills of workers' groups, which v2 counts in the groups above too. `strangers`: kills of other
-        processes in the log.
-        """
+        processes in the log."""
         for group in self._container:
             now, before = _read_counts(group), self._before.get(group.directory, _Counts())
             killed = now.killed - before.killed - strangers - (counted if group.version == 2 else 0)
@@ -186,7 +184,7 @@ class MemoryWatch:
     def _logged(
         self, pids_by_rank: Mapping[int, Collection[int]], since: float, groups: Sequence[MemoryGroup]
     ) -> tuple[list[MemoryKill], int]:
-        """Return the kills in the kernel's log that may be the job's, and the number of other kills."""
+        """Return the OOM kills in the kernel's log that may be the job's, and the number of other OOM kills."""
         if self._kernel is None:
             return [], 0
         ranks = {pid: rank for rank, pids in pids_by_rank.items() for pid in pids}
@@ -236,8 +234,8 @@ def _is(group: MemoryGroup, path: str) -> bool:
 
 
 def _merged(kill: MemoryKill, logged: list[MemoryKill]) -> MemoryKill:
-    """Complete the kill from the counter with the details in the log's entry for the same rank. Remove that entry from
-    `logged`."""
+    """Add to an OOM kill that a counter showed the details from the log's entry for the same rank. Remove that entry
+    from `logged`."""
     same = next((line for line in logged if line.rank == kill.rank), None)
     if same is None:
         return kill

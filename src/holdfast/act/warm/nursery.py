@@ -206,7 +206,7 @@ class Nursery:
 
     def _failed(self, why: str, now: float) -> None:
         """Handle a prewarmed process that died or hung. Waiting workers start cold, and a new prewarmed process is
-        started, up to `MOST_DEATHS`."""
+        started. After `MOST_DEATHS` failures in a row none is started any more."""
         self._end()
         self._deaths += 1
         if self._deaths >= MOST_DEATHS:

@@ -42,7 +42,8 @@ class _Waiting(msgspec.Struct):
 class LogReader:
     """Answers requests to read logs.
 
-    `logs`: the parent directory of the attempts' directories. `node`: this node's name. `answer` receives each result.
+    `logs`: the directory that contains the attempts' log directories. `node`: this node's name. `answer` receives each
+    result.
     """
 
     def __init__(self, reactor: Reactor, logs: Path, node: str, answer: Callable[[LogRead], object]) -> None:

@@ -47,7 +47,7 @@ def _serve() -> bool:
 
 def _users_own() -> bool:
     """Import the user's `sitecustomize`, if there is one. This runs in an interpreter that a worker has started. It
-    inherits the prewarmed process's search path but is no prewarmed process."""
+    inherits the module search path of the prewarmed process, but is not that process."""
     _step_aside()
     try:
         __import__("sitecustomize")

@@ -25,7 +25,7 @@ DEVICES = (
     "/dev/infiniband/",
     "/dev/neuron",
 )
-#: Variables that libraries set, if they are unset, to the same value in each process, for its child processes.
+#: Environment variables that libraries set for child processes if they are unset, always to the same value.
 #: torch._inductor sets the first (as of torch 2.13), scikit-learn the next two, DeepSpeed the last.
 DEFAULTS = frozenset({
     "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTORCH_NVML_BASED_CUDA_CHECK",
