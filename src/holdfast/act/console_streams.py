@@ -33,7 +33,7 @@ class ConsoleStream(Protocol):
         ...
 
     def close(self, now: float) -> None:
-        """Show the rest and end the last line, because the stream has ended."""
+        """Show the rest of the stream's output and end its last line, because the stream has ended."""
         ...
 
 
@@ -120,7 +120,7 @@ class PrefixedStream:
             self._show(b"", text, len(text), whole, now)
 
     def close(self, now: float) -> None:
-        """Show the rest and end the last line, because the stream has ended."""
+        """Show the rest of the stream's output and end its last line, because the stream has ended."""
         self._console.unhold(self)
         held, self._held = self._held, b""
         if held not in (b"", b"\r"):
@@ -200,6 +200,6 @@ class RawStream:
         """Do nothing, because this stream holds nothing back."""
 
     def close(self, now: float) -> None:
-        """End the last line, because the stream has ended."""
+        """End the stream's last line, because the stream has ended."""
         if self._console.owner is self:
             self._console.put(self, [b"\n"], 0, now, unfinished=False)

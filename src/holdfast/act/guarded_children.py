@@ -107,7 +107,7 @@ class RestartLimit:
 
 
 class ManagedChild:
-    """One child process of the guard."""
+    """One child process of the guard, which restarts it if it is killed."""
 
     def __init__(
         self, name: str, carry: Callable[[ChildContext], int], *, hears: Iterable[int] = (), counts: bool = True

@@ -73,7 +73,7 @@ class Termination:
             self._tell(pid, signal.SIGTERM, {})
 
     def unasked(self, tops: Iterable[int]) -> list[int]:
-        """Return those processes in `tops` that were sent no signal yet."""
+        """Return which of the processes `tops` were sent no signal yet."""
         return [pid for pid in tops if pid not in self._asked]
 
     def _tell(self, pid: int, number: int, mute: Mapping[int, bool]) -> None:

@@ -95,7 +95,8 @@ class DiskShares:
         try:
             self._path.rename(self._job_dir / STOPPED_NAME)
         except OSError:
-            # Ignore a missing share file: the disk was full from the start, and this job will not count after its end.
+            # Ignore a missing share file: the disk was full from the start, and this job's files will not count after
+            # the job's end.
             return
         self._path = self._job_dir / STOPPED_NAME
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast.model.job_spec import JobSpec
     from holdfast.settings.resolved_settings import Settings
 
-#: The default for warm starts. The reasons are in docs/internals/decisions/0006-warm-default.md.
+#: Whether workers start warm unless the user says otherwise. The reasons are in
+#: docs/internals/decisions/0006-warm-default.md.
 WARM_UNLESS_TOLD = False
 
 

@@ -80,7 +80,7 @@ class AgentDriver:
             self._perform(self._agent.learn(fact, now), now)
 
     def _perform(self, instructions: list[Instruction], now: float) -> None:
-        """Carry out instructions. If an instruction causes facts at once, pass them back to the agent."""
+        """Carry out instructions. If an instruction yields facts about processes at once, pass these to the agent."""
         queue = deque(instructions)
         while queue:
             instruction = queue.popleft()

@@ -108,7 +108,9 @@ class FoldedSink:
             self._take(self.bar.release(now), now)
 
     def close(self, now: float) -> None:
-        """Show the rest, because the stream has ended. Lines that wait for other ranks are shown later."""
+        """Show the rest of the stream's output, because the stream has ended. Lines that wait for other ranks are shown
+        later.
+        """
         self._take(self.bar.release(now), now)
         if self._rest:
             rest, self._rest = self._rest, b""

@@ -54,7 +54,7 @@ class _Counts(Noun, frozen=True, kw_only=True):
     peak_bytes: int | None = None
 
     def full_since(self, before: _Counts) -> bool:
-        """Return whether the group has exhausted its own limit since the counts in `before`."""
+        """Return whether the group has exhausted its own memory limit since the counters in `before` were read."""
         near = bool(self.limit_bytes and self.peak_bytes and self.peak_bytes >= _FULL * self.limit_bytes)
         if self.exhausted or self.refused:
             return self.exhausted > before.exhausted or (near and self.refused > before.refused)

@@ -19,8 +19,8 @@ from holdfast.model.progress_facts import Count
 LAST_CHARS = 1 << 10
 #: Number of characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10
-#: Limit on the number of chunks that are parsed if the end of a stream contains no count (but a long traceback or many
-#: warnings).
+#: Limit on the number of chunks that are parsed if the end of a stream contains no step number (but a long traceback or
+#: many warnings).
 MOST_CHUNKS = 6
 #: Number of characters before the parsed chunks that are searched for hints and the word `epoch`.
 FAR_CHARS = 1 << 20
@@ -65,7 +65,7 @@ _CONFIGURES = Lazy(
     r"(?i)(?:\b|_)(?:max|maximum|num|number of|n|total|last|best|start|first|initial|target|final|stop|every|per|warmup"
     r"|until|from|to|save|log|next)[\s_:=]*$"
 )
-#: Labels of progress bars that do not count training.
+#: Matches labels of progress bars that do not count training steps.
 _SIDE_WORK = Lazy(
     r"(?i)(?<![a-z])(?:download|upload|fetch|sav|map|filter|token|generat|resolv|extract|writ|convert|process|cach|collat"
     r"|shard|compil|pars|copy|copi|read|build|creat|running|prepar|import|index|sort|hash|scan|shuffl|pack|pad)"
@@ -103,7 +103,7 @@ def _of_stream(text: str) -> list[Count]:
         begin = _line_start(text, end - LAST_CHARS)
         counts = _of_chunk(text[begin:end], None)
         if all(name.startswith("bar of ") for name in counts):
-            # The text has no count, or only counts of progress bars. Parse more of it, to choose the right bar.
+            # The text has no step number, or only those of progress bars. Parse more of it, to choose the right bar.
             begin = _line_start(text, end - CHUNK_CHARS)
             counts = _of_chunk(text[begin:end], None)
         if counts:
@@ -136,7 +136,7 @@ def _as_series(counts: dict[str, Count], text: str, begin: int) -> list[Count]:
 
 
 def _earlier(text: str, begin: int) -> Iterator[int]:
-    """Yield the ends of a few chunks of text before `begin` that may contain counts: the nearest chunk first, the
+    """Yield the ends of a few chunks of text before `begin` that may contain step numbers: the nearest chunk first, the
     beginning of the log last.
     """
     end = begin
@@ -155,7 +155,9 @@ def _place(count: Count) -> tuple[float, float]:
 
 
 def _lower(one: Count, other: Count) -> bool:
-    """Return whether the first count is lower than the second. Return False if only one of the two has an epoch."""
+    """Return whether the first step number is lower than the second. Return False if only one of the two has an
+    epoch.
+    """
     return (one.epoch is None) == (other.epoch is None) and _place(one) < _place(other)
 
 
@@ -169,7 +171,7 @@ def _line_start(text: str, place: int) -> int:
 
 
 def _last_hint(text: str, end: int) -> int:
-    """Return the end of the last line before `end` that may have a count, or -1 if there is none."""
+    """Return the end of the last line before `end` that may contain a step or epoch number, or -1 if there is none."""
     lower = text[max(0, end - CHUNK_CHARS) : end].lower()
     base = max(0, end - CHUNK_CHARS)
     last = max(lower.rfind(hint) for hint in _HINTS)
@@ -201,7 +203,8 @@ def _epoch_before(text: str, end: int) -> float | None:
 
 
 def _of_chunk(text: str, epoch: float | None) -> dict[str, Count]:
-    """Return the last count of each name in the text. A count is `alone` if no lower count of its name comes before it.
+    """Return the last step, epoch or iteration number (count) of each name in the text. A count is `alone` if no lower
+    count of its name comes before it.
 
     `epoch`: the epoch at the text's beginning.
     """
@@ -234,7 +237,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
-    """Yield the counts of one line, the epoch first."""
+    """Yield the step, epoch and iteration numbers (counts) of one line, the epoch first."""
     inside = None
     if timm := _TIMM.match(line):
         epoch, inside = float(timm["epoch"]), timm
@@ -267,14 +270,14 @@ def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
 
 
 def _is_work(label: str) -> bool:
-    """Return whether a number after this label counts training."""
+    """Return whether a number after this label counts training steps."""
     near = label[-60:]
     return not _NOT_WORK.search(near) and not _CONFIGURES.search(near)
 
 
 def _one_bar(found: dict[str, Count]) -> tuple[Count, ...]:
     """Of several progress bars keep only the longest one, because the others count repeated parts of it. Return the
-    counts.
+    remaining counts.
     """
     bars = [name for name in found if name.startswith("bar of ")]
     longest = max(bars, key=lambda name: int(name.removeprefix("bar of ")), default="")

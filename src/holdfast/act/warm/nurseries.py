@@ -136,7 +136,9 @@ class Warm:
         return min((wake for wake in wakes if wake is not None), default=None)
 
     def tick(self, now: float) -> list[WarmStart]:
-        """Fork standby workers when they are due, and check all time limits. Return the answers to requests."""
+        """Fork standby workers when they are due, and check all time limits. Return the answers to requests for
+        workers.
+        """
         if self._stand_by_at is not None and now >= self._stand_by_at:
             self._stand_by_at = None
             self._fork(now)

@@ -100,7 +100,8 @@ class Nursery:
             self._start(now)
 
     def ask(self, ticket: Ticket, now: float) -> list[WarmStart]:
-        """Request a worker. Return the answers that are known now, including answers to earlier requests."""
+        """Request a worker. Return the answers to requests for workers that are known now, earlier requests
+        included."""
         self._waiting.append(ticket)
         self._keep, self._replaced = 0, 0
         self.begin(now)

@@ -97,11 +97,13 @@ class LogReader:
     def _watch(self, waiting: _Waiting) -> None:
         directory = self._directory(waiting.question)
         if directory is None:
-            return  # Nothing to watch: the worker has no directory yet. `moved` looks again later.
+            # There is nothing to watch yet: the worker has no directory. `moved` looks again when the gang's phase
+            # changes.
+            return
         try:
             waiting.watch = FolderWatch(directory, growing=True)
         except OSError:
-            return  # The kernel allows no more watches. `moved` finds the new output later.
+            return  # The kernel allows no more watches. `moved` finds new output when the gang's phase changes.
         self._reactor.watch(waiting.watch.fileno(), partial(self._grown, waiting))
         self._look_again(waiting)
 

@@ -387,7 +387,7 @@ class DeviceFaults:
         )
         devices.publish(
             self._node.name, devices.standings(faults.engine, local)
-        )  # publish the standings at every start, because a reboot removes them
+        )  # publish the devices' states at every start, because a reboot removes them
         if self._phase not in (Phase.BACKOFF, Phase.DONE):
             self._judge.begin(now)
         return self._judge

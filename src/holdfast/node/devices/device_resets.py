@@ -49,8 +49,8 @@ _NUMBERED = re.compile(r"([a-z]+)(\d+)")
 class _ResetTry(msgspec.Struct):
     """One try of a reset: it waits for other jobs and for `users` (pidfd → pid), then runs its command.
 
-    `asking`: the running query of the vendor's tool, which knows users that /proc does not show. `asked`: True if that
-    query has begun. `lost`: pids that the tool named and this process cannot see.
+    `order`: the requested reset. `asking`: the running query of the vendor's tool, which knows users that /proc does
+    not show. `asked`: True if that query has begun. `lost`: pids that the tool named and this process cannot see.
     """
 
     group: Tolerance

@@ -1,4 +1,6 @@
-"""The entry point to faults and standings, for `holdfast faults`, `holdfast devices` and `holdfast release`."""
+"""The entry point to device faults and devices' states (standings), for `holdfast faults`, `holdfast devices` and
+`holdfast release`.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +77,8 @@ def list_codes(policy: Policy) -> list[dict[str, Any]]:
 
 
 def list_devices(log: FaultLog) -> list[dict[str, Any]]:
-    """List every device of the fault log and of this machine, each with its standing, active codes, counts, start time
-    and reason.
+    """List every device of the fault log and of this machine, each with its state (standing), active codes, counts,
+    start time and reason.
     """
     log.engine.register(local_devices())
     rows = []

@@ -1,7 +1,7 @@
 """The machine's fault log: stored entries, and the fault engine that is computed from them.
 
 Every entry is first written and then fed to the engine. Entries of other processes are fed in the log's order, so that
-all processes compute the same standings.
+all processes compute the same states of devices (standings).
 
 A snapshot holds the whole state, so old entries can be removed. But another version of holdfast may write snapshots
 that this version cannot read. So the log alone must still contain every hold and every lasting fault: a
@@ -190,7 +190,7 @@ class FaultLog:
         return standings(self.engine, local)
 
     def standing(self, device: str) -> DeviceStanding:
-        """Return one device's standing. Times in its reason are in this machine's local time."""
+        """Return one device's state (its standing). Times in the state's reason are in this machine's local time."""
         return standing(self.engine, device, local)
 
     def close(self) -> None:
@@ -302,7 +302,9 @@ def _kind_of(why: str) -> str:
 
 
 def _own(home: Path) -> None:
-    """Raise BadUsage if another user owns the standings: only the owner of the files may report or release."""
+    """Raise BadUsage if another user owns the stored states of devices: only the owner of the files may report or
+    release.
+    """
     file = home / FILE_NAME
     try:
         owner = file.stat().st_uid

@@ -33,9 +33,10 @@ class _Lane:
 
     process: CheckProcess
     queue: list[int]
-    #: The latest time at which the running check of this lane can have begun.
+    #: The latest time at which the running check of this lane (shared process) can have begun.
     since: float
-    #: True if the checks behind the running one were moved to another lane. This lane then ends with the running check.
+    #: True if the checks behind the running one were moved to another lane (process). This lane then ends with the
+    #: running check.
     last: bool = False
 
 
@@ -98,7 +99,7 @@ class CheckRound:
             return
         self._epoll.poll(0)
         for lane in list(self._lanes):
-            if lane in self._lanes:  # skip a lane that was ended by an answer from another lane
+            if lane in self._lanes:  # skip a lane (shared process) that was ended by an answer from another lane
                 self._take(lane, now)
         for lane in list(self._lanes):
             if len(lane.queue) > 1 and lane.since + STALL_S <= now:

@@ -115,7 +115,9 @@ class NodeSidecars:
         one.orders.append(order)
 
     def _pass(self, facts: list[Fact], now: float) -> list[Fact]:
-        """Return the facts that the agent may receive now. Hold back those that must wait for sidecars."""
+        """Return those facts about processes that the agent may receive now. Hold back those that must wait for
+        sidecars.
+        """
         one, passed = self._one, []
         for fact in facts:
             if isinstance(fact, WorkerPrepared) and one is not None and fact.attempt == one.attempt:

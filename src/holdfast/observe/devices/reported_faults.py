@@ -43,7 +43,7 @@ class FaultRejected(Exception):
 
 
 def kind_of(why: str) -> str:
-    """Return the kind of a refusal, without the line's details, for the counts."""
+    """Return the kind of a refusal, without the line's details, because refusals are counted by kind."""
     return next((words for words in _KINDS if words in why), "malformed")
 
 
@@ -60,7 +60,7 @@ def read_line(
     known: Callable[[str], bool] = in_catalogue,
     resources: frozenset[str] = PUBLIC_RESOURCES,
 ) -> list[FaultEvent]:
-    """Return the events of one line. If one of them is invalid, none counts: raises `FaultRejected`, whose message
+    """Return the events of one line. If one of them is invalid, none is accepted: raises `FaultRejected`, whose message
     names the expected form.
 
     `now`: seconds since the epoch. `source`: the name of the socket or file, for events. `known`: whether a code is
