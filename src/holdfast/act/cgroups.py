@@ -85,7 +85,7 @@ class ControlGroups:
         keeps forking."""
         return self._tracking is not None
 
-    # ------------------------------------------------------------------------------------- control groups of one worker
+    # --------------------------------------------------------------------- methods for the control groups of one worker
 
     def join(self, seat: Seat, memory_bytes: int | None, attempt: int = 1, *, track: bool = False) -> tuple[Path, ...]:
         """Create the groups of one worker. Return the `cgroup.procs` files into which the worker's process writes `0`
@@ -149,7 +149,7 @@ class ControlGroups:
         """Return the memory groups of this attempt's workers. Their counters show OOM kills."""
         return tuple(group for (number, _), group in self._watched.items() if number == attempt)
 
-    # ----------------------------------------------------------------------- end of the processes in the control groups
+    # ------------------------------------------------------------- methods that end the processes in the control groups
 
     def members(self) -> frozenset[int]:
         """Return the pids that are in the job's control groups now, including processes that are not descendants of
@@ -258,7 +258,7 @@ def _handing_down(own: Path, top: Path) -> Path | None:
                 pass
         limited = any(small_text(directory / name).split()[:1] not in ([], ["max"]) for name in _LIMITS)
         if directory == top or limited or directory.parent == directory:
-            return None  # this group has a limit, which workers in a group above it would escape
+            return None  # this group has a memory limit, which workers in a group above it would escape
         directory = directory.parent
 
 

@@ -99,7 +99,7 @@ class LocalHost:
         self.leftovers = Leftovers()
         self._mute = 0
 
-    # ---------------------------------------------------------------------------------------- instructions of the agent
+    # ------------------------------------------------------------------ methods that carry out the agent's instructions
 
     def perform(self, instruction: Instruction, now: float) -> list[Fact]:
         """Carry out an instruction. Return the facts about processes that are known at once. `SendReport` is ignored:
@@ -203,7 +203,7 @@ class LocalHost:
         except BrokenPipeError:
             pass  # ignore the error: the worker has died, and its pidfd reports that
 
-    # ------------------------------------------------------------------------------------------ facts for the agent
+    # --------------------------------------------------------------------------- methods that report facts to the agent
 
     def _started(self, started: list[Started], now: float) -> None:
         self._learn([*self._watch(started, now), *self._emptied(now)], now)
@@ -274,7 +274,7 @@ class LocalHost:
         self.workers.reap_others(self._tops())
         self._learn(list(self._emptied(now)), now)
 
-    # ------------------------------------------------------------------------------------------ time limits
+    # ----------------------------------------------------------------------------------- methods that check time limits
 
     def next_wake(self) -> float | None:
         """Return when `tick` is due: at a time limit of a prewarmed process, when the ranks that wait for rank 0 may
@@ -294,7 +294,7 @@ class LocalHost:
             facts += self._emptied(now)
         self._learn(facts, now)
 
-    # ------------------------------------------------------------------------------------ end of the workers' processes
+    # -------------------------------------------------------------------------- methods that end the workers' processes
 
     @property
     def _asks_leftovers(self) -> bool:

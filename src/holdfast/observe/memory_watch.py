@@ -98,7 +98,7 @@ class MemoryWatch:
             self.mark()
 
     def mark(self) -> None:
-        """From now on, count only new OOM kills of the groups around holdfast, because an attempt starts."""
+        """From now on, count only new OOM kills of the control groups around holdfast, because an attempt starts."""
         self._before = {group.directory: _read_counts(group) for group in self._container}
 
     def kills(
@@ -153,7 +153,8 @@ class MemoryWatch:
         )
 
     def _full_container(self) -> _Full | None:
-        """Return the innermost group around holdfast that has reached its limit since `mark()`, or None."""
+        """Return the innermost control group around holdfast that has reached its memory limit since `mark()`, or
+        None."""
         for group in self._container:
             now = _read_counts(group)
             if now.full_since(self._before.get(group.directory, _Counts())):

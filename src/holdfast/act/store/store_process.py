@@ -121,7 +121,7 @@ class Store:
         if self._process is not None:
             self._forget()
 
-    # ----------------------------------------------------------------------------- start and end of the store's process
+    # ------------------------------------------------------------------- methods that start and end the store's process
 
     def _knocked(self, fd: int, now: float) -> None:
         """Handle the first connection: start the store if a process with torch has connected; otherwise drop the
@@ -186,7 +186,7 @@ class Store:
         try:
             said = self._control.recv(64)
         except ConnectionResetError:
-            said = b""  # the store process exited before it read the message
+            said = b""  # the store process exited before it read the supervisor's message
         if not said:
             self._reactor.forget(fd)  # ignore the error: the store process is about to exit, and its pidfd reports that
         elif said == b"up %d" % self._port:

@@ -87,7 +87,7 @@ class Nursery:
         self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
         children.inform(self._take_messages)
 
-    # ------------------------------------------------------------------------------------------ requests for workers
+    # ------------------------------------------------------------------------------------- methods that request workers
 
     def fits(self, ticket: Ticket) -> str:
         """Return the variables whose values prevent this worker from starting in this prewarmed process, or "" if there
@@ -131,7 +131,7 @@ class Nursery:
         """Drop all waiting requests for workers."""
         self._waiting.clear()
 
-    # --------------------------------------------------------------------------- start and end of the prewarmed process
+    # ----------------------------------------------------------------- methods that start and end the prewarmed process
 
     def _start(self, now: float) -> None:
         self._fresh_for, self._checking = 0, None
@@ -228,7 +228,7 @@ class Nursery:
         while self._waiting:
             self._answers.append(WarmStart(self._waiting.popleft(), None))
 
-    # ------------------------------------------------------------------------------ messages from the prewarmed process
+    # --------------------------------------------------------------------------------- methods that handle its messages
 
     def _ready(self, fd: int, now: float) -> None:
         if self._process is not None and fd == self._process.pidfd:
@@ -322,7 +322,7 @@ class Nursery:
         if not self._asked and self._checking is None:
             self._deadline = None
 
-    # ---------------------------------------------------------------------------------------- requests to fork a worker
+    # --------------------------------------------------------------------------------------- methods that request forks
 
     def _serve(self, now: float) -> None:
         """Answer as many of the waiting requests for workers as possible now."""
@@ -371,7 +371,7 @@ class Nursery:
         answers, self._answers = self._answers, []
         return answers
 
-    # ----------------------------------------------------------------------------- time limits of the prewarmed process
+    # ----------------------------------------------------------------------------------- methods that check time limits
 
     def next_wake(self) -> float | None:
         return 0.0 if self._heard else self._deadline

@@ -143,8 +143,8 @@ class JobFaults:
         return code in self._faults.engine.policy.levels
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
-        """Handle a readable descriptor of a reset. Another job may have reset the device meanwhile, so read the log
-        first.
+        """Handle a readable descriptor of a reset. Read the fault log first, because another job may have reset the
+        device meanwhile.
         """
         found = self.refresh(now)
         return found + self._act(self._resets.ready(fd, now), now)

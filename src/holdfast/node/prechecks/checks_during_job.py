@@ -96,7 +96,7 @@ class CheckChange(Noun, frozen=True, kw_only=True):
     """A change of one check's result: it began to fail, was inconclusive, or passes again."""
 
     text: str
-    #: The failure that stops the job. None if only `text` is printed.
+    #: The failure that stops the job. None if the change is only printed (as `text`).
     failure: CheckFailure | None = None
 
 

@@ -114,7 +114,7 @@ class AttemptSidecars:
         before = self._before is not None and not self._before.over
         return before or any(daemon.alive for daemon in self._daemons)
 
-    # -------------------------------------------------------------------------- begin and end of the attempt's sidecars
+    # ---------------------------------------------------------------- methods that begin and end the attempt's sidecars
 
     def begin(self, now: float) -> News:
         """Run the hooks that precede the workers. Called once all workers of this node are known."""
@@ -160,7 +160,7 @@ class AttemptSidecars:
         for daemon in self._daemons:
             daemon.close()
 
-    # ------------------------------------------------------------------------------------------ hooks of the attempt
+    # ------------------------------------------------------------------------------------------ methods that run hooks
 
     def hooks(self) -> list[tuple[str, Hook]]:
         """Return (name, hook) for each hook that concerns a role of this node's workers."""
@@ -193,7 +193,7 @@ class AttemptSidecars:
             return self._failed(failures[0], now)
         return self._start_daemons(now)
 
-    # ------------------------------------------------------------------------------------------ daemons of the attempt
+    # ----------------------------------------------------------------------------------------- methods that run daemons
 
     def _start_daemons(self, now: float) -> News:
         around = self._around
@@ -281,7 +281,7 @@ class AttemptSidecars:
         """After a daemon has exited on request, report the end if no sidecar of the attempt is left."""
         return None if self.alive else self._ended(now)
 
-    # ----------------------------------------------------------------------------------- processes of hooks and daemons
+    # ------------------------------------------------------------ methods that start the processes of hooks and daemons
 
     def _environment(self, roles: tuple[str, ...]) -> dict[str, str]:
         """Return the environment for a sidecar: that of one of this node's workers in these roles, without the

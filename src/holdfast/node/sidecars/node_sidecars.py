@@ -110,7 +110,8 @@ class NodeSidecars:
             one = self._one = AttemptSidecars(
                 self._around, order.attempt, opened=self._opened, failed=self._failed, ended=self._ended
             )
-            # Begin after the present instruction, because more workers of this node are started together with this one.
+            # Begin the attempt's sidecars after the present instruction, because more workers of this node are started
+            # together with this one.
             self._reactor.at(now, one.begin)
         one.orders.append(order)
 

@@ -89,7 +89,7 @@ class SshServer:
         """Remove the keys and all other files, because the job is over on this node."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    # ------------------------------------------------------------------------------------- files that sshd and ssh read
+    # --------------------------------------------------------------------- methods that write the files of sshd and ssh
 
     def _sshd(self) -> str:
         named = self._environment.get(SSHD, "")

@@ -102,7 +102,7 @@ def _claimed(order: int, stdin: int, stdout: int, stderr: int, go: int, status: 
     except OSError as error:
         os.write(status, f"{what}: {error.strerror} (status 127)".encode(errors="replace"))
         os._exit(127)
-    except BaseException as error:  # a bug in holdfast: its traceback must not look like the script's
+    except BaseException as error:  # a bug in holdfast: its traceback must not look like one of the script
         os.write(status, f"{what}: {type(error).__name__}: {error} (status 127)".encode(errors="replace"))
         os._exit(127)
 
@@ -169,7 +169,7 @@ def _streams_afresh() -> None:
     sys.__stdin__ = new  # type: ignore[misc] # the interpreter sets it at its start, as this does
 
 
-# --------------------------------------------------------------------------- C functions that are called through ctypes
+# --------------------------------------------------------------------------------- functions that call C through ctypes
 
 
 def prctl(*words: int) -> int:

@@ -82,7 +82,7 @@ class _Nursery:
         self._stamps: list[fork_safety.Stamp] = []
         self._imports = Imports(control, config, printed)
 
-    # ------------------------------------------------------------------------------------ imports before the first fork
+    # ---------------------------------------------------------------- methods that import modules before the first fork
 
     def get_ready(self) -> bool:
         own_one = _users_own("sitecustomize")
@@ -180,7 +180,7 @@ class _Nursery:
         if os.waitpid(pid, 0)[1]:
             raise Unfit("a fork cannot be given random state of its own")
 
-    # ---------------------------------------------------------------------------------------- requests to fork a worker
+    # ---------------------------------------------------------------------------- methods that serve requests for forks
 
     def wait(self) -> None:
         """Serve requests. Return only in a worker, once the worker may run."""
