@@ -128,7 +128,9 @@ def _reported_pace(rank: Path) -> float | None:
 
 
 def _in_output(attempt: Path, known: AttemptProgress) -> Iterator[AttemptProgress]:
-    """Yield the progress that is read from the output of the first rank that prints step counts."""
+    """Yield the progress that is read from the output of the first rank that prints step counts. `known`: the attempt,
+    and the time of its last output.
+    """
 
     def number(folder: Path) -> int:
         rank = folder.name.rpartition("-")[2]

@@ -82,7 +82,9 @@ def _end_of(path: str, most_bytes: int) -> bytes:
 
 
 def _dated(kept: LogExcerpt, written_at: float) -> LogExcerpt:
-    """Add the year and time zone that the log's timestamps lack. They come from the file's modification time."""
+    """Add to an excerpt the year and time zone that the log's timestamps lack. They come from the file's modification
+    time.
+    """
     return replace(kept, written_at=written_at, utc_offset_s=time.localtime(written_at).tm_gmtoff)
 
 

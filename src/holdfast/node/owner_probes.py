@@ -67,7 +67,9 @@ class HangSampler:
         reactor.deadlines(self._next_wake, self._tick)
 
     def look(self, asked: LookAtRanks, now: float) -> None:
-        """Sample the ranks. Send the result at once, or when the last stack has been read."""
+        """Sample the ranks, as the owner's request `asked` says. Send the result at once, or when the last stack has
+        been read.
+        """
         self.close()
         if self._asked is not None and self._asked.attempt != asked.attempt:
             self._lines.clear()

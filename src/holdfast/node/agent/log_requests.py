@@ -175,7 +175,9 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
 
 
 def _rest(path: str, where: LogFrom) -> LogPiece | None:
-    """Return the unread rest of the older file to which the log was rotated, or None if there is none."""
+    """Return the unread rest (from `where` on) of the older file to which the log was rotated, or None if there is
+    none.
+    """
     try:
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -187,7 +189,9 @@ def _rest(path: str, where: LogFrom) -> LogPiece | None:
 
 
 def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
-    """Read a piece of a log, with the time at which each part was written. Raises OSError if there is no log."""
+    """Read a piece of a log, from the position `where` on, with the time at which each part was written. Raises OSError
+    if there is no log.
+    """
     mark = (where.file, where.at) if where.file else None
     whole_size = 0
     if where.at < 0:

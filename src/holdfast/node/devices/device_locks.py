@@ -73,7 +73,9 @@ class DeviceLocks:
         return self._try(devices, fcntl.LOCK_EX)
 
     def wait(self, devices: Iterable[str], *, alone: bool) -> LockWaiter:
-        """Wait for the locks in a child process, after `share` or `claim` returned False."""
+        """Wait for the locks in a child process, after `share` or `claim` returned False. `alone`: wait for exclusive
+        locks, as `claim` takes them.
+        """
         return LockWaiter(self.fds(devices), fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
 
     def wait_here(self, devices: Iterable[str]) -> None:

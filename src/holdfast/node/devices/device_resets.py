@@ -273,7 +273,7 @@ class Resets:
         return self._over(one, why, now) if why else []
 
     def _over(self, one: _ResetTry, why: str, now: float) -> list[ToleranceAction]:
-        """End a try of a reset. `why`: the reason of its failure, or "" for success."""
+        """End a try of a reset (`one`). `why`: the reason of its failure, or "" for success."""
         self._tries.remove(one)
         if why:
             self._say(f"{', '.join(one.order.devices)}: the reset failed: {why}")
@@ -285,8 +285,8 @@ class Resets:
         return self._perform(one.group, actions, now)
 
     def _start(self, one: _ResetTry, now: float) -> str:
-        """Run the command, or wait until no process uses the devices. If neither is possible, return the reason, else
-        "".
+        """Run the command of a reset (`one`), or wait until no process uses the devices. If neither is possible, return
+        the reason, else "".
         """
         devices = ", ".join(one.order.devices)
         if not self._locks.claim(one.order.devices):
@@ -328,7 +328,9 @@ class Resets:
             self._say(f"{devices}: used by pid {pid} ({name}); the reset waits for its end")
 
     def _ask(self, one: _ResetTry, now: float) -> bool:
-        """Ask the vendor's tool which other processes use the devices. Return whether the query was started."""
+        """Ask the vendor's tool which other processes use the devices of a reset (`one`). Return whether the query was
+        started.
+        """
         if one.asked:
             return False
         one.asked = True

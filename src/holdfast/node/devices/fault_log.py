@@ -171,7 +171,7 @@ class FaultLog:
         return changes
 
     def release(self, device: str, who: str, reason: str, now: float) -> list[LevelChange]:
-        """Release a device. Raises `BadUsage` for an unknown device."""
+        """Release a device. `who`: the user who releases it. Raises `BadUsage` for an unknown device."""
         changes = self.sync(now)
         if device not in self.engine.devices:
             raise BadUsage(f"no device `{device}` is known here", hint="holdfast devices")
@@ -373,7 +373,7 @@ def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
 
 
 def put_back(engine: FaultEngine, left: PrunedRemainder, now: float) -> None:
-    """Load the remainder of removed log entries into the engine."""
+    """Load the remainder of removed log entries (`left`) into the fault engine."""
     for event in left.lasting:
         engine.handle(event, max(now, event.at))
     for one in left.escalated:

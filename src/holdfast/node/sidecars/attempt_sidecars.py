@@ -125,7 +125,9 @@ class AttemptSidecars:
         return self._before.begin(now)
 
     def stop(self, *, hard: bool) -> None:
-        """Stop the running hook, because the attempt is being stopped. Daemons go on until the workers have ended."""
+        """Stop the running hook, because the attempt is being stopped. Daemons go on until the workers have ended.
+        `hard`: kill the hook and the daemons now.
+        """
         self.stopping = True
         if self._before is not None:
             if hard:

@@ -31,7 +31,9 @@ def main(workers: str) -> None:
 
 
 def of_worker(workers: str, wanted: str) -> dict[str, str] | None:
-    """Return the worker's environment and change to its directory. Return None if the worker has ended."""
+    """Return the environment of the worker `wanted`, and change to its directory. Return None if the worker has
+    ended.
+    """
     try:
         with open(workers, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes longer than the whole function
             pids = dict(line.split() for line in file.read().splitlines())
