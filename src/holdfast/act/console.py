@@ -130,7 +130,9 @@ class Console:
     def put(
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote, without prefixes."""
+        """Write the next bytes (`pieces`) of the stream `voice`. `source_bytes`: how many bytes the worker wrote,
+        without prefixes.
+        """
         if self.closed:
             return
         self._now = now
@@ -144,11 +146,13 @@ class Console:
         self._send(pieces, now)
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Note that the stream has an unfinished line. `tick` shows the line if it does not end within `HOLD_S`."""
+        """Note that the stream `voice` has an unfinished line. `tick` shows the line if it does not end within
+        `HOLD_S`.
+        """
         self._held.setdefault(voice, now)
 
     def unhold(self, voice: ConsoleStream) -> None:
-        """Note that the stream has no unfinished line any more: the line has ended or is shown."""
+        """Note that the stream `voice` has no unfinished line any more: the line has ended or is shown."""
         self._held.pop(voice, None)
 
     def next_wake(self) -> float | None:

@@ -51,15 +51,17 @@ class ConsoleScreen(Protocol):
     def put(
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
-        """Write a stream's next bytes. `source_bytes`: how many bytes the worker wrote, without prefixes."""
+        """Write the next bytes (`pieces`) of the stream `voice`. `source_bytes`: how many bytes the worker wrote,
+        without prefixes."""
         ...
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
-        """Note that the stream has an unfinished line. The console shows the line if it does not end in time."""
+        """Note that the stream `voice` has an unfinished line. The console shows the line if it does not end in
+        time."""
         ...
 
     def unhold(self, voice: ConsoleStream) -> None:
-        """Note that the stream has no unfinished line any more: the line has ended or is shown."""
+        """Note that the stream `voice` has no unfinished line any more: the line has ended or is shown."""
         ...
 
 

@@ -122,8 +122,8 @@ class FarPorts(RendezvousPorts):
         return super()._choose(attempt)
 
     def _hold_at(self, attempt: int, wanted: int) -> int | None:
-        """Bind this port (0: any), through the store process if there is one. Return the port, or None if it is in
-        use."""
+        """Bind the port `wanted` (0: any), through the store process if there is one. Return the port, or None if it is
+        in use."""
         if self._holder is not None and (port := self._holder.hold(attempt, wanted)) is not None:
             self._held.add(attempt)
             return port

@@ -118,7 +118,7 @@ def modes(fd: int) -> list[Any] | None:
 
 
 def restore(fd: int, before: list[Any] | None) -> None:
-    """Restore a terminal's settings if they have changed. Do nothing if the terminal no longer exists."""
+    """Restore a terminal's settings to `before` if they have changed. Do nothing if the terminal no longer exists."""
     if before is None:
         return
     import termios

@@ -67,8 +67,8 @@ class Retreat:
         return bool(self._spares)
 
     def keep(self) -> dict[str, Any] | None:
-        """Fork a backup process. Return None in the parent. In the backup, wait; if the backup takes over, return what
-        the parent has found out."""
+        """Fork a backup process. Return None in the parent. In the backup, wait; if the backup takes over, return the
+        import that it must leave out."""
         read, tell = os.pipe()
         heard, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
@@ -106,7 +106,8 @@ class Retreat:
             self.forget_first()
 
     def hand_over(self, found: dict[str, Any]) -> None:
-        """Let the oldest backup process take over, and exit. Return only if that process has died."""
+        """Let the oldest backup process take over, and exit. Return only if that process has died. `found`: the import
+        that the backup process must leave out."""
         first, *others = self._spares
         for other in others:
             other.dismiss()
@@ -168,11 +169,11 @@ _READ_BY_TORCH = ("TORCH", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KMP_", "GOMP_",
 
 
 def torch_part(known: frozenset[str], environ: dict[str, str], but: frozenset[str]) -> list[str]:
-    """Return the modules of torch that an import has loaded, in order. They can be imported without that import.
+    """Return the modules of torch that an import has loaded, in order: those that are not in `known`. They can be
+    imported without that import.
 
     Return none if the import has set a variable, other than those in `but`, that torch may read. `environ`: the
-    environment before the import.
-    """
+    environment before the import."""
     now = dict(os.environ)
     for name in environ.keys() | now.keys():
         if name.startswith(_READ_BY_TORCH) and name not in but and environ.get(name) != now.get(name):

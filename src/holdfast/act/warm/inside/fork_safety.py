@@ -93,7 +93,7 @@ def _settings(what: str) -> list[object]:
 
 
 def take_defaults(before: ProcessSnapshot) -> dict[str, str]:
-    """Remove from the environment the variables to which libraries gave a default, and return them."""
+    """Remove from the environment the variables to which libraries gave a default since `before`, and return them."""
     new = [name for name in sorted(DEFAULTS) if name in os.environ and name not in before.environ]
     return {name: os.environ.pop(name) for name in new}
 

@@ -231,8 +231,8 @@ class Imports:
         return fork_safety.trouble(self._before, self._first or "", self._target(), wanted, own)
 
     def _import(self, name: str, wanted: tuple[str, ...], place: tuple[str, int, str, str], *, asked: bool) -> None:
-        """Import a module as if from the script's line, because warning filters depend on the importing file and
-        line."""
+        """Import a module as if from the script's line (`place`), because warning filters depend on the importing file
+        and line. `wanted`: the imported names. `asked`: the user requested the import (`--preload`)."""
         file, line, module, caught = place
         code = compile("\n" * (line - 1) + "__import__(name, globals(), {}, wanted)", file, "exec")
         try:
