@@ -121,7 +121,8 @@ def _group(entry: dict[str, Any]) -> str:
 
 
 def _members(told: Any) -> dict[str, tuple[int, ...]]:
-    """Return group name → its ranks, from a list of ranks or from a text with them."""
+    """Return group name → its ranks. `told`: group name → a list of ranks, a text that contains them, or an object with
+    the key `ranks`."""
     found: dict[str, tuple[int, ...]] = {}
     for name, group in list(told.items())[:MOST_GROUPS] if isinstance(told, dict) else ():
         ranks = group.get("ranks", ()) if isinstance(group, dict) else group

@@ -87,8 +87,8 @@ def bounded(look: tuple[RankSnapshot, ...]) -> tuple[RankSnapshot, ...]:
 
 
 def _bounded(shot: RankSnapshot, most: int) -> RankSnapshot:
-    """Cut a snapshot to `most` bytes. Keep the main thread first, then threads with frames; drop the outermost frames
-    first."""
+    """Cut the snapshot `shot` to `most` bytes. Keep the main thread first, then threads with frames; drop the outermost
+    frames first."""
     if len(msgspec.json.encode(shot)) <= most:
         return shot
     main, *others = shot.threads

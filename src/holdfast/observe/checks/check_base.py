@@ -115,7 +115,9 @@ class BuiltIn(PreCheckOperator):
 
     @classmethod
     def convert_params(cls, params: Mapping[str, Any], where: str = "") -> Any:
-        """Convert `params` to `Params`. Raises BadUsage, whose message names the parameter and the expected value."""
+        """Convert `params` to `Params`. Raises BadUsage, whose message begins with `where` and names the parameter and
+        the expected value.
+        """
         struct = cls.Params
         given: dict[str, Any] = {}
         for field in msgspec.structs.fields(struct):

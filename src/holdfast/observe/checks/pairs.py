@@ -131,8 +131,8 @@ class Pairs(BuiltIn):
         return times
 
     def exchange(self, node: int, other: int, link: socket.socket, number: int) -> float:
-        """Do one exchange in the process of `node`: send a block, receive the other group's block, and check it. Return
-        seconds. Raises on failure."""
+        """Do one exchange in the process of the group `node`: send a block, receive the block of the group `other`, and
+        check it. `number` identifies the exchange. Return seconds. Raises on failure."""
         mine, expected = block(node, number, self.params.message), block(other, number, self.params.message)
         link.sendall(b"!")
         if link.recv(1) != b"!":
