@@ -42,9 +42,8 @@ class DuringJob(Noun, frozen=True, kw_only=True):
 
 
 def choices_from_text(text: str, where: str = "--checks") -> tuple[CheckChoice, ...]:
-    """Parse the value of `--checks`: `disk,memory` or `disk:min_free=50GB;paths=/data,memory`.
-
-    Raises BadUsage for any other form.
+    """Parse the value of `--checks`: `disk,memory` or `disk:min_free=50GB;paths=/data,memory`. Raises BadUsage for any
+    other form. `where`: the source of the value, for messages.
     """
     choices: list[CheckChoice] = []
     for part in text.split(","):

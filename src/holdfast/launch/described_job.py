@@ -101,7 +101,7 @@ def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobS
 
 def command_of(text: str, where: str, environment: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     """Return the command that runs a text, and the script that the command reads. If the command itself contains the
-    text, the script is ""."""
+    text, the script is "". `where`: the source of the text, for messages."""
     if text.startswith("#!"):
         return _interpreter(text, where, environment), text
     return (shell(environment), "-c", text), ""
@@ -150,8 +150,8 @@ def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple
 
 
 def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
-    """Raise BadUsage if `env` would not find the program on the user's PATH. The error message of `env` would not show
-    the PATH."""
+    """Raise BadUsage if `env` would not find the program `rest` on the user's PATH. The error message of `env` would
+    not show the PATH."""
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
         return  # no check: the line has options for `env`, or the error message of `env` is clear
     path = environment.get("PATH") or os.defpath

@@ -159,7 +159,9 @@ def imports(path: str, modules: Sequence[str]) -> bool:
 
 
 def _other(path: str, where: str, note: str) -> Interpreter:
-    """Return an interpreter that is not holdfast's own. Its version and path are found by running it."""
+    """Return an interpreter that is not holdfast's own. Its version and path are found by running it. `where`: the
+    source of the path, for messages.
+    """
     import subprocess
 
     hint = f"{path} -c 'import sys; print(sys.version)'"

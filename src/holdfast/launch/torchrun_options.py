@@ -199,7 +199,8 @@ def _address(text: str | None) -> str | None:
 
 def endpoint_parts(endpoint: str, where: str) -> tuple[str, str]:
     """Split `host:29500`, `[::1]:29500` or `host` into the host, without brackets, and the port. The port is "" if
-    there is none."""
+    there is none. `where`: the source of the text, for messages.
+    """
     host, colon, port = endpoint.rpartition(":")
     if not colon or endpoint.endswith("]"):
         host, port = endpoint, ""
@@ -229,7 +230,8 @@ def workers(options: RunOptions) -> int:
 
 def number(options: RunOptions, name: str, text: str | None, least: int, most: int, more: str = "") -> int | None:
     """Convert the text to a number from `least` to `most`. Return None if there is no text. Raises `BadUsage`, whose
-    message names the option."""
+    message names the option and ends with `more`.
+    """
     if text is None:
         return None
     if not _is_number(text) or not least <= int(text) <= most:

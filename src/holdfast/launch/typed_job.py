@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def typed_job(options: RunOptions, settings: Settings, python: str, over_many: bool, place: RunPlace) -> JobFile:
     """Return the job of a job file, a variable or a script; typed options and settings override it. Raises `BadUsage`.
 
-    `python`: the workers' interpreter. `over_many`: the job may run on several machines.
+    `python`: the workers' interpreter. `over_many`: the job may run on several machines. `place`: the platform's
+    properties.
     """
     words = options.words
     name = settings.text("name")

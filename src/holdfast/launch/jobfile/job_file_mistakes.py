@@ -51,7 +51,8 @@ class Mistakes:
         )
 
     def unknown(self, where: str, data: Mapping[Any, Any], known: list[str]) -> set[str]:
-        """Add a mistake for every unknown key. It is probably a typing error, so it must not be ignored.
+        """Add a mistake for every unknown key of the section `where`. It is probably a typing error, so it must not be
+        ignored.
 
         Return the known keys that were probably meant.
         """
@@ -70,7 +71,8 @@ class Mistakes:
         return nearest
 
     def read(self, where: str, data: Any, kind: type[T], example: str) -> T | None:
-        """Convert a mapping of the file to the struct `kind`. If it is invalid, add the mistakes and return None.
+        """Convert a mapping of the file, at the path `where`, to the struct `kind`. If it is invalid, add the mistakes
+        and return None.
 
         Each key is converted separately, so that every key with a wrong type is reported.
         """
@@ -92,7 +94,9 @@ class Mistakes:
         return kind(**found) if len(self) == before else None
 
     def seconds(self, where: str, value: float | str, *, least: float = 0.0) -> float:
-        """Return a duration in seconds; 0, with a mistake added, if it is no duration of `least` seconds or more."""
+        """Return the duration at the path `where` in seconds; 0, with a mistake added, if it is no duration of `least`
+        seconds or more.
+        """
         found = amounts.seconds(value)
         if found is not None and found >= least:
             return found
@@ -100,7 +104,7 @@ class Mistakes:
         return 0.0
 
     def entries(self, where: str, data: Any, example: str) -> Iterator[tuple[str, Any]]:
-        """Yield the pairs of a mapping whose keys are names that the user chooses."""
+        """Yield the pairs of a mapping (at the path `where`) whose keys are names that the user chooses."""
         if data is None:
             return
         if not isinstance(data, dict):
@@ -114,7 +118,7 @@ class Mistakes:
 
 
 def wrong(path: Path, where: str, problem: str) -> BadUsage:
-    """Return the error for one mistake. It names the file, the path inside it, and the problem."""
+    """Return the error for one mistake. It names the file, the path inside the file (`where`), and the problem."""
     place = f": `{where}`" if where else ""
     return BadUsage(f"job file {path}{place}: {problem}", hint=_edit(path))
 
@@ -136,7 +140,9 @@ def kind_of(value: Any) -> str:
 
 
 def no_such(what: str, name: str, known: Collection[str]) -> str:
-    """Return the message for an unknown name. The message suggests the nearest known name."""
+    """Return the message for an unknown name. `what`: the kind of thing, such as `deployment`. The message suggests the
+    nearest known name.
+    """
     import difflib  # imported late, because only a mistake needs it
 
     near = difflib.get_close_matches(name, known, n=1)
@@ -145,7 +151,7 @@ def no_such(what: str, name: str, known: Collection[str]) -> str:
 
 
 def _place_of(error: Malformed, where: str) -> tuple[str, str]:
-    """Split msgspec's error message into the place of the wrong value and the problem."""
+    """Split msgspec's error message into the path of the wrong value (below `where`) and the problem."""
     problem, _, inside = str(error).partition(" - at `$")
     inside = inside.rstrip("`").replace("[...]", "")
     if missing := re.search(r"missing required field `(.*?)`", problem):

@@ -246,7 +246,9 @@ def _completion(found: Mistakes, where: str, said: Any, count: int) -> Completio
 
 
 def _resources(found: Mistakes, where: str, said: Any, here: bool) -> Resources:
-    """Read a role's resources. If `here` is true, add a mistake for resources that exceed this machine's."""
+    """Read a role's resources from the file's value `said`. Add mistakes to `found`. If `here` is true, resources that
+    exceed this machine's are a mistake.
+    """
     asked = found.read(where, said, ResourceKeys, "such as `{memory: 16GiB, cpus: 4, devices: 1}`")
     if asked is None:
         return Resources()

@@ -25,7 +25,8 @@ _HELD = Lazy(r"\0([0-9]+)\0")
 
 
 def command_of(found: Mistakes, where: str, said: list[str] | str) -> tuple[str, ...]:
-    """Return the words of a command. If it is invalid, add a mistake and return no words."""
+    """Return the words of a command in the file (`said`, at the path `where`). If it is invalid, add a mistake to
+    `found` and return no words."""
     words = said
     if isinstance(words, str):
         try:
@@ -43,7 +44,8 @@ def command_of(found: Mistakes, where: str, said: list[str] | str) -> tuple[str,
 
 
 def env_of(found: Mistakes, where: str, said: Mapping[str, str | float | bool]) -> dict[str, str]:
-    """Return the variables for a process as text. Add a mistake for an invalid name."""
+    """Return the variables for a process (`said`, at the path `where`) as text. Add a mistake to `found` for an invalid
+    name."""
     for key, value in said.items():
         if not key or "=" in key or "\0" in key or "\0" in str(value):
             found.add(f"{where}.{key}", "expected a variable's name without `=` and NUL")

@@ -207,7 +207,9 @@ def _prerequisites(found: Mistakes, said: Any, notes: list[str]) -> dict[str, _P
 
 
 def _callbacks(found: Mistakes, one: _Prerequisite, role: str) -> list[Hook]:
-    """Return the hooks of a prerequisite whose plug-in runs commands before or after a task."""
+    """Return the hooks of a prerequisite (`one`) whose plug-in runs commands before or after a task. Add mistakes to
+    `found`.
+    """
     where = f"prerequisites.{one.name}"
     if one.plugin not in ("", "cmd", f"{PLUGINS}.cmd"):
         found.add(f"{where}.plugin", f"there is no plug-in {one.plugin!r} for it; expected {PLUGINS}.cmd")
@@ -216,7 +218,9 @@ def _callbacks(found: Mistakes, one: _Prerequisite, role: str) -> list[Hook]:
 
 
 def _deployment(found: Mistakes, said: Any, chosen: str | None, roles: Collection[str]) -> dict[str, _Around]:
-    """Return role → its pre- and post-commands, from the deployment that `defaults` selects."""
+    """Return role → its pre- and post-commands, from the deployment that `defaults` selects (`chosen`). `said`: the
+    file's `deployments`. Add mistakes to `found`.
+    """
     deployments: dict[str, dict[str, _Around]] = {}
     if said is not None and not isinstance(said, list):
         found.add("deployments", f"expected a list, got {kind_of(said)}")
@@ -322,7 +326,7 @@ def _role(
 
 
 def _fields(group: str, one: _Prerequisite) -> dict[str, str]:
-    """Return the values for references such as `<% $data.uri[0] %>`, by name."""
+    """Return the values of a prerequisite (`one`) for references such as `<% $data.uri[0] %>`, by name."""
     fields = {"name": one.name, "type": one.type, "version": one.version, "contributor": one.contributor}
     fields |= {"description": one.description}
     uris = one.uri if isinstance(one.uri, list) else [one.uri]
@@ -331,7 +335,9 @@ def _fields(group: str, one: _Prerequisite) -> dict[str, str]:
 
 
 def _referred(found: Mistakes, where: str, text: str, others: Mapping[str, str]) -> str:
-    """Replace the references to the role's prerequisites in a text. Add a mistake for an unknown prerequisite."""
+    """Replace the references to the role's prerequisites in a text. Add a mistake to `found` for an unknown
+    prerequisite.
+    """
     pieces, end = [], 0
     for token in _REFERENCE.finditer(text):
         name = f"{token[1]}.{token[2]}"

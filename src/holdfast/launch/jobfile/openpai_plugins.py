@@ -35,7 +35,8 @@ class _Plugin(msgspec.Struct, rename="camel"):
 
 
 def plan_of(found: Mistakes, extras: Any, roles: Collection[str], notes: list[str]) -> RuntimePlan:
-    """Return the plan that the plug-ins request. Add a note for each key that holdfast ignores."""
+    """Return the plan that the plug-ins request. Add mistakes to `found`, and a note for each key that holdfast
+    ignores."""
     plan = RuntimePlan()
     if extras is None:
         return plan
@@ -69,7 +70,8 @@ def plan_of(found: Mistakes, extras: Any, roles: Collection[str], notes: list[st
 
 
 def hooks_of(found: Mistakes, where: str, said: Any, policy: str, roles: tuple[str, ...]) -> list[Hook]:
-    """Return the hooks of a list of `callbacks`: commands at the start and the end of a task."""
+    """Return the hooks of a list of `callbacks` (`said`): commands at the start and the end of a task. Add mistakes to
+    `found`."""
     hooks = []
     if said is not None and not isinstance(said, list):
         found.add(where, f"expected a list, got {kind_of(said)}")

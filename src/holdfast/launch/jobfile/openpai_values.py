@@ -42,7 +42,7 @@ def job_name(found: Mistakes, where: str, name: str, notes: list[str]) -> str:
 
 def restarts_of(found: Mistakes, where: str, count: int) -> RestartPolicy:
     """Convert a retry count. 0 or more limits the restarts after failures charged to the user; -1 means always, -2
-    never."""
+    never. Add a mistake to `found` for any other number."""
     if count < -2:
         found.add(where, f"expected 0 or more, -1 (always) or -2 (never, for any cause), got {count}")
     if count == -2:
@@ -77,7 +77,8 @@ def cpus_of(number: float | None) -> float | None:
 
 
 def memory_of(found: Mistakes, where: str, number: int | None, *, here: bool) -> int | None:
-    """Convert MiB to bytes; None if unset or 0. If `here` is true, add a mistake if this machine has less memory."""
+    """Convert MiB to bytes; None if unset or 0. If `here` is true, add a mistake to `found` if this machine has less
+    memory."""
     if not number:
         return None
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -97,7 +98,7 @@ def ports_of(found: Mistakes, where: str, ports: Mapping[str, int]) -> dict[str,
 
 
 def image_of(found: Mistakes, where: str, image: str) -> str:
-    """Return the address of an image. Add a mistake if the address is invalid."""
+    """Return the address of an image. Add a mistake to `found` if the address is invalid."""
     image = image.strip()
     if not image or not image.isprintable() or " " in image:
         found.add(where, f"expected an image such as registry.example/train:1.2, without spaces, got {image!r}")

@@ -149,7 +149,7 @@ def _ssh(found: Mistakes, said: Any) -> Ssh | None:
 
 
 def public_keys(found: Mistakes, where: str, lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the public keys that may log in. Add a mistake for each invalid line."""
+    """Return the public keys that may log in. Add a mistake to `found` for each invalid line."""
     keys = tuple(line.strip() for line in lines if line.strip())
     for i, key in enumerate(keys):
         if "PRIVATE KEY" in key:
@@ -169,7 +169,7 @@ def _roles(found: Mistakes, where: str, said: list[str] | str, roles: Collection
 
 def parameters_of(found: Mistakes, said: Any, written: Mapping[str, str]) -> dict[str, str]:
     """Return name → text as the user wrote it (`written`). Nested values are named by their path: `a.b`, `a[0]`. Add a
-    mistake for an invalid name."""
+    mistake to `found` for an invalid name."""
     for name, _ in found.entries("parameters", said, "of names and values, as in `{lr: 0.1}`"):
         if not PARAMETER.fullmatch(name):
             found.add(f"parameters.{name}", "expected a name of letters, digits, `_`, `-` or `.`")
@@ -177,10 +177,9 @@ def parameters_of(found: Mistakes, said: Any, written: Mapping[str, str]) -> dic
 
 
 def judge_references(found: Mistakes, spec: JobSpec, secrets: Collection[str], names: Mapping[str, str]) -> None:
-    """Add a mistake for each reference to a parameter or secret that does not exist.
+    """Add a mistake to `found` for each reference to a parameter or secret that does not exist.
 
-    `secrets`: the names of the secrets. `names`: the file's own keys for `roles` and `command`.
-    """
+    `secrets`: the names of the secrets. `names`: the file's own keys for `roles` and `command`."""
     known = {"parameters": {**parameters_in(os.environ), **spec.parameters}, "secrets": secrets}
     for where, text in _texts(spec, names):
         for token in _REFERENCE.finditer(text) if "<%" in text else ():
