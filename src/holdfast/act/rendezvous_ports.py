@@ -118,7 +118,7 @@ class FarPorts(RendezvousPorts):
             port = self._hold_at(attempt, wanted)
             if port is not None and (wanted or port not in self._taken.values()):
                 return port
-        # the whole range is in use: whatever the port, rank 0 fails to open it, and its log says so
+        # the whole range is in use: rank 0 will fail to open any port, and its log will say so
         return super()._choose(attempt)
 
     def _hold_at(self, attempt: int, wanted: int) -> int | None:

@@ -23,8 +23,8 @@ class NoticeProblem(msgspec.Struct, frozen=True):
 
     text: str
     hint: str
-    #: True if holdfast itself could not send the notice. False if the user's command is probably missing, because only
-    #: the user's shell knows that for certain.
+    #: True if holdfast itself could not send the notice. False if the user's command is probably missing: only the
+    #: user's shell can tell.
     certain: bool = True
 
 

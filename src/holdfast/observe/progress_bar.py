@@ -26,9 +26,8 @@ class ProgressBar:
         #: The latest state of the progress bar, which is shown when the next state is due.
         self._held = b""
         self._due = 0.0
-        #: True if the stream has several progress bars below each other: a newline leads to the next bar, and `_UP`
-        #: back. Between the lines of other workers the cursor cannot go back, so these bars are shown one after the
-        #: other on one line.
+        #: True if the stream has several progress bars on adjacent lines: a newline moves to the next bar, and `_UP`
+        #: back. Among other workers' lines the cursor cannot move back, so these bars are shown in turn on one line.
         self._several = False
 
     def take(self, block: bytes, now: float) -> bytes:

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.progress_facts import Count
 
-#: Number of characters that are parsed first. Usually they suffice, and a restart waits for the result.
+#: Number of characters at the end of a stream that are parsed first. They usually suffice, and parsing few is quick: a
+#: restart waits for the result.
 LAST_CHARS = 1 << 10
 #: Number of characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10

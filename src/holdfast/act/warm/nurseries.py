@@ -61,7 +61,7 @@ class Warm:
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
-        """Set the function that receives started workers which neither `ask` nor `tick` has returned."""
+        """Set the function that receives the workers that start later, after `ask` and `tick` have returned."""
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:
