@@ -199,7 +199,7 @@ def read_log(name: str, matcher: Matcher, stdin: BinaryIO | None = None) -> LogE
             )
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            # A pipe (`<(kubectl logs …)`) is written while it is read, so its text is as new as now.
+            # A pipe (`<(kubectl logs …)`) is written while it is read, so the present time is the time of its text.
             written_at = status.st_mtime if stat.S_ISREG(status.st_mode) else time.time()
             return _dated(_scan(_blocks(file), name, matcher), written_at)
     except FileNotFoundError:

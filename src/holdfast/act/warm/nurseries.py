@@ -121,7 +121,7 @@ class Warm:
             self._nurseries[command].stand_by(count, now)
 
     def cancel(self) -> None:
-        """Cancel all waiting requests, because the attempt is being stopped."""
+        """Cancel all waiting requests for workers, because the attempt is being stopped."""
         self._stand_by_at = None
         for nursery in self._nurseries.values():
             nursery.cancel()

@@ -114,7 +114,7 @@ class _AgentProcess:
         self._news: FaultNews | None = None
         self._stops = 0
         self._platform = on_platform(os.environ)
-        #: True once the owner is lost and the platform decides about the job.
+        #: True once the owner is lost and this agent has asked the platform to restart or end the job.
         self._orphaned = False
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None

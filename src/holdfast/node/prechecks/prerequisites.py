@@ -18,7 +18,8 @@ from holdfast.model.phrases import Phrase
 from holdfast.node.prechecks.fetch_process import Fetched, FetchRun, name_of
 from holdfast.reactor import Reactor
 
-#: Seconds between two progress lines of a fetch. Other lines may come in between, so a progress line is never redrawn.
+#: Seconds between two progress lines of a fetch. Each is a new line and not redrawn, because other lines may come in
+#: between.
 SAID_EVERY_S = 10.0
 #: Seconds between two progress updates for the owner: each costs a journal row, and a fetch may take hours.
 MOVED_EVERY_S = 5.0

@@ -297,7 +297,7 @@ def constant_filter(node: ast.stmt) -> Step | None:
 
 
 def setters(node: ast.AST, local: dict[str, ast.FunctionDef], depth: int = 0) -> set[str]:
-    """Return which of `logging` and `random` this statement sets, since an import may set them too."""
+    """Return which states (of `logging`, of `random`) this statement sets, since an import may set them too."""
     found = set()
     for part in ast.walk(node):
         func = part.func if isinstance(part, ast.Call) else None
