@@ -15,7 +15,7 @@ from conftest import Holdfast
 from holdfast.model.log_time_format import times_name
 from holdfast.node.explain_files import excerpt
 from holdfast.observe.log_file import LogFile, Rotation
-from holdfast.record.rotated_logs import pieces, tail_mark
+from holdfast.record.rotated_logs import older, pieces, tail_mark
 from holdfast.report.log_files import LogPart, copy
 
 LINE_COUNT = 5000
@@ -108,6 +108,20 @@ def test_what_a_worker_died_of_is_read_over_the_border(tmp_path: Path) -> None:
     assert b"Traceback" not in path.read_bytes()
     text = excerpt(path, "worker-0 stderr").text
     assert text.endswith((trace + b"ValueError: no such step\n").decode())
+
+
+def test_a_reader_misses_no_file_while_a_rotation_renames_them(tmp_path: Path) -> None:
+    """A rotation renames the oldest file first, so that one number after the other is free for a moment."""
+    log = tmp_path / "stdout.log"
+    names = [log, *(Path(older(log, number)) for number in range(1, 6))]
+    for free in range(len(names)):
+        for name in names:
+            name.unlink(missing_ok=True)
+        there = [name for name in names if name != names[free]]
+        for name in there:
+            name.write_text(name.name)
+        with pieces(log) as found:
+            assert [file.read().decode() for _, file in found] == [name.name for name in reversed(there)]
 
 
 @pytest.mark.real

@@ -31,13 +31,16 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
     """Open all files of a log. Yield (inode number, file), the oldest first. Raises OSError if there are none."""
     with ExitStack() as stack:
         found: dict[int, BinaryIO] = {}
+        missing = 0
         for number in range(MOST_PIECES):
             try:
                 file = stack.enter_context(opened(older(path, number) if number else os.fspath(path)))
             except FileNotFoundError:
-                if number:
+                missing += 1
+                if missing > 1:
                     break
-                continue  # a rotation is in progress, and has already renamed this file
+                continue  # a rotation in progress leaves one number free: it has renamed this file to the next number
+            missing = 0
             # A rotation may rename files between two calls of open. A file that is already open is then found again
             # under its next name.
             found.setdefault(os.fstat(file.fileno()).st_ino, file)
