@@ -1,6 +1,6 @@
-"""The decompressed bytes of a tar archive, bounded: `tarfile` reads a header of any length into memory.
+"""Decompress a tar archive, and limit the size of its headers, because `tarfile` reads a whole header into memory.
 
-A tar of 14 MB may hold a header of 3 GiB. No limit on the unpacked files sees it, since no file comes of it.
+A tar of 14 MB may hold a header of 3 GiB. A header is not written to a file, so the limit of unpacked files misses it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 from holdfast.fetch.fetch_failures import FetchError
 from holdfast.model.phrases import Phrase
 
-#: All headers of one entry together: its name, the target of its link, its attributes and its map of holes.
+#: Limit of all headers of one entry together, in bytes: name, target of a link, attributes, and map of holes.
 HEADER_BYTES = 1 << 20
-#: Headers and padding of an entry, on average over the whole archive.
+#: Allowed bytes of headers and padding per entry, on average over the whole archive.
 ENTRY_BYTES = 4096
 SLACK_BYTES = 64 << 20
 _GZIP, _BZIP2, _XZ, _LZMA, _ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x5d\0\0\x80", b"\x28\xb5\x2f\xfd"
@@ -24,7 +24,8 @@ _GZIP, _BZIP2, _XZ, _LZMA, _ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x5d\0\0\
 class ArchiveStream:
     """A readable stream for `tarfile.open(fileobj=…, mode="r|")`.
 
-    file: the archive, at its begin. shown: its name for messages. limit_bytes: of all unpacked files together.
+    `file`: the archive, opened at its start. `shown`: the archive's name for messages.
+    `limit_bytes`: limit of the size of all unpacked files together.
     """
 
     def __init__(self, file: BinaryIO, shown: str, limit_bytes: int) -> None:
@@ -35,16 +36,16 @@ class ArchiveStream:
         self._header_left: int | None = HEADER_BYTES
 
     def header(self) -> None:
-        """The next reads are of one entry's headers."""
+        """Announce that the next reads return the headers of one entry. They must not exceed HEADER_BYTES."""
         self._most += ENTRY_BYTES
         self._header_left = HEADER_BYTES
 
     def content(self) -> None:
-        """The next reads are of a file, whose size is checked where it is written."""
+        """Announce that the next reads return an entry's content. The code that writes the file limits its size."""
         self._header_left = None
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` decompressed bytes. Raises FetchError beyond a limit."""
+        """Return up to `size` decompressed bytes. Raises FetchError if headers or archive exceed their limit."""
         data: bytes = self._file.read(size)
         self._read += len(data)
         if self._header_left is not None:

@@ -28,9 +28,9 @@ from holdfast.model.phrases import Phrase
 #: Size limit if the user sets none. An archive that unpacks to more than RATIO times its size counts as a bomb.
 RATIO = 200
 LEAST_LIMIT_BYTES = 1 << 30
-#: A file system takes no longer name and no longer path, in bytes.
+#: Limits of a file system for the length of a name and of a path, in bytes.
 MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095
-#: The directory of a zip is read into memory whole: about 50 bytes and a name for each entry.
+#: Limit of a zip's directory of entries, in bytes. Python reads the whole directory into memory.
 MOST_ZIP_DIRECTORY_BYTES = 256 << 20
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
@@ -80,10 +80,10 @@ def _tar(stream: Any, shown: str) -> Iterator[tarfile.TarFile]:
 
 
 def _zip_directory_bytes(archive: Path) -> int:
-    """Return the size of a zip's directory of entries, as its last record says; 0: the record is not found."""
+    """Return the size of a zip's directory of entries from the zip's last record. Return 0 without such a record."""
     with archive.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        # The record is followed by a comment of up to 64 KiB; zip64 has another record before it.
+        # A comment of up to 64 KiB may follow the last record. In a zip64 another record precedes it.
         file.seek(max(0, size - (1 << 16) - 128))
         end = file.read()
     at = end.rfind(b"PK\5\6")
@@ -100,7 +100,7 @@ class _Unpacking:
         self._limit = limit
         self._moved = moved
         self._entries = 0
-        #: Directories that were made or found here, so that a deep path is not walked again for each entry.
+        #: Directories that are known to be real directories, so that each path is checked only once.
         self._folders = {into}
         self.total = 0
 
@@ -113,7 +113,7 @@ class _Unpacking:
                     return
                 stream.content()
                 self._member(archive, member)
-                # The list of all entries would grow with the archive, and nothing asks for an entry twice.
+                # `tarfile` keeps a list of all entries, which nobody needs. Empty it to save memory.
                 archive.members = []  # type: ignore[attr-defined] # public, and missing in the stubs
 
     def _member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
@@ -164,12 +164,12 @@ class _Unpacking:
                     else:
                         self._file(path, content, bool(mode & 0o100))
 
-    # ------------------------------------------------------------------------------------------ one entry
+    # ------------------------------------------------------------------------------------------ unpacking one entry
 
     def _place(self, name: str) -> Path | None:
-        """Return the destination path of an entry.
+        """Return the path to which an entry is unpacked. Return None if the entry is the top directory itself.
 
-        Return None for the directory itself. Raises FetchError for a path outside.
+        Raises FetchError for a path outside the top directory.
         """
         self._entries += 1
         self._moved(self.total)
@@ -194,11 +194,11 @@ class _Unpacking:
         return folder / parts[-1]
 
     def _way(self, folder: Path, name: str) -> None:
-        """Make the directories that lead to `folder`. A directory stays one: nothing of the archive replaces it."""
+        """Create `folder` and its missing parents. Refuse the entry `name` if one of them is a symbolic link."""
         path = self._into
         for part in folder.relative_to(self._into).parts:
             path = path / part
-            # An earlier entry may have made a link here: writing through it could leave the directory.
+            # An earlier entry may have created a link at this path, which could lead out of the top directory.
             with writing(path):
                 through = path.is_symlink()
             if through:
@@ -227,7 +227,7 @@ class _Unpacking:
                 self._moved(self.total)
 
     def links(self) -> None:
-        """Refuse the tree if a link leads out of it. Only the finished tree shows where a link leads through others."""
+        """Refuse the tree if a symbolic link leads out of it. Links may cross each other, so check them last."""
         if (name := link_outside(self._into)) is not None:
             raise self._unsafe(name, f"it is a link out of the directory, to {(self._into / name).readlink()}")
 

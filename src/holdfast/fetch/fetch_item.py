@@ -46,7 +46,7 @@ class ItemFetch:
     """Fetches one prerequisite.
 
     `thing`: the prerequisite.
-    `order`: the request to which it belongs.
+    `order`: the fetch request that contains the prerequisite.
     `tell`: called with progress messages.
     `ends`: time on the reactor's clock after which no new try begins.
     """
@@ -90,7 +90,7 @@ class ItemFetch:
                 FetchError(Phrase.HOST_ALLOCATION_FAILED, f"this node has not enough memory to fetch {self._uri.shown}")
             )
         except Exception as error:
-            # A fault of this program is no fault of the source: another try would fetch all of it for nothing.
+            # The error is in holdfast, not in the source: a retry would download everything again in vain.
             traceback.print_exc()
             return self._failed(
                 FetchError(
@@ -126,7 +126,7 @@ class ItemFetch:
             here=trouble.here,
         )
 
-    # ------------------------------------------------------------------------------------------ tries
+    # ------------------------------------------------------------------------------------------ retries
 
     def _with_tries(self) -> Record:
         try:
@@ -178,7 +178,7 @@ class ItemFetch:
         finally:
             source.close()
 
-    # ------------------------------------------------------------------------------------------ one file
+    # ------------------------------------------------------------------------------------------ fetching one file
 
     def _file(self, source: FetchSource, entry: Entry) -> Record:
         place, thing = self._place, self._thing
@@ -277,7 +277,7 @@ class ItemFetch:
                 "Raise max_size, if the file is what you expect.",
             )
 
-    # ------------------------------------------------------------------------------------------ a tree
+    # ------------------------------------------------------------------------------------------ fetching a tree
 
     def _tree(self, source: FetchSource, entries: list[Entry]) -> Record:
         if self._thing.sha256 or self._thing.extract:
@@ -344,7 +344,7 @@ class ItemFetch:
         place.commit(place.data, record)
         return record
 
-    # ------------------------------------------------------------------------------------------ progress
+    # ------------------------------------------------------------------------------------------ progress messages
 
     def _moved(self, done: int) -> None:
         now = self._reactor.now()

@@ -25,7 +25,7 @@ from holdfast.model.phrases import Phrase
 
 _RECEIVED = re.compile(r"Receiving objects:\s+\d+% .*?, ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-#: Seconds between two looks at the size of what git has written.
+#: Minimum time between two measurements of the files that git has written, in seconds.
 LOOK_EVERY_S = 0.5
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 #: Patterns of git's error messages, with their failure classes. The first pattern that matches counts.
@@ -105,7 +105,7 @@ class Checkout:
                 raise
             (into / ".git" / "FETCH_HEAD").write_text(f"{found}\t\t\n")
 
-    # ------------------------------------------------------------------------------------------ one command
+    # ------------------------------------------------------------------------------------------ running one git command
 
     def _git(self, into: Path, *words: str) -> str:
         now = Clock().now
@@ -120,7 +120,7 @@ class Checkout:
             rest = b""
             look_at = 0.0
             while True:
-                # git says nothing while it unpacks a pack; the files themselves show how large they get.
+                # git prints nothing while it unpacks a pack, so measure the files on disk at intervals.
                 talks = bool(select.select([process.stdout], [], [], LOOK_EVERY_S)[0])
                 began = now()
                 if self._most is not None and began >= look_at:

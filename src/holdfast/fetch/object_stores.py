@@ -68,9 +68,9 @@ class StoreSource:
         return found
 
     def _files(self, top: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield name and facts of each file and directory under `top`. A listing may be endless."""
+        """Yield name and attributes of each file and directory under `top`. The caller limits the number of entries."""
         if self._uri.kind is UriKind.S3:
-            # One flat listing in pages, which ends at the limit.
+            # S3 lists all objects without directories, so let the library stop at the limit of entries.
             yield from self._fs.find(top, detail=True, max_items=MOST_ENTRIES + 1).items()
             return
         for _, folders, files in self._fs.walk(top, detail=True):

@@ -37,7 +37,7 @@ _SCHEMES = {
 }
 EXPECTED = "s3://, http://, https://, hdfs://, git+https://, git+ssh://, a URL that ends with .git, or a path"
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)[^@]+\.git(?:@\S+)?$")
-#: Parts that git allows in no name of a branch or tag (git check-ref-format).
+#: Matches text that git forbids in the names of branches and tags (git check-ref-format).
 _NO_REF = re.compile(r"^[-+/]|[\s~^:?*\[\\\x7f]|\.\.|@\{|[/.]$|\.lock$")
 _OPTIONS = {
     UriKind.GIT: frozenset({"depth", "submodules"}),
@@ -96,7 +96,7 @@ def uri_of(thing: Prerequisite) -> Uri:
     if thing.sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", thing.sha256):
         raise BadUsage(f"{where}: sha256: expected 64 hexadecimal digits", hint="sha256sum FILE")
     if found.kind is UriKind.GIT and (found.url.startswith("-") or _NO_REF.search(found.ref)):
-        # git would take it for an option or for a rule which branches it overwrites.
+        # git would read such a text as an option, or as a refspec that overwrites branches.
         raise BadUsage(
             f"{where}: {found.ref or found.url!r} is no name of a branch, a tag or a commit", hint="git ls-remote URI"
         )

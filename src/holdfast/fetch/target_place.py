@@ -38,7 +38,7 @@ LARGEST_FILE_BYTES = 16 << 40
 
 
 class Record(Noun, frozen=True, kw_only=True):
-    """The record of what a complete place contains. It is stored beside the place."""
+    """Describes a completely fetched prerequisite. The record is stored in a file beside the prerequisite."""
 
     key: str
     shown: str
@@ -57,16 +57,16 @@ class PartialFetch(Noun, frozen=True, kw_only=True):
 
 
 def key_of(thing: Prerequisite, uri: Uri) -> str:
-    """Return a key that is equal for equal content.
+    """Return a key that identifies the prerequisite's content.
 
-    It is a hash of the checksum, or of the whole URI without a checksum.
+    It is a hash of the checksum if the user gives one, or else of the whole URI with its options.
     """
     same = thing.sha256.lower() or "\n".join((uri.url, uri.ref, *(f"{k}={v}" for k, v in sorted(uri.options.items()))))
     return hashlib.sha256(f"{same}\n{thing.extract}".encode()).hexdigest()
 
 
 class TargetPlace:
-    """The place of one prerequisite. `into`: its final path. `key`: identifies its content, see `key_of`."""
+    """Manages the files of one prerequisite. `into`: its final path. `key`: identifies its content, see `key_of`."""
 
     def __init__(self, into: Path, key: str) -> None:
         if not into.name or into.name in (".", ".."):
@@ -78,16 +78,16 @@ class TargetPlace:
         self.record = self._beside / f".{into.name}.holdfast.json"
         self._lock = self._beside / f".{into.name}.holdfast-lock"
         self._state = self.part / "state.json"
-        #: Path of the incomplete file or directory, inside the directory for partial data.
+        #: Path of the incomplete file or directory, inside `part`, the directory for partial data.
         self.data = self.part / "data"
 
-    # ------------------------------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------------------------------ a complete prerequisite
 
     def whole(self, sha256: str = "") -> Record | None:
-        """Return the place's record if the place is complete and has the content of `key`; else None.
+        """Return the record if the prerequisite is completely fetched and has the content of `key`; else None.
 
-        What another user has put there (its record has a key that everybody can compute) counts only if it is a file
-        with this sha256.
+        Another user could have written both record and content. Such content counts only if it is a file with the
+        checksum `sha256`.
         """
         found = self._recorded()
         if found is None or found.key != self.key:
@@ -110,18 +110,18 @@ class TargetPlace:
         except (OSError, Malformed):
             return None
 
-    # ------------------------------------------------------------------------------------------ the lock
+    # ------------------------------------------------------------------------------------------ locking
 
     @contextmanager
     def held(self, who: str, waits: Callable[[str], None]) -> Iterator[None]:
-        """Hold the lock of this place, so that no other process fetches into it.
+        """Lock the prerequisite, so that no other process fetches it to the same path.
 
         `who`: name of this process, for other processes that wait.
         `waits`: if another process has the lock, called with the name of that process before the wait.
         """
         with writing(self._beside):
             self._beside.mkdir(parents=True, exist_ok=True)
-            # Who may read a lock may hold it for ever.
+            # Mode 0600, because any user who can open the file could keep it locked.
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             try:
@@ -136,11 +136,13 @@ class TargetPlace:
         finally:
             os.close(fd)
 
-    # ------------------------------------------------------------------------------------------ while it comes
+    # ------------------------------------------------------------------------------------------ partial data
 
     def prepare(self, sha256: str = "") -> None:
-        """Make the directory for partial data, and empty it if it belongs to another prerequisite. The caller holds the
-        lock. With a `sha256` the content of another user is replaced; without one it is left alone.
+        """Create the directory for partial data, and empty it if it belongs to another prerequisite.
+
+        The caller holds the lock. `sha256`: the expected checksum. Only with a checksum may content of another user be
+        replaced. Otherwise this method raises FetchError.
         """
         recorded = self._recorded()
         if recorded is None and os.path.lexists(self.into):
@@ -174,14 +176,14 @@ class TargetPlace:
             replace_file(self._state, encode(PartialFetch(key=self.key, mark=mark, bytes=size)), READABLE)
 
     def forget(self) -> None:
-        """Delete the partial data, because they can no longer be continued."""
+        """Delete the partial data, because the fetch cannot be resumed."""
         with writing(self.part):
             shutil.rmtree(self.part, ignore_errors=True)
             self.part.mkdir(mode=0o755, exist_ok=True)
         self.note("", None)
 
     def tidy(self) -> None:
-        """If no byte has arrived, remove the directory for partial data."""
+        """Remove the directory for partial data if it contains none."""
         if not self.data.exists():
             shutil.rmtree(self.part, ignore_errors=True)
 
@@ -212,10 +214,10 @@ class TargetPlace:
                 here=True,
             )
 
-    # ------------------------------------------------------------------------------------------ its end
+    # ------------------------------------------------------------------------------------------ moving into place
 
     def commit(self, what: Path, record: Record) -> None:
-        """Move `what` to its final place. `what` must be complete and on the disk."""
+        """Move the file or directory `what` to the final path. `what` must be complete and flushed to the disk."""
         with writing(self.into):
             self.record.unlink(missing_ok=True)
             if os.path.lexists(self.into):
@@ -261,7 +263,7 @@ def sync_tree(top: Path) -> int:
 
 
 def size_of(top: Path) -> int:
-    """Return the size in bytes of all files under `top`. A file that vanishes meanwhile has none."""
+    """Return the total size of all files under `top`, in bytes. A file that is deleted meanwhile counts as empty."""
     total = 0
     for folder, _, names in os.walk(top):
         for name in names:
@@ -274,7 +276,7 @@ def size_of(top: Path) -> int:
 
 
 def _ours(path: Path) -> bool:
-    """Return whether this user or root owns the path; a link counts by itself. Raises OSError."""
+    """Whether this user or root owns the path. A symbolic link is not followed. Raises OSError."""
     return path.lstat().st_uid in (os.geteuid(), 0)
 
 

@@ -1,7 +1,7 @@
-"""Symbolic links of a tree: where they lead when the kernel follows them, link after link.
+"""Determine whether the symbolic links of a directory tree lead out of the tree.
 
-Each link of a tree may stay inside by its text, and two of them together may lead out: after `up -> ../..` a path
-through `up` is higher than it reads. So a link is followed one part of its path at a time.
+The text of a link does not tell where it leads, because the path may go through another link: `a/up/x` is not below
+`a` if `up` is a link to `../..`. So this module follows a link one path component at a time, as the kernel does.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-#: Linux follows at most as many links in one path.
+#: Limit of links in one path. Linux has the same limit.
 MOST_LINKS = 40
 
 
 def stays_inside(top: Path, relative: str) -> bool:
-    """Return whether the link at `relative` under `top` leads to a place under `top`, or to nothing there.
+    """Whether the symbolic link at `relative` below `top` leads to a path below `top`, which need not exist.
 
-    The answer does not depend on where `top` is: a path that leaves the tree counts as outside, even where it comes
-    back. A circle of links leads nowhere.
+    A path that leaves the tree and returns counts as outside, so the result does not depend on the location of `top`.
+    A cycle of links counts as inside, because it leads to no file.
     """
     parts = relative.split("/")
     reached: list[str] = []
@@ -34,7 +34,7 @@ def stays_inside(top: Path, relative: str) -> bool:
         try:
             target = str(top.joinpath(*reached, part).readlink())
         except OSError:
-            reached.append(part)  # no link, or nothing
+            reached.append(part)  # this path component is no link, or does not exist
             continue
         if target.startswith("/"):
             return False
@@ -46,7 +46,7 @@ def stays_inside(top: Path, relative: str) -> bool:
 
 
 def link_outside(top: Path) -> str | None:
-    """Return the relative path of a link under `top` that leads out of it; None: every link stays inside."""
+    """Return the relative path of a link below `top` that leads out of `top`. Return None if no link does."""
     for folder, folders, names in os.walk(top):
         for name in (*folders, *names):
             path = Path(folder, name)

@@ -68,7 +68,7 @@ class WebSource:
         return [Entry(path="")]
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:
-        # A server that has changed the file, or sends another range than the request's, is asked for all of it, once.
+        # If the server has no such range, or sends another one, request the whole file once.
         found = self._requested(offset, mark) or (self._requested(0, "") if offset else None)
         if found is None:
             raise FetchError(
@@ -77,7 +77,7 @@ class WebSource:
         return found
 
     def _requested(self, offset: int, mark: str) -> Opened | None:
-        """Send one request; None: the server has no such range, or sends another one."""
+        """Request the file from byte `offset` on. Return None if the server has no such range, or sends another one."""
         self.close()
         shown = self._uri.shown
         with reaching(shown):
@@ -159,7 +159,7 @@ def _mark(response: HTTPResponse) -> str:
 
 
 def _began(response: HTTPResponse) -> int:
-    """Return the offset of the first byte in a 206 response. Return -1 if the response does not tell it."""
+    """Return the offset of the first byte in a 206 (partial) response. Return -1 if the headers do not contain it."""
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     begin = rest.partition("-")[0]
     at = _number(begin) if unit.lower() == "bytes" else None
@@ -167,11 +167,11 @@ def _began(response: HTTPResponse) -> int:
 
 
 def _number(text: str) -> int | None:
-    """Return a number of a header; None: it is no number of at most MOST_DIGITS digits."""
+    """Parse a number in a header. Return None if the text is no number, or has more than MOST_DIGITS digits."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 def _wait(text: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; a date is ignored."""
+    """Parse the seconds in a Retry-After header. Return None for a date."""
     seconds = _number((text or "").strip())
     return None if seconds is None else min(float(seconds), MOST_WAIT_S)
