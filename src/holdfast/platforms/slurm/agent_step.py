@@ -25,9 +25,9 @@ HOLD_S = 0.5
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """The settings that all steps of a job share.
+    """The settings that all srun steps of a job share.
 
-    `order(address, port)`: returns the bytes for each agent, with a line end.
+    `order(address, port)`: returns the settings for each agent, as one line of bytes. The arguments are the owner's.
     """
 
     job: str
@@ -37,12 +37,12 @@ class Steps(msgspec.Struct, frozen=True):
     python: str
     #: Descriptor that receives the workers' output.
     output: int
-    #: GPUs per node that the step requests. 0: the step requests none and gets the job's GPUs.
+    #: GPUs per node that each step requests. 0: the step requests none and gets the job's GPUs.
     gpus: int = 0
 
 
 class StepObserver(Protocol):
-    """Receives the messages and the end of a step."""
+    """Is notified of the messages and the end of an srun step."""
 
     def told(self, line: str) -> bool:
         """Handle a line that srun itself printed. Return whether to show the line to the user."""
@@ -69,23 +69,23 @@ class AgentStep:
         """Prepare the step. `begin` starts srun.
 
         `steps`: the settings that all steps share.
-        `order`: bytes for the agents.
-        `hears`: receives the step's messages.
-        `only`: names of the nodes to use; empty: all.
+        `order`: the agents' settings, as bytes for srun's standard input.
+        `hears`: the observer of the step's messages and end.
+        `only`: names of the nodes on which agents start; empty: all nodes of the job.
         """
         self.steps = steps
         #: Nodes on which the step starts agents; empty means all nodes of the job.
         self.only = only
-        #: Whether srun has printed a message about tasks.
+        #: Whether srun has printed a message about some task, such as `Killed`.
         self.told_of_tasks = False
         #: The last lines that srun itself has printed.
         self.lines: list[str] = []
         self._reactor = reactor
         self._hears = hears
         self._line = bytearray()
-        #: Whether the current line does not come from srun, so that its rest is passed on unparsed.
+        #: Whether the current line comes from a worker, so that the rest of the line is passed on unparsed.
         self._passing = False
-        #: Lines from srun that are shown after `HOLD_S`.
+        #: Lines from srun itself that are written to standard error after `HOLD_S`.
         self._held = bytearray()
         self._flush: DueCall | None = None
         self._child: Child | None = None
@@ -130,7 +130,7 @@ class AgentStep:
         self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """Pass data on to standard error. Parse the lines that come from srun before."""
+        """Copy data from srun's standard error to this process's. Handle lines that srun itself printed first."""
         shown = bytearray()
         *ended, rest = data.split(b"\n")
         for part in (*(line + b"\n" for line in ended), rest):
@@ -149,7 +149,7 @@ class AgentStep:
         _write(bytes(shown))
 
     def _line_of_srun(self) -> None:
-        """Handle one line of srun or slurmstepd."""
+        """Handle one line that srun or slurmstepd itself printed, not a worker."""
         line, self._line = bytes(self._line), bytearray()
         text = line.decode("utf-8", "replace").rstrip("\n")
         if (word := word_of_stepd(text)) is not None:

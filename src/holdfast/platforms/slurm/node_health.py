@@ -124,7 +124,7 @@ def _variable(words: Sequence[str]) -> str:
     return next((word.partition("=")[2] for word in words if word.startswith("SLURM_CONF=")), "")
 
 
-# ------------------------------------------------------------------------------------------------ one check at a time
+# ------------------------------------------------------------------------------ allowing one check of a node at a time
 
 
 @contextmanager
@@ -182,13 +182,14 @@ def _own_folder() -> Path:
     return place
 
 
-# ----------------------------------------------------------------------------------------------------- reports by jobs
+# ------------------------------------------------------------------------------------ devices that jobs have blocked
 
 
 def told_by_jobs(node: str, users: Collection[int] | None) -> list[str]:
-    """Return one sentence for each device of the node that jobs of these users hold. `users` None: jobs of all users.
+    """Return one sentence for each device of the node that jobs have blocked because of a fault.
 
-    If some user's report counts, root also creates the folder for these reports, so that later runs write them.
+    `users`: ids of the users whose jobs count; None: all users; empty: none. If any count, root also creates the
+    folder for these reports, so that later jobs write them.
     """
     if users is not None and not users:
         return []
@@ -212,11 +213,11 @@ def _user(uid: int) -> str:
         return f"uid {uid}"
 
 
-# --------------------------------------------------------------------------------------------------- drain and resume
+# ------------------------------------------------------------------------------------------ draining and resuming nodes
 
 
 def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> str:
-    """End holdfast's drain of the node, if the released `device` was its reason. Return a sentence, or "".
+    """Resume a node that holdfast drained because of this device. Return a sentence about the result, or "".
 
     This is called when every device of the node is healthy again. A drain for any other reason stays. If this machine
     has no slurm.conf, Slurm is not queried.
@@ -235,12 +236,12 @@ def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> 
 def tend(
     node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool, environ: Mapping[str, str] = os.environ
 ) -> NodeTreatment:
-    """Read the node's state from Slurm, then drain or resume the node. Return the action, done or only proposed.
+    """Drain or resume the node according to its checks. Return the action, which was done or is only proposed.
 
-    `drains`: allow draining.
-    `gives_back`: allow the end of holdfast's drain if the node has no trouble.
-    Slurm's errors are not raised. A healthy node sends no query, because ten thousand nodes may share one slurmctld. If
-    a person runs the check, the query is always sent.
+    `troubles`: messages of failed checks. `drains`: whether the node may be drained.
+    `gives_back`: whether a node that holdfast drained is resumed if it has no trouble.
+    The returned value contains Slurm's errors. For a healthy node Slurm is not queried unless a person runs the check,
+    because ten thousand nodes may share one slurmctld.
     """
     if not troubles and not gives_back and use_of(environ) is not CheckCaller.PERSON:
         return NodeTreatment(node=node)
@@ -301,7 +302,7 @@ class _Slurm:
         return found[0]
 
 
-# ------------------------------------------------------------------------------------------------------ the interface
+# -------------------------------------------------------------------------------------- the interface `NodeHooks`
 
 
 class SlurmHooks:

@@ -213,6 +213,7 @@ class _OpenCommand:
         `done`: called once, with the output.
         `limit_s`: time limit of one try.
         `until`: end of the retries, in seconds on the reactor's clock.
+        `running`: the set of unfinished commands, from which this command removes itself.
         """
         self._asking = asking
         self._reactor = asking.reactor

@@ -37,7 +37,7 @@ class SlurmPlatform(SlurmAccess, Platform):
 
     def described(self, spec: JobSpec, environment: Mapping[str, str], *, at_time_limit: bool) -> JobSpec:
         found = self.job(environment)
-        # Slurm is queried only at a requeue whether it allows one, because the answer may change while the job runs.
+        # Assume that a requeue is possible. Slurm is asked only when one is due, because its answer may change.
         return replace(spec, platform=found, requeue=Requeuing(possible=found is not None, at_time_limit=at_time_limit))
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | None:

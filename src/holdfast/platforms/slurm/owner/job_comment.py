@@ -39,12 +39,12 @@ class JobComment:
         self._asking = asking
         self._job = job
         self._say = say
-        #: The line that the comment should contain.
+        #: holdfast's line that the job's comment should contain; empty: none so far.
         self._wanted = ""
-        #: The line in the last update, which may still run.
+        #: holdfast's line in the last update command, which may still run.
         self._written = ""
         self._told = False
-        #: Whether an update still runs.
+        #: Whether an update command still runs.
         self.busy = False
 
     def attempt(self, record: AttemptRecord) -> None:
@@ -103,7 +103,7 @@ _OURS = Lazy(r"(?:^|.*; |.*\n)(?P<line>holdfast: [A-Z][A-Za-z]+\b.* \(\d{1,3}\))
 
 
 def line(report: ExitReport) -> str:
-    """Return failure class, reason and final code as a line of limited length without control characters."""
+    """Return holdfast's line for the comment: failure class, reason and final code, at most OWN_BYTES long."""
     who = ""
     if report.first is not None and f"rank {report.first.rank}" not in report.reason:
         who = f"rank {report.first.rank}{f' on {report.first.node}' if report.first.node else ''}: "
@@ -119,7 +119,7 @@ def users(comment: str) -> str:
 
 
 def with_line(comment: str, own: str) -> str:
-    """Return the comment with this line. If the line does not fit, return the comment unchanged."""
+    """Return the comment with holdfast's line `own` in it. If the line does not fit, return `comment` as it is."""
     kept = users(comment)
     whole = f"{kept}{BETWEEN}{own}" if kept else own
     return whole if len(whole.encode()) <= MOST_BYTES else comment

@@ -136,8 +136,8 @@ class _Requeue:
         assert self._record is not None, "it was shown before"
         record, found = self._record, partition(answer.out) if answer.ok else None
         if found is not None and (why := too_few(record, found, self._requeues.ids.nodes, self._without)):
-            # Exclude no nodes in this case. A node that is down gets no job anyway, and the others may be healthy again
-            # by then.
+            # Too few nodes would be left, so exclude none. A node that is down gets no job anyway, and the other nodes
+            # may be healthy again by then.
             self._requeues.say(f"Slurm may give the job {', '.join(self._without)} again: {why}")
             self._without = ()
             return self._requeue(now)

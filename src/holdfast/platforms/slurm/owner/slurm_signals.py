@@ -53,14 +53,17 @@ _WAYS = {"linuxproc", "pgid"}
 
 
 def time_left_words(reason: str, save_s: float, left_s: float) -> str:
-    """Return the line about a stop that Slurm announces. `save_s`: what the workers get; the rest is for the end."""
+    """Return the message about a stop that Slurm announces.
+
+    `save_s`: seconds for the workers to save. `left_s`: seconds until Slurm ends the job.
+    """
     return f"{reason}: the workers have {duration(save_s)} to save and leave; Slurm ends the job in {duration(left_s)}"
 
 
 class SlurmSignals:
     """Explains the signals that one job receives.
 
-    `grace_s`: the job's grace period in seconds, if Slurm sets no limit for the job's end.
+    `grace_s`: the job's own grace period in seconds. It applies if Slurm does not announce when it kills the job.
     `leaving()`: returns whether holdfast itself has requested the requeue.
     `at_limit`: whether the job should be requeued at its time limit.
     """
@@ -85,10 +88,10 @@ class SlurmSignals:
         #: Why Slurm will not requeue the job at its time limit. The user has been warned of this reason.
         self._refused = ""
         self._known = SlurmFacts(asking, ids, self._listen, say)
-        #: The job's record when it was last read.
+        #: The job's record in Slurm when it was last read.
         self._record: JobRecord | None = None
         self._open: _OpenSignal | None = None
-        #: The last signal meaning that the owner received.
+        #: The meaning of the last signal that was reported to the owner.
         self._said: SignalMeaning | None = None
         self._look: DueCall | None = None
         self._listener: SignalStep | None = None
@@ -128,7 +131,7 @@ class SlurmSignals:
         if number != signal.SIGTERM:
             record = self._record
             if record is None or not is_warning(number, now, record, self._known.warned):
-                return None  # the signal is meant for the workers
+                return None  # the signal is meant for the workers, which receive it too
         if self._open is not None:
             # The query for the first signal is still pending, and its answer will cover this signal too.
             self._open.came |= number == self._open.number
@@ -137,7 +140,7 @@ class SlurmSignals:
         return None
 
     def felled(self, since: float) -> None:
-        """Find out why workers have died of SIGTERM.
+        """Find out whether Slurm has sent the SIGTERM of which workers have died.
 
         Slurm may have sent SIGTERM to all processes of the job, and holdfast may receive it later.
         """
@@ -155,7 +158,7 @@ class SlurmSignals:
         return self._ask_more(now)
 
     def _ask_more(self, now: float) -> News:
-        """Run one more query.
+        """Run one more Slurm query about the open signal.
 
         The job's record looks the same after a preemption and after `scontrol requeue`; other data tells them apart.
         """
@@ -179,7 +182,7 @@ class SlurmSignals:
         return None
 
     def _accounted(self, answer: CommandOutput, now: float) -> News:
-        """Read the states of the job's runs.
+        """Find the state of this run in the output of sacct.
 
         `sacct -D` prints one line per run. The end of this run may appear late.
         """
@@ -235,13 +238,13 @@ class SlurmSignals:
         return self._record is not None and self._record.preempted_at is not None
 
     def _close(self, found: SignalMeaning, now: float) -> News:
-        """Report the meaning of the signal, unless only the workers should receive the signal."""
+        """Report the meaning of the open signal, unless the signal was only meant for the workers."""
         opened, self._open = self._open, None
         assert opened is not None, "it was asked for"
         if opened.record is not None and not found.hard:
             self._record = opened.record
         if not opened.came and not found.hard and found.meaning is not Meaning.PREEMPTING:
-            return None  # Slurm did not send the SIGTERM of which the workers died
+            return None  # workers died of a SIGTERM that did not come from Slurm
         if opened.number == signal.SIGTERM:
             return self._tell(found, opened.number, opened.at, now, everywhere=self._known.config.proctrack in _WAYS)
         if found.meaning in (Meaning.SIGNALLED, Meaning.UNKNOWN):
@@ -259,7 +262,7 @@ class SlurmSignals:
             return None  # holdfast itself requested this end
         left = None if found.ends_at is None else left_s(found.ends_at, now)
         if found.meaning is Meaning.UNKNOWN:
-            # The job may be ending. If so, this much time remains.
+            # The job may be ending. Then Slurm kills it after KillWait.
             left = left_s(now + self._known.config.kill_wait_s, now)
         save_s = SAVE * left if left is not None else min(self._grace_s, SAVE * self._known.config.kill_wait_s)
         refused = f"; not queued again: {self._refused}" if found.meaning is Meaning.TIME_WARNING else ""
@@ -280,7 +283,7 @@ class SlurmSignals:
         return [ev.StopRequested(request=request)]
 
     def _is_news(self, found: SignalMeaning) -> bool:
-        """Whether the owner does not know this meaning or time yet. Steps may get several SIGTERMs in a row."""
+        """Whether this meaning or its end time is new to the owner. Steps may get several SIGTERMs in a row."""
         said = self._said
         if said is None:
             return True
@@ -298,7 +301,7 @@ class SlurmSignals:
         return None
 
     def _seen(self, answer: CommandOutput, now: float) -> News:
-        """Use the job's new record: warn of the time limit if it is due, and schedule the next read."""
+        """Handle the job's new record: announce the time limit if it is near, and schedule the next read."""
         record = job(answer.out, self._ids.job) if answer.ok else None
         if record is not None and record.state in ("RUNNING", "SUSPENDED", "RESIZING"):
             self._known.seen(record)
@@ -380,7 +383,7 @@ class _OpenSignal:
     """A signal that Slurm has not explained yet."""
 
     def __init__(self, number: int, at: float, *, came: bool = True) -> None:
-        """`number`: number of the signal. `at`: when it came, in seconds since the epoch. `came`: see the attribute."""
+        """`number`: the signal. `at`: its time, in seconds since the epoch. `came`: whether holdfast received it."""
         self.number = number
         self.at = at
         #: Whether holdfast itself received the signal. If not, the signal killed workers and may still reach holdfast.
@@ -392,7 +395,7 @@ class _OpenSignal:
         self._asked: set[str] = set()
 
     def first(self, what: str) -> bool:
-        """Return whether the query `what` was not sent before, and note that it is sent now."""
+        """Whether `what` is queried for the first time. Mark `what` as queried."""
         asked_before = what in self._asked
         self._asked.add(what)
         return not asked_before

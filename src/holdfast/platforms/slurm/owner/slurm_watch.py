@@ -32,8 +32,8 @@ def watch(
 class SlurmWatch(JobWatch):
     """Watches one Slurm job.
 
-    An allocation has its nodes from the start, and each agent's environment has its topology labels. The journal is on
-    a file system that all runs of the job share.
+    Some methods of `JobWatch` are not needed: an allocation has its nodes from the start, each agent's environment has
+    the topology labels, and the journal is on a file system that all runs of the job share.
     """
 
     def __init__(self, spec: JobSpec, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:

@@ -93,9 +93,9 @@ _HINTS = {
 
 
 def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefusal:
-    """Explain an answer of sbatch that contains no job id.
+    """Explain why sbatch refused a job, from its output without a job id.
 
-    `keys`: the origin of the value of each key in the `slurm:` section.
+    `keys`: maps each key of the `slurm:` section to the option or file that has set it.
     """
     if answer.trouble in _OURS:
         said = _words(answer.err)
@@ -125,7 +125,7 @@ def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefu
 
 
 def _stated(key: str, keys: Mapping[str, str]) -> str:
-    """Return the key that the user has set, among those that this refusal may be about."""
+    """Return `nodelist` instead of `exclude` if only `nodelist` is set. sbatch's message does not name the option."""
     if key == "exclude" and key not in keys and "nodelist" in keys:
         return "nodelist"
     return key
@@ -138,7 +138,7 @@ def _words(err: str) -> str:
     return "; ".join(lines[-2:])[:400]
 
 
-#: Reasons that keep a job waiting for ever unless it is changed. Each has its key, an explanation and a command.
+#: Slurm's reasons for which a job waits for ever. Each maps to the key at fault, an explanation and a command.
 NEVER = {
     "PartitionNodeLimit": ("nodes", "the partition has, or allows, fewer nodes", _SHOW_NODES),
     "PartitionConfig": ("", "no node of the partition has all that is asked for", _SHOW_NODES),

@@ -113,7 +113,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
 
 
 def _image_note(path: Path, images: list[str], runs: bool) -> str:
-    """Return a sentence that Slurm itself starts no containers. Return "" if the job has no images."""
+    """Return a sentence that tells how the job's images are run. Return "" if the job has no images."""
     if not images:
         return ""
     how = (
@@ -125,7 +125,7 @@ def _image_note(path: Path, images: list[str], runs: bool) -> str:
 
 
 def _not_asked(path: Path, spec: JobSpec, asked: SlurmOptions) -> str:
-    """Return a sentence about what the workers need and Slurm is not asked for; empty if there is nothing."""
+    """Return a warning if the job file does not request the workers' GPUs, cores or memory from Slurm, else ""."""
     further = {name for name, _ in asked.further}
     needs: dict[str, float] = {"gpus": 0, "cpus": 0, "memory": 0}
     for role in spec.roles:
@@ -177,7 +177,7 @@ def _harmless(path: Path) -> str:
 
 
 def _must_be_there(asked: SlurmOptions, key: str, cwd: Path) -> None:
-    """Raise `BadUsage` if the directory of an output or report is missing. Slurm would drop the output silently."""
+    """Raise `BadUsage` if the directory of the file named by `key` is missing. Slurm would silently drop the output."""
     pattern = asked.text(key)
     if pattern is None:
         return
@@ -241,8 +241,8 @@ def submit(
 ) -> int:
     """Submit the job. `told` is called with the job's id as soon as it is known. `now`: seconds since the epoch.
 
-    Return the exit status: 0, or with `wait` the job's own. Raises `BadUsage` if sbatch rejects the job, and
-    HoldfastError if sbatch could not reach Slurm.
+    Return 0. With `wait`, wait for the job's end and return its exit status. Raises `BadUsage` if sbatch rejects the
+    job, and HoldfastError if sbatch could not reach Slurm.
     """
     home, order = prepared.home, prepared.order
     try:
@@ -359,7 +359,7 @@ def _refused(prepared: PreparedScript, why: SbatchRefusal, answer: CommandOutput
 
 
 def _nearest_partition(text: str | None) -> str:
-    """Return the names of the existing partitions for the message, if Slurm answers in time."""
+    """Return a clause with the existing partitions, and the one that `text` probably means. Return "" without them."""
     answer = query(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)
     names = sorted(set(answer.out.split())) if answer.ok else []
     if not names:

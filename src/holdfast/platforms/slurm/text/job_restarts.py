@@ -11,7 +11,7 @@ from holdfast.platforms.slurm.text.scontrol_records import JobRecord, NodeRecord
 
 
 def requeue_refusal(record: JobRecord, without: Iterable[str] = ()) -> str:
-    """Return why Slurm would not restart the job without these nodes. Return "" if Slurm would restart it."""
+    """Return why Slurm would not restart the job if it excludes the nodes `without`. Return "" if it would."""
     if not record.batch:
         return "Slurm starts only batch jobs again, and this one is of salloc or srun"
     if not record.requeue:
@@ -32,7 +32,7 @@ def hosts(listed: str) -> tuple[str, ...]:
 
 
 def shrunk(record: JobRecord, without: Iterable[str]) -> str:
-    """Return the job's nodes without these, as a value for `nodelist=`.
+    """Return the job's nodes except the nodes `without`, as a value for `nodelist=`.
 
     Return "" if nothing changes, if no node is left, or if the batch script's node would be removed, which Slurm does
     not allow.
@@ -45,11 +45,9 @@ def shrunk(record: JobRecord, without: Iterable[str]) -> str:
 
 
 def too_few(record: JobRecord, partition: Partition, needed: int, without: Iterable[str]) -> str:
-    """Return why these nodes cannot be excluded: too few are left, and the job would wait for ever.
+    """Return why the nodes `without` cannot be excluded: too few are left, so the job would wait for ever.
 
-    Return "" if they can be.
-
-    `needed`: number of nodes that the job had at its start.
+    Return "" if enough nodes are left. `needed`: number of nodes that the job had at its start.
     """
     there = hosts(partition.nodes)
     left_out = {*hosts(record.excluded), *without}
@@ -60,9 +58,9 @@ def too_few(record: JobRecord, partition: Partition, needed: int, without: Itera
 
 
 def excluded(record: JobRecord, without: Iterable[str]) -> str:
-    """Return the value for `excnodelist=`: the nodes that the user excludes, and these.
+    """Return the value for `excnodelist=`: the nodes that the user excludes, and the nodes `without`.
 
-    Return "" if the user's list has all of them.
+    Return "" if the user already excludes all of them.
     """
     own = hosts(record.excluded)
     more = [name for name in without if name not in own]
@@ -83,7 +81,7 @@ def is_left_alone(record: JobRecord, batch_host: NodeRecord | None = None) -> bo
 # -------------------------------------------------------------------------------------------- why Slurm restarted a job
 
 
-#: Limit of the bad nodes in a report.
+#: How many unusable nodes a report lists at most.
 SAID = 8
 
 

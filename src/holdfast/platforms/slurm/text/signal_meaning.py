@@ -172,7 +172,10 @@ def is_warning(number: int, at: float, record: JobRecord, warned: WarningSignal 
 
 
 def limit_words(asked: SignalFacts, *, ends_at: float | None = None) -> str:
-    """Return `Slurm's time limit of 1:00:00 (job 42) is over at 14:03:10 UTC`. `ends_at`: for a limit in the future."""
+    """Return a clause such as `Slurm's time limit of 1:00:00 (job 42) is over at 14:03:10 UTC`.
+
+    `ends_at`: when the limit ends, in seconds since the epoch; None leaves the time out.
+    """
     record = asked.now or asked.before
     limit = f" of {hours(record.limit_s)}" if record is not None and record.limit_s is not None else ""
     at = f" at {clock(ends_at, lambda _: asked.utc_offset_s)}" if ends_at is not None else ""

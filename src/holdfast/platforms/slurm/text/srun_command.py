@@ -48,7 +48,10 @@ def kept_back(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment_in_step(kept: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for an agent's job: its task's variables without options of the step, and `kept`."""
+    """Return an agent's environment: variables that Slurm has set in its task, without srun's options, and `kept`.
+
+    `kept`: the variables that were withheld from srun, see `kept_back`.
+    """
     return {name: value for name, value in there.items() if not is_for_srun(name)} | dict(kept)
 
 
