@@ -50,7 +50,7 @@ _OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, objec
 def over_pods(
     options: RunOptions, settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
 ) -> MultiNodeJob:
-    """Return the job over the planned pods. This process hosts the owner and runs no worker. Raises `BadUsage`."""
+    """Return the job with its owner in this process, and its agents in the planned pods. Raises `BadUsage`."""
     readable_again(options)
     pods = plan_here(os.environ)
     job = job_of(True)

@@ -37,7 +37,7 @@ class KubernetesPlatform(KubernetesAccess, Platform):
     owner_wait_s = 600.0
 
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
-        return None  # the cluster's own records already have the job's name
+        return None  # no id is recorded, because the cluster's own records already have the job's name
 
     def hosts_only(self, environment: Mapping[str, str]) -> bool:
         return object_names.JOB_NAME in environment and object_names.OWNER_ADDRESS not in environment

@@ -62,7 +62,7 @@ def client(config: SingleConfig) -> Any:
         raise NoClient(f"the cluster {config.cluster.server} cannot be asked: {error}") from None
 
 
-# ------------------------------------------------------------------------------------------ the meaning of its answers
+# ---------------------------------------------------------------------------------- the meaning of the server's answers
 
 
 _WORDS = 600
@@ -72,7 +72,7 @@ _AWAY = frozenset({408, 429, 500, 502, 503, 504})
 
 
 def meant(status: int, body: Any) -> tuple[ApiTrouble, str, str]:
-    """Classify an answer of the API server: return the trouble, Kubernetes' reason, and a clause for messages.
+    """Classify an answer of the API server: return the kind of failure, Kubernetes' reason, and a clause for messages.
 
     `body`: the Status object of a failure. Any other body gives no reason and no message.
     """

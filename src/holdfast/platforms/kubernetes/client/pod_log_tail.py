@@ -223,7 +223,7 @@ def follow(tail: Tail) -> None:
     asyncio.run(tail.run())
 
 
-# ---------------------------------------------------------------------------------------------------- a log in lines
+# ------------------------------------------------------------------------------------- splitting a pod's log into lines
 
 
 #: Limit of one line, in bytes. Longer lines are split.

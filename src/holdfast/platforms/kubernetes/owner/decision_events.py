@@ -64,7 +64,7 @@ class DecisionEvents:
         self._event(f"attempt-{record.attempt}", why.phrase, words + record.decision.reason, why.code != 0)
 
     def finished(self, report: JobReport) -> None:
-        """Publish the job's final report in all four places."""
+        """Publish the job's final report as an Event, as termination message, and in the state's ConfigMap."""
         end = report.report
         self._event("end", end.phrase, f"{report.outcome.value}: {end.reason}", end.code != 0)
         path = Path(object_names.TERMINATION_LOG)

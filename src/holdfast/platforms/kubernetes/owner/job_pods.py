@@ -75,9 +75,10 @@ class JobPods:
         """Prepare an entry for each node of the plan. `begin` creates the pods.
 
         `order`: the agents' settings, for a variable in each pod.
-        `told`: called with pods that are lost, pending or impossible.
-        `placed(pod)`: called for each pod that has a node.
-        `patience`: how long the gang waits for nodes.
+        `say`: prints a message of the owner.
+        `told`: called with a report about a pod that is lost, pending or impossible to create.
+        `placed(pod)`: called for each pod that the scheduler has assigned to a Kubernetes node.
+        `patience`: how long the gang waits for nodes and for silent agents.
         """
         self._asking = asking
         self._reactor = asking.reactor
@@ -106,7 +107,7 @@ class JobPods:
         #: Whether the job has ended, so that no more pods are created.
         self.over = False
 
-    # ------------------------------------------------------------------------------------------ requests of the owner
+    # ------------------------------------------------------------------------------------ requests that the owner makes
 
     def begin(self, known: Callable[[str], None]) -> None:
         """Follow the existing pods, and create the missing ones. `known`: called with the Job's uid."""

@@ -77,7 +77,7 @@ def with_server(work: Callable[[BlockingClient], T]) -> T:
 
 
 def jobs(api: BlockingClient, namespace: str | None) -> list[ClusterJob]:
-    """Return holdfast's jobs of a namespace, the newest first. Raises HoldfastError."""
+    """Return holdfast's jobs of a namespace, the newest first. Raises HoldfastError if the server sends no list."""
     where = namespace or api.namespace
     label = f"{object_names.MANAGED_BY}=holdfast"
     of_jobs = _items(
@@ -101,7 +101,7 @@ def jobs(api: BlockingClient, namespace: str | None) -> list[ClusterJob]:
 def look(api: BlockingClient, namespace: str | None, name: str) -> ClusterJobView:
     """Return one job, found by its name or by the name of its objects.
 
-    Raises `BadUsage` if there is no such job, and HoldfastError.
+    Raises `BadUsage` if there is no such job, and HoldfastError if the server refuses the request or does not answer.
     """
     where, called = namespace or api.namespace, object_names.object_name(name)
     job = job_there(api, where, name)
@@ -119,7 +119,10 @@ def look(api: BlockingClient, namespace: str | None, name: str) -> ClusterJobVie
 
 
 def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
-    """Return the Job's record. Raises `BadUsage` if the namespace has no such job of holdfast, and HoldfastError."""
+    """Return the record of the Kubernetes Job that belongs to holdfast's job `name`.
+
+    Raises `BadUsage` if the namespace has no such job, and HoldfastError if the server does not return the record.
+    """
     called = object_names.object_name(name)
     answer = api.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{called}")
     labels = ((answer.body or {}).get("metadata") or {}).get("labels") or {} if answer.ok else {}
@@ -139,7 +142,7 @@ def job_there(api: BlockingClient, namespace: str, name: str) -> dict[str, Any]:
 
 
 def must(answer: Answered, namespace: str) -> None:
-    """Raise HoldfastError unless the request succeeded."""
+    """Raise HoldfastError if a request to this namespace failed."""
     if answer.ok:
         return
     hint = f"kubectl auth can-i --list -n {namespace}" if answer.trouble is ApiTrouble.REFUSED else "kubectl version"

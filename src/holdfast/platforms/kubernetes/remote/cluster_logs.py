@@ -96,9 +96,10 @@ def logs(
     say: Callable[[str], None],
     following: bool,
 ) -> None:
-    """Pass the lines to `out`, sorted by time.
+    """Pass the log lines of a job's pods to `out`, sorted by time.
 
-    With `following`, the lines come in the order of their arrival. Raises `BadUsage`, HoldfastError.
+    `wanted`: selects the lines. `say`: prints a message. `following`: also pass new lines until the job ends, in the
+    order of their arrival. Raises `BadUsage` if there is no such job or rank, and HoldfastError if a request fails.
     """
     found = look(api, namespace, name)
     chosen = PodLogFilter(found, wanted)
@@ -137,7 +138,7 @@ def logs(
 def _lines(
     stack: ExitStack, api: BlockingClient, of: Pod, chosen: PodLogFilter, say: Callable[[str], None]
 ) -> Iterator[RemoteLine]:
-    """Return the selected lines of one pod's log. `stack` closes the request."""
+    """Yield the selected lines of one pod's log. `stack`: closes the open request at the end."""
     wanted = chosen.wanted
     query = query_of(of, since=wanted.since, lines=wanted.tail if wanted.all else None)
     path = f"/api/v1/namespaces/{of.namespace}/pods/{of.name}/log"

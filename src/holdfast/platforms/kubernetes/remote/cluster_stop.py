@@ -32,7 +32,11 @@ def stop(
     code: int | None,
     who: str,
 ) -> str:
-    """Write a stop request, and return a message for the user. Raises `BadUsage`, HoldfastError."""
+    """Ask the job's owner to stop the job, and return a message for the user.
+
+    Raises `BadUsage` if there is no such job or its owner refuses, and HoldfastError if a request fails or no answer
+    comes.
+    """
     where = namespace or api.namespace
     job = job_there(api, where, name)
     called = str(job["metadata"]["name"])

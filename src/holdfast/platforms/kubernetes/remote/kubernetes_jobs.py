@@ -57,7 +57,7 @@ class KubernetesJobs:
 
 
 def _held_nodes(api: BlockingClient) -> list[HeldNode]:
-    """Return the nodes with holdfast's taint, sorted by name. Raises HoldfastError."""
+    """Return the nodes with holdfast's taint, sorted by name. Raises HoldfastError if nodes cannot be listed."""
     found: list[HeldNode] = []
     query = {"limit": str(MOST_NODES)}
     while True:
@@ -72,9 +72,9 @@ def _held_nodes(api: BlockingClient) -> list[HeldNode]:
 
 
 def _release(api: BlockingClient, node: str) -> HeldNode | None:
-    """Remove holdfast's taint from a node. Return the removed hold; None if the node had none.
+    """Remove holdfast's taint from a node. Return the data of the removed taint; None if the node had none.
 
-    Raises `BadUsage`, HoldfastError.
+    Raises `BadUsage` if the cluster has no such node, and HoldfastError if the node cannot be read or changed.
     """
     path = f"/api/v1/nodes/{node}"
     for _ in range(TRIES):

@@ -268,9 +268,10 @@ class ClusterSubmission(Noun, frozen=True, kw_only=True):
 def submit(
     api: BlockingClient, prepared: PreparedManifests, *, only_judge: bool = False
 ) -> tuple[ClusterSubmission, str]:
-    """Create all objects or none. Return the job with the objects as YAML. Raises `BadUsage`, HoldfastError.
+    """Create all objects of a job, or none. Return the submitted job, and the objects as YAML.
 
-    `only_judge`: let the server validate each object, but create none.
+    `only_judge`: let the server validate each object, but create none. Raises `BadUsage` if the server rejects an
+    object, and HoldfastError if it does not answer.
     """
     owner, note = settled(prepared, api.has(), api.namespace)
     _not_there_yet(api, owner.plan)
@@ -355,7 +356,7 @@ def _made(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec)
 
 
 def _must(answer: Answered, manifest: Mapping[str, Any], prepared: PreparedManifests, *, judging: bool = False) -> None:
-    """Raise `BadUsage` or HoldfastError unless the server has accepted the object."""
+    """Raise an error if the server refused the object: `BadUsage` for a mistake in the job, else HoldfastError."""
     if answer.ok or (judging and any(words in answer.said for words in _CANNOT_JUDGE)):
         return
     kind, meta = str(manifest["kind"]), manifest["metadata"]
