@@ -23,7 +23,7 @@ EXPECTED = "expected HOST, HOST:SLOTS or `HOST slots=N`"
 
 
 class ListedHost(Noun, frozen=True, kw_only=True):
-    """One host of a list. `slots`: number of its workers; None: the number from its own `--nproc-per-node`."""
+    """One host of a list. `slots`: number of its workers; None: the list has none, so `--nproc-per-node` counts."""
 
     host: str
     slots: int | None = None
