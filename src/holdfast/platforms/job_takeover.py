@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]:
     """Find the earlier run of this job in the state directory, and take over its directory.
 
-    Return None and the reason if this is impossible; the reason may be empty. A batch script may run several jobs, one
-    after the other or in parallel. An ended job is never taken over. Each other job is taken over by the run that has
-    its name and command.
+    Return None and a message for the user if there is none; the message may be empty. `run`: how often the platform
+    has restarted the job. A batch script may contain several jobs. Of those that have not ended, the job with the same
+    name and command is taken over.
     """
     spec = launch.spec
     assert spec.platform is not None, "only a platform starts a job again"
@@ -65,7 +65,7 @@ def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]
 
 
 def _goes_on(history: History, launch: LaunchSpec) -> bool:
-    """Whether this history is that of a job with the same command that has not ended."""
+    """Whether a job with these journaled events has not ended, and has the same command as the launch."""
     first = history[0][1] if history else None
     if not isinstance(first, ev.JobSubmitted):
         return False
@@ -76,7 +76,7 @@ def _goes_on(history: History, launch: LaunchSpec) -> bool:
 
 
 def replayed(history: History, catalogue: Catalogue | None) -> Gang:
-    """Return the gang's state after replaying all events of the history."""
+    """Return the gang in the state that follows from all journaled events of the history."""
     gang = Gang(catalogue)
     for now, event in history:
         gang.handle(event, now)
@@ -123,10 +123,10 @@ def resumption(
     nodes: tuple[NodeInfo, ...] = (),
     kept_out: tuple[DeviceStanding, ...] = (),
 ) -> list[ev.Event]:
-    """Return the first events for the owner of a restarted job.
+    """Return the first events for the owner of a restarted job: how its previous run ended, and the restart itself.
 
-    The events are the platform's report on how the previous run ended, and the restart. `before`: the gang's state
-    after the history.
+    `place`: the job's directory. `history`: the journaled events of previous runs. `before`: the gang's state after
+    these events. `nodes`: the nodes of the new run. `kept_out`: excluded devices and nodes.
     """
     platform = launch.spec.platform
     assert platform is not None, "only a platform starts a job again"

@@ -63,23 +63,21 @@ class NodeHooks(Protocol):
         ...
 
     def told_by_jobs(self, node: str, users: Collection[int] | None) -> list[str]:
-        """Return one sentence for each device of the node that jobs of these users hold.
+        """Return one sentence for each device of the node that jobs have blocked because of a fault.
 
-        `users` None: jobs of all users.
+        `users`: ids of the users whose jobs count; None: all users.
         """
         ...
 
     def tend(self, node: str, troubles: Sequence[str], *, drains: bool, gives_back: bool) -> NodeTreatment:
-        """Drain the node because of its troubles, or end an earlier drain.
+        """Drain the node if it has troubles, or resume it if holdfast has drained it before.
 
-        `drains` and `gives_back` permit the two actions.
+        `troubles`: messages of failed checks. `drains` permits a drain, and `gives_back` permits a resume.
         """
         ...
 
     def after_release(self, node: str, device: str, environ: MutableMapping[str, str]) -> str:
-        """End holdfast's drain of the node, if `device` was the reason for it.
-
-        Return a sentence about the result, or "".
+        """Resume the node if holdfast has drained it because of `device`. Return a sentence about the result, or "".
 
         This is called after `device` was released, when every device of the node is healthy again.
         """

@@ -38,7 +38,7 @@ class RemoteLineFilter(Noun, frozen=True, kw_only=True):
 
     @property
     def all(self) -> bool:
-        """Whether the filter keeps every line, if `tail` is left aside."""
+        """Whether all fields but `tail` are unset, so that the filter keeps every line."""
         return self.rank is None and self.since is None and self.until is None and self.fits is None
 
 
@@ -179,9 +179,9 @@ class HeldRemoteNode(Protocol):
 
 
 class RemoteJobs(Protocol):
-    """The jobs of one cluster. Each method raises `BadUsage` and HoldfastError.
+    """Reads and stops the jobs of one cluster. `namespace`: None means the user's own namespace.
 
-    `namespace`: None means the user's own namespace.
+    Each method raises `BadUsage` if the job or node does not exist, and HoldfastError if the cluster does not answer.
     """
 
     def jobs(self, namespace: str | None) -> tuple[Sequence[RemoteJob], str]:
@@ -216,5 +216,5 @@ class RemoteJobs(Protocol):
         ...
 
     def release(self, node: str) -> HeldRemoteNode | None:
-        """Unblock a node. Return the removed hold; None if the node had none."""
+        """Let jobs use a blocked node again. Return the data of the removed block; None if the node was not blocked."""
         ...

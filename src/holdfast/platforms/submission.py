@@ -20,9 +20,9 @@ class SubmitOption(Noun, frozen=True):
     #: Name of the value in the help text; empty if the option is a flag.
     metavar: str
     help: str
-    #: Whether the option may be repeated. Then each value is a key of the section, as `NAME` or `NAME=VALUE`.
+    #: Whether the option may be repeated. Then each value sets a key of the section, as `NAME` or `NAME=VALUE`.
     further: bool = False
-    #: `submit --help` has it, and not only `--help-all`.
+    #: Whether `submit --help` lists the option. Other options are only listed by `--help-all`.
     often: bool = False
 
 
@@ -80,7 +80,8 @@ class Submission:
     def judged(self) -> tuple[str, tuple[str, ...]]:
         """Ask the platform's server to validate the job.
 
-        Return the server's text and messages. Raises `BadUsage`, HoldfastError.
+        Return the script or objects, and the server's messages. Raises `BadUsage` if the server rejects the job, and
+        HoldfastError if the server cannot be asked.
         """
         raise NotImplementedError
 
@@ -89,6 +90,7 @@ class Submission:
 
         `told` is called as soon as the platform has accepted the job. `now`: seconds since the epoch.
 
-        Return the exit status: 0, or with `wait` the job's own. Raises `BadUsage`, HoldfastError.
+        Return 0. With `wait`, wait for the job's end and return its exit status. Raises `BadUsage` if the platform
+        rejects the job, and HoldfastError if the platform cannot be reached.
         """
         raise NotImplementedError
