@@ -35,7 +35,7 @@ class LicensedPart(Noun, frozen=True, kw_only=True):
 
     name: str
     version: str
-    #: The licence as the package's author names it. If the author names many, the first dozen.
+    #: The licence as the package's author names it. Only the first twelve names are listed.
     licence: str
     #: Address of the source code of this version.
     source: str
