@@ -48,7 +48,9 @@ def over_machines(
 ) -> tuple[JobFile, MultiNodeJob | None, str]:
     """Return the job, its multi-node plan or None, and a note that explains why the job stays on this machine.
 
-    `job_of`: builds the job; True means for several nodes.
+    `job_of`: builds the job; its argument is true for a job on several nodes.
+    `home`: the state directory.
+    `joining`: the settings of an agent; None for a run that the user typed.
     `guard_fd`: negative in the guard itself. A process below a guard first checks each listed host, then hands the job
         back to the guard before anything starts.
     """

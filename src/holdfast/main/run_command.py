@@ -125,7 +125,7 @@ def _launch(
     guard_fd: int | None,
     notes: tuple[str, ...],
 ) -> Any:
-    """Build the launch. Every mistake is found before anything starts."""
+    """Validate all options, and build the `LaunchSpec` of this run. For the parameters see `start`."""
     python = workers_python(options, settings, warm=bool(settings.flag("warm")))
     job_of = partial(job_here, options, settings, python.path)
     job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
@@ -214,10 +214,10 @@ def _launch(
 
 
 def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
-    """Return the fields of a launch for a run in a container: the files in which the container engine finds the result.
+    """Return the fields of `LaunchSpec` for a run in a container: the files that report the result to the engine.
 
-    `own`: whether the environment describes this process, because neither a worker nor another machine started this
-        run.
+    `own`: whether the user started this process. Otherwise a worker or another machine did, and the environment may
+        describe that one.
     """
     log, status, ends = (settings.text(name) for name in ("termination-log", "container-status", "exit-status"))
     if ends not in ("holdfast", "user"):
@@ -240,9 +240,9 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
 
 
 def _unused_settings(home: Path) -> tuple[str, ...]:
-    """Return a warning if another user could have written the machine's settings file.
+    """Return a warning if `/etc/holdfast/config.yaml` is ignored because another user could have written it.
 
-    `claim` warns about the file in the state directory.
+    `claim` warns about the settings file in the state directory.
     """
     return tuple(said for said in unused_files(home) if not said.startswith(f"{home}/"))
 
@@ -310,10 +310,10 @@ def _new_files_fit(directory: Path, option: str) -> None:
 
 
 def _tried(notices: NoticePlan, environment: Mapping[str, str], *, refuse: bool) -> tuple[str, ...]:
-    """Return a warning for each notice that would not arrive.
+    """Check the notices that the user has requested. Return a warning for each one that would not arrive.
 
-    `refuse`: raise BadUsage if holdfast cannot send a notice. On several nodes only the owner sends notices, so only
-        the owner refuses.
+    `refuse`: raise BadUsage if a notice certainly cannot be sent. It is false in a job on several nodes, because this
+        node may not be the one that sends notices.
     """
     notes = []
     try:
@@ -348,7 +348,10 @@ def _reset_command(settings: Settings) -> str | None:
 
 
 def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
-    """Return notes about options that this kind of job ignores."""
+    """Return notes for the user about the kind of job and the options that it ignores.
+
+    `staying`: why the job stays on this machine, or "". `many`: the multi-node job; None for a job on one machine.
+    """
     said = unused(options, many=many is not None)
     where = "here" if many else "on one machine"
     ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
@@ -366,7 +369,7 @@ def _behind_the_script(options: RunOptions) -> tuple[str, ...]:
 
 
 def _nested_launcher(spec: JobSpec) -> tuple[str, ...]:
-    """Warn if there are several workers and each starts another launcher."""
+    """Warn if the job has several workers and each of them starts another launcher, such as torchrun."""
     workers = spec.world_size * spec.nodes.most
     commands = [role.command for role in spec.roles if role.count * spec.nodes.most > 1]
     if not any(_may_launch(command) for command in commands):
@@ -377,7 +380,7 @@ def _nested_launcher(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _may_launch(command: tuple[str, ...]) -> bool:
-    """Whether the command is more than a Python script such as `python -u train.py`."""
+    """Whether the command may start another launcher. A plain script such as `python -u train.py` does not."""
     return not command[0].rpartition("/")[2].startswith("python") or not "".join(command[2:3]).endswith(".py")
 
 
@@ -405,7 +408,7 @@ def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[st
 
 
 def _task_directories(spec: JobSpec, here: int) -> tuple[str, ...]:
-    """Tell in which directories tasks on this machine start, if each task has a directory of its own."""
+    """Return a note that names the directories of tasks, if each task on this machine starts in its own."""
     if not spec.task_directories or here < 2:
         return ()
     where = "PAI_WORK_DIR: attempt-N/ROLE-RANK/work beside its logs"
@@ -413,7 +416,7 @@ def _task_directories(spec: JobSpec, here: int) -> tuple[str, ...]:
 
 
 def _stackless(spec: JobSpec) -> tuple[str, ...]:
-    """Tell which hangs cannot be found without py-spy, so that the user can install it."""
+    """Return a note if py-spy is not installed: some hangs cannot be detected without it."""
     if spec.hang_timeout_s is None:
         return ()
     if find_py_spy():
