@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class OtherOption(NamedTuple):
-    """An option of another launcher, with its owner's name."""
+    """An option of another launcher. `owner`: that launcher's name. `flag`: whether the option takes no value."""
 
     owner: str
     #: The option of holdfast with the same meaning; empty if holdfast needs none.
