@@ -53,12 +53,12 @@ class SrunStarter:
 
 
 class _Keeper:
-    """All steps of one job, while the job runs."""
+    """Starts the srun steps of one job and observes them, while the job runs."""
 
     def __init__(self, steps: Steps, order: bytes, news: StarterPipe) -> None:
         """`steps`: the settings that all steps share.
 
-        `order`: bytes for each agent. `news`: the pipe for reports to the owner.
+        `order`: the agents' settings, as bytes for srun's standard input. `news`: the pipe for reports to the owner.
         """
         self.steps = steps
         self.order = order
@@ -71,7 +71,7 @@ class _Keeper:
         self._again: DueCall | None = None
         #: Nodes whose agent has to be started again.
         self._lacking: set[str] = set()
-        #: Nodes that get no agent any more.
+        #: Nodes on which no agent is started any more.
         self._out: set[str] = set()
         #: How many steps have failed in a row.
         self._failed = 0

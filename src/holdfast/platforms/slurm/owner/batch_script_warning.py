@@ -24,7 +24,10 @@ class BatchScript:
     """Checks one job's batch script once."""
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], *, many: bool) -> None:
-        """`ids`: ids of the job. `say`: prints the warning. `many`: whether the job has several nodes."""
+        """`asking`: runs Slurm commands. `ids`: ids of the job. `say`: prints the warning.
+
+        `many`: whether the job has several nodes.
+        """
         self._asking = asking
         self._ids = ids
         self._say = say
@@ -46,7 +49,7 @@ class BatchScript:
             self._asking.ask(("scontrol", "write", "batch_script", str(self._ids.job), "-"), self._read)
 
     def _read(self, answer: CommandOutput, now: float) -> None:
-        """Check the script. If it has no --no-kill, query accounting for the options of sbatch."""
+        """Check the script. If it does not set --no-kill, query accounting for the options that sbatch got."""
         if not answer.ok or not answer.out.startswith("#!"):
             return  # do not warn, because the script is unknown
         script = answer.out
@@ -96,7 +99,7 @@ class BatchScript:
             self._say("warning: " + "\nwarning: ".join(self._wrong) + hints)
 
 
-# ----------------------------------------------------------------------------------------------- mistakes in a script
+# ------------------------------------------------------------------------------------- finding mistakes in the script
 
 
 def dies_of_sigterm(guard: int, proc: Path = Path("/proc")) -> bool:

@@ -24,13 +24,14 @@ _CONFIG = ("scontrol", "show", "config")
 
 
 class SlurmFacts:
-    """What Slurm's records say about one job's cluster."""
+    """Slurm's configuration, a job's partition, and the signal that its user requests before the time limit."""
 
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, learned: Callable[[], None], say: Callable[[str], None]
     ) -> None:
         """Prepare the queries. `begin` sends them.
 
+        `asking`: runs Slurm commands.
         `ids`: ids of the job.
         `learned()`: called when the configuration or the partition has been read.
         `say`: prints a message.

@@ -35,7 +35,7 @@ class JobComment:
     """
 
     def __init__(self, asking: SlurmCommands, job: int, say: Callable[[str], None]) -> None:
-        """`job`: number of the job. `say`: prints a message of the owner."""
+        """`asking`: runs Slurm commands. `job`: number of the job. `say`: prints a message of the owner."""
         self._asking = asking
         self._job = job
         self._say = say

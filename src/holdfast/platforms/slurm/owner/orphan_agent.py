@@ -44,12 +44,15 @@ def orphan(
 
 
 class OrphanAgent:
-    """Checks the job for one agent whose owner does not answer."""
+    """Checks the state of a job in Slurm, for one of its agents whose owner does not answer."""
 
     def __init__(
         self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None], done: Callable[[], None]
     ) -> None:
-        """`ids`: ids of the job. `say`: prints a message. `done`: called when nothing is left to do."""
+        """`asking`: runs Slurm commands. `ids`: ids of the job. `say`: prints a message.
+
+        `done`: called when the agent has nothing left to do.
+        """
         self._asking = asking
         self._reactor = asking.reactor
         self._ids = ids

@@ -38,7 +38,7 @@ _PAUSE_S = 0.3
 
 
 class RequeueRequests:
-    """Requests the requeue of one run of a job."""
+    """Asks Slurm to requeue the job of this process."""
 
     def __init__(
         self,
@@ -50,9 +50,11 @@ class RequeueRequests:
     ) -> None:
         """Prepare the requests. `ask` sends the first command.
 
+        `asking`: runs Slurm commands.
         `ids`: ids of the job.
-        `kill_s(now)`: seconds until Slurm kills this run; None if it does not.
-        `config()`: Slurm's settings.
+        `say`: prints a message of the owner.
+        `kill_s(now)`: returns the seconds until Slurm kills this run; None if Slurm does not end the run.
+        `config()`: returns Slurm's configuration.
         """
         self._asking = asking
         self._config = config
@@ -65,9 +67,9 @@ class RequeueRequests:
         self.busy = False
 
     def ask(self, reason: str, without: Sequence[str], done: Done) -> None:
-        """Request the restart, once.
+        """Ask Slurm to restart the job without the nodes `without`. Later calls do nothing.
 
-        Later calls do nothing. `done` is called once, with the reason for a refusal, or "".
+        `reason`: why the job is restarted. `done`: called once, with the reason for a refusal, or "".
         """
         if self.asked:
             return
@@ -75,7 +77,7 @@ class RequeueRequests:
         _Requeue(self, tuple(without), done).begin()
 
     def run(self, words: tuple[str, ...], done: Callable[[CommandOutput, float], News]) -> None:
-        """Run a Slurm command. If Slurm is about to kill this run, stop retrying before that."""
+        """Run a Slurm command with retries. If Slurm is about to kill this run, the retries end before that."""
         left_s = self._kill_s(self._asking.reactor.now())
         patience_s = PATIENCE_S if left_s is None else max(0.0, min(left_s, PATIENCE_S))
         self._asking.ask(words, done, limit_s=LIMIT_S, patience_s=patience_s)
@@ -86,7 +88,7 @@ class RequeueRequests:
 
     @property
     def shrinks(self) -> bool:
-        """Whether the requeue is faster if lost nodes are removed first."""
+        """Whether to remove lost nodes from the job first, because Slurm would otherwise wait long for them."""
         config = self._config()
         return config.accounting and config.slurmd_timeout_s >= SLOW_S
 
@@ -106,7 +108,7 @@ class _Requeue:
         self._without = without
         self._done = done
         self._record: JobRecord | None = None
-        #: Number of tries to exclude the nodes.
+        #: How often the exclusion of the nodes was tried.
         self._tries = 0
 
     @property

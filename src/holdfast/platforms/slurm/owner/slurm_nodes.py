@@ -39,7 +39,7 @@ class LostNodes:
     """
 
     def __init__(self, asking: SlurmCommands, ids: SlurmJobIds, say: Callable[[str], None]) -> None:
-        """`ids`: ids of the job. `say`: prints a message of the owner."""
+        """`asking`: runs Slurm commands. `ids`: ids of the job. `say`: prints a message of the owner."""
         self._asking = asking
         self._ids = ids
         self._say = say

@@ -49,7 +49,7 @@ _VARIABLES = {"time": "TIMELIMIT", "array": "ARRAY_INX", "mem": "MEM_PER_NODE", 
 
 
 class PreparedScript(Noun, frozen=True, kw_only=True):
-    """The data that is needed to submit the job."""
+    """A job's batch script, with the data that is needed to submit it."""
 
     order: SbatchScriptSpec
     script: str

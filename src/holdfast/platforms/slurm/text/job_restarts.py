@@ -116,7 +116,8 @@ def node_words(node: NodeRecord) -> str:
 def run_end(shown: str, accounted: Sequence[SacctRun], found: Sequence[NodeRecord]) -> RunEnd:
     """Determine how the previous run ended.
 
-    `accounted`: the job's runs from accounting, or empty. `found`: records of the previous run's nodes.
+    `shown`: the job's id as squeue shows it. `accounted`: all runs of the job from accounting, or empty.
+    `found`: records of the previous run's nodes.
     """
     bad = tuple((node, node_words(node)) for node in found if node.down or node.silent)[:SAID]
     again = f"and Slurm has started job {shown} again"

@@ -65,10 +65,10 @@ class JobRecord(Noun, frozen=True, kw_only=True):
     #: Names of nodes that the job must get (--nodelist).
     required: str = ""
     started_at: float | None = None
-    #: End of the time limit. After a preemption it is the end of the grace period. After the job's end it is the end
+    #: Slurm's EndTime: when the time limit ends, or after a preemption the grace period. For an ended job it is the end
     #: itself.
     ends_at: float | None = None
-    #: Time limit in seconds; None: no limit.
+    #: The job's time limit in seconds; None: no limit.
     limit_s: float | None = None
     #: When Slurm preempted the job, which starts the grace period.
     preempted_at: float | None = None
@@ -111,9 +111,9 @@ class Config(Noun, frozen=True, kw_only=True):
     """The settings of slurm.conf that holdfast needs. Times are in seconds."""
 
     version: str = ""
-    #: Time between SIGTERM and SIGKILL.
+    #: KillWait: the time between SIGTERM and SIGKILL when Slurm ends a job.
     kill_wait_s: float = 30.0
-    #: A node that does not answer for this long counts as down.
+    #: SlurmdTimeout: a node that does not answer for this long counts as down.
     slurmd_timeout_s: float = 300.0
     preempt_mode: str = ""
     #: The PreemptType: partition_prio or qos. If empty, no job preempts another.
@@ -135,7 +135,7 @@ class Partition(Noun, frozen=True, kw_only=True):
     """One partition, as slurmctld prints it."""
 
     name: str
-    #: Grace period at a preemption, in seconds.
+    #: GraceTime: how long a preempted job of the partition still runs, in seconds.
     grace_s: float = 0.0
     #: The preemption mode. OFF means that the partition's jobs cannot be preempted.
     preempt_mode: str = ""

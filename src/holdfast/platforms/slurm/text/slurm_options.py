@@ -31,7 +31,7 @@ class SlurmKey(Noun, frozen=True, kw_only=True):
     """One of the keys that holdfast itself defines."""
 
     key: str
-    #: Description for the documentation's table of keys.
+    #: Description of the key for the documentation.
     what: str
     expected: str
     #: Regular expression for the value; empty: any text is valid.
@@ -116,19 +116,19 @@ class SlurmOptions(Noun, frozen=True, kw_only=True):
 
     #: Minimum and maximum number of nodes, without spares.
     nodes: tuple[int, int] = (1, 1)
-    #: Number of spares; None if not set.
+    #: Number of spare nodes; None if not set.
     spares: int | None = None
     requeue: bool = True
     #: Whether to requeue the job at its time limit; None if not set.
     at_limit: bool | None = None
     #: Whether workers run without the job's image, with the software of the nodes.
     no_image: bool = False
-    #: Maps holdfast's other keys to their values.
+    #: Values of holdfast's keys that have no field in this class, by key.
     texts: dict[str, str] = {}
     setup: tuple[str, ...] = ()
-    #: Further options of sbatch with their values. A flag has the value None.
+    #: sbatch options that holdfast has no key for, with their values. A flag has the value None.
     further: tuple[tuple[str, str | None], ...] = ()
-    #: The origin of each key's value, for messages about errors from sbatch.
+    #: Maps each key to the option or file that has set it, for messages about errors from sbatch.
     origins: dict[str, str] = {}
 
     def text(self, key: str) -> str | None:

@@ -98,10 +98,10 @@ def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (
 
 
 class SrunLine(Noun, frozen=True, kw_only=True):
-    """A message from srun about tasks or nodes."""
+    """A message from srun about its tasks on the nodes `nodes`, or about these nodes."""
 
     nodes: tuple[str, ...]
-    #: Whether a signal killed the agents of these nodes, so that new agents can be started.
+    #: Whether a signal killed the agents on the nodes, so that new agents can be started.
     killed: bool = False
     #: Whether Slurm has removed the nodes from the job.
     lost: bool = False
@@ -204,12 +204,12 @@ class StepFailure(Noun, frozen=True, kw_only=True):
     final: bool = False
     #: Whether the step did not get its nodes. Slurm may have removed some from the job, or they are not ready.
     of_nodes: bool = False
-    #: Whether the failure ends by itself within minutes, because slurmctld restarts or a backup takes over.
+    #: Whether a retry within minutes may succeed, because slurmctld restarts or a backup takes over.
     passes: bool = False
 
 
 def failure(lines: Sequence[str], job: str, status: int) -> StepFailure:
-    """Explain the failure of a step that never had an agent. `lines`: the last messages from srun."""
+    """Explain why a step started no agent. `lines`: the last messages from srun. `status`: srun's exit status."""
     for table in (_FINAL, _PASSING):
         for pattern, words, hint in table:
             if line := next((line for line in lines if re.search(pattern, line)), ""):
