@@ -55,7 +55,7 @@ class ObjectWatch:
         #: The resource version at which the next watch starts. If empty, the objects are listed first.
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
-        #: The last trouble that was reported to the owner.
+        #: The last failure that was reported to the owner, so that it is not reported again.
         self._told = ""
 
     async def run(self) -> None:
@@ -95,7 +95,7 @@ class ObjectWatch:
             answer = await self._client.get(self._follow.path, params=query)
             body = _body(answer)
             if answer.status_code == _GONE:
-                raise _Expired  # the server dropped this version between two pages
+                raise _Expired  # the server has dropped the list's version between two pages
             trouble, _, said = meant(answer.status_code, body)
             if trouble is not ApiTrouble.NONE or not isinstance(body, dict):
                 raise _Trouble(trouble, said or "the API server answers no list")

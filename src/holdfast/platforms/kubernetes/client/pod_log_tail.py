@@ -77,7 +77,7 @@ class Tail:
         self._read: dict[str, asyncio.Task[None]] = {}
         #: Uids of pods whose containers have not started yet, as far as their kubelets have reported.
         self._awaited: set[str] = set()
-        #: Whether a complete list of pods has been received.
+        #: Whether a complete list of the job's pods has been received.
         self._listed = False
         #: Set while every known pod's container has started.
         self._settled = asyncio.Event()

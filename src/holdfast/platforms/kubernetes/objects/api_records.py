@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.model.noun_base import Noun
 from holdfast.safe_text import one_line
 
-#: Length limit of one text, in characters.
+#: Length limit of each text in a record, in characters.
 WORDS = 1000
 #: Length limit of a termination message, which may be JSON. The kubelet cuts longer messages.
 MOST_MESSAGE = 4096

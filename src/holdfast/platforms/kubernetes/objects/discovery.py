@@ -56,7 +56,7 @@ class GangScheduler(Noun, frozen=True, kw_only=True):
     objects: tuple[dict[str, Any], ...] = ()
     #: Name of the scheduler in the pods' specs. Empty means the default scheduler, or the scheduler that the user sets.
     scheduler: str = ""
-    #: A line for the user that explains the choice.
+    #: A line for the user that explains the choice of the scheduler.
     note: str = ""
 
 

@@ -45,19 +45,19 @@ class ClusterJob(Noun, frozen=True, kw_only=True):
     namespace: str
     uid: str
     state: ClusterJobState
-    #: Creation time, in seconds since the epoch.
+    #: Creation time of the Kubernetes Job, in seconds since the epoch.
     created: float
     ended: float | None = None
     #: The code in the owner's report. If there is no report, the exit status of the owner's last container.
     code: int | None = None
     phrase: str = ""
-    #: Why the job has ended, or why it waits, as a clause.
+    #: Why the job has ended, or why it has not started, as a clause for messages.
     said: str = ""
     #: The owner's newest pod.
     owner: Pod | None = None
     #: Agents' pods, sorted by node and generation.
     pods: tuple[Pod, ...] = ()
-    #: Number of pods that the plan has; 0 if unknown.
+    #: Number of pods in the job's plan; 0 if unknown.
     nodes: int = 0
     running: int = 0
     #: Number of the last attempt that the owner has recorded; 0 if it has recorded none.

@@ -26,7 +26,7 @@ class KubernetesKey(Noun, frozen=True, kw_only=True):
     """One key of the `kubernetes:` section."""
 
     key: str
-    #: Description for the documentation's table of keys.
+    #: Description of the key for the documentation.
     what: str
     expected: str
     #: Name of the function in `JUDGES` that validates and converts the value.
@@ -34,7 +34,7 @@ class KubernetesKey(Noun, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
 
 
-#: All keys, in the order in which the documentation lists them.
+#: All keys of the `kubernetes:` section, in the order in which the documentation lists them.
 # fmt: off
 OWN: tuple[KubernetesKey, ...] = (
     KubernetesKey(key="namespace", what="the namespace; unless given the one of the kubeconfig's context, or of the pod", expected="a name of small letters, digits and `-`, at most 63", judge="label", also=("ns",)),

@@ -103,10 +103,10 @@ def owner_address(name: str, namespace: str) -> str:
 
 
 def labels(name: str, part: str) -> dict[str, str]:
-    """Return the labels for one of a job's objects."""
+    """Return the labels for an object of the job `name`. `part`: the object's purpose, such as `AGENT`."""
     return {MANAGED_BY: "holdfast", JOB: name, PART: part}
 
 
 def selector(name: str, part: str = "") -> str:
-    """Return a label selector that matches a job's objects."""
+    """Return a label selector for the objects of the job `name`. `part`: only objects with this purpose; empty: all."""
     return f"{JOB}={name},{PART}={part}" if part else f"{JOB}={name}"

@@ -37,7 +37,7 @@ class PodEndReason(Noun, frozen=True, kw_only=True):
     words: str
     #: Whether the reason is final. If not, a later message from Kubernetes may explain the end better.
     certain: bool = True
-    #: Whether a new pod may succeed.
+    #: Whether a replacement for the pod may succeed.
     again: bool = True
 
 

@@ -129,7 +129,7 @@ class ApiHelper:
         return self._helper is not None and self._helper.send(call)
 
     def forget(self, number: int, *, asked: bool) -> None:
-        """Forget a request. `asked`: whether the request was sent; then the client process gets a `Drop`."""
+        """Forget the request with this number. `asked`: whether it was sent; then the client process gets a `Drop`."""
         self._questions.pop(number, None)
         if asked and self._helper is not None:
             self._helper.send(Drop(number=number))
@@ -184,7 +184,9 @@ class _Question:
     """One request to the API server, with its retries."""
 
     def __init__(self, asking: ApiHelper, call: Call, done: Done, until: float) -> None:
-        """`call`: the request.
+        """`asking`: sends the request.
+
+        `call`: the request.
         `done`: called once, with the answer.
         `until`: end of the retries, in seconds on the reactor's clock.
         """

@@ -35,14 +35,17 @@ class DecisionEvents:
     """Publishes the decisions of one job."""
 
     def __init__(self, asking: ApiHelper, namespace: str, name: str, say: Callable[[str], None]) -> None:
-        """`namespace`, `name`: namespace and name of the owner's Job. `say`: prints a message of the owner."""
+        """`asking`: sends requests to the API server. `namespace`, `name`: namespace and name of the owner's Job.
+
+        `say`: prints a message of the owner.
+        """
         self._asking = asking
         self._state = f"/api/v1/namespaces/{namespace}/configmaps/{object_names.state_config(name)}"
         self._job = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
         self._say = say
         self._namespace = namespace
         self._name = name
-        #: Uid of the owner's Job.
+        #: Uid of the Kubernetes Job that runs the owner's pod.
         self._uid = ""
         #: Whether the Job has a failure policy that handles the final exit codes.
         self._policy = False
@@ -53,7 +56,7 @@ class DecisionEvents:
         return self._open > 0
 
     def job_is(self, job: Mapping[str, Any]) -> None:
-        """Store what is needed of the owner's Job. `job`: the Job from the API server."""
+        """Store uid and failure policy of the owner's Kubernetes Job. `job`: the record from the API server."""
         self._uid = str((job.get("metadata") or {}).get("uid") or "")
         self._policy = bool((job.get("spec") or {}).get("podFailurePolicy"))
 

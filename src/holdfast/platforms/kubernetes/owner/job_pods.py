@@ -55,7 +55,7 @@ FORCE_S = 15.0
 #: Minimum time between two messages about a pod that does not start, in seconds.
 QUIET_S = 60.0
 PATIENCE_S = 600.0
-#: Limit of events kept for each pod.
+#: How many Kubernetes events are kept for each pod.
 MOST_EVENTS = 16
 
 
@@ -74,6 +74,8 @@ class JobPods:
     ) -> None:
         """Prepare an entry for each node of the plan. `begin` creates the pods.
 
+        `asking`: sends requests to the API server.
+        `plan`: the plan of the job's pods.
         `order`: the agents' settings, for a variable in each pod.
         `say`: prints a message of the owner.
         `told`: called with a report about a pod that is lost, pending or impossible to create.
@@ -100,7 +102,7 @@ class JobPods:
         self._doubts = DeletedPods(self._reactor, patience, self._look_again)
         #: Kubernetes nodes on which no pod of this job may run.
         self._avoid: list[str] = []
-        #: Whether a complete list of pods has been received.
+        #: Whether a complete list of the job's pods has been received.
         self._seen = False
         #: Number of deletions that the API server has not answered yet.
         self.deleting = 0
@@ -143,6 +145,7 @@ class JobPods:
     def replace(self, name: str, why: PodEndReason, now: float, *, avoid: bool = False) -> News:
         """Replace a pod whose agent is lost, or whose node the gang no longer uses.
 
+        `why`: the reason, for messages.
         `avoid`: let no pod of this job run on the pod's Kubernetes node any more. Otherwise the next pod only prefers
             other nodes.
         """

@@ -59,7 +59,7 @@ EVERY_BOOT = 1 << 52
 def watch(
     spec: JobSpec, reactor: Reactor, say: Callable[[str], None], environment: Mapping[str, str]
 ) -> KubernetesWatch:
-    """Return the watch for the owner in this pod."""
+    """Return the watch over the job whose owner runs in this pod."""
     return KubernetesWatch(spec, ApiHelper(reactor, environment), say, environment)
 
 
@@ -69,9 +69,9 @@ class KubernetesWatch(JobWatch):
     def __init__(
         self, spec: JobSpec, asking: ApiHelper, say: Callable[[str], None], environment: Mapping[str, str]
     ) -> None:
-        """`spec`: the job.
+        """`spec`: the job. `asking`: sends requests to the API server. `say`: prints a message of the owner.
 
-        `say`: prints a message of the owner. `environment`: environment variables of the owner's pod.
+        `environment`: environment variables of the owner's pod.
         """
         super().__init__(asking.reactor)
         self._spec = spec
@@ -87,9 +87,9 @@ class KubernetesWatch(JobWatch):
         self._heard_at: Callable[[str], float | None] = lambda node: None
         #: Maps each node to the time at which its agent reported a signal.
         self._signalled: dict[str, float] = {}
-        #: Maps the pods to delete at the attempt's end to the reasons.
+        #: Pods that are deleted when the current attempt ends, each with the reason.
         self._held: dict[str, str] = {}
-        #: Number of pending requests for the reason of a signal.
+        #: Number of unanswered requests that ask the API server why a signal came.
         self._questions = 0
         self._pods = JobPods(
             asking,
@@ -112,7 +112,7 @@ class KubernetesWatch(JobWatch):
         #: Whether this process must exit because another owner takes the job over.
         self._ending = False
         self._least = self._plan.least or self._plan.nodes
-        #: Indices of the nodes that get no more pods.
+        #: Indices of the gang's nodes whose lost pods are not replaced any more.
         self._without: set[int] = set()
         self._token = environment.get(OWNER_TOKEN, "")
         #: Copies the job's events to the ConfigMap; None until the API server has sent the Job's uid.
@@ -198,7 +198,7 @@ class KubernetesWatch(JobWatch):
     def signalled(self, number: int, node: str, now: float) -> News:
         self._signalled[node] = now
         if node != os.uname().nodename:
-            return None  # the watch of pods reports the end of another node's pod
+            return None  # if the signal ends the pod of another node, the watch of pods reports that
         if number != signal.SIGTERM:
             return None
         self._questions += 1

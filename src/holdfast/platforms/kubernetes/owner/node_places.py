@@ -83,7 +83,7 @@ class NodePlace:
         self.began_at = 0.0
         #: When the node began to wait for its current pod, in seconds on the owner's clock; None: it does not wait.
         self.waiting_since: float | None = None
-        #: The last message about the wait; `said_at` is its time.
+        #: The last message that the pod has not started; `said_at` is the message's time.
         self.said = ""
         self.said_at = 0.0
         #: Why the node lost its last pod.

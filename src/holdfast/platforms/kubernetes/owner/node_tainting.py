@@ -22,7 +22,7 @@ class NodeTainting:
     """Taints nodes for one job, and each node only once."""
 
     def __init__(self, asking: ApiHelper, job: str, namespace: str, say: Callable[[str], None]) -> None:
-        """`job`, `namespace`: name and namespace of the job, for the taint and its reason.
+        """`asking`: sends requests to the API server. `job`, `namespace`: name and namespace of the job, for the taint.
 
         `say`: prints a message of the owner.
         """
@@ -41,7 +41,7 @@ class NodeTainting:
     def hold(self, node: str, reason: str, attempt: int, of: str) -> None:
         """Taint the Kubernetes node `node`. The result becomes evidence of the attempt.
 
-        `of`: the job's name for the node.
+        `reason`: why the node must not be used. `of`: the gang's name for the node.
         """
         if not node or node in self._asked:
             return

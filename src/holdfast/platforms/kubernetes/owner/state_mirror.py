@@ -43,9 +43,10 @@ class StateMirror:
         say: Callable[[str], None],
         taken: Callable[[str, float], News],
     ) -> None:
-        """Prepare to write. `begin` reads the ConfigMap.
+        """Prepare to copy events. `begin` starts with a read of the ConfigMap.
 
-        `header`: the header to write.
+        `asking`: sends requests to the API server.
+        `header`: the header of the saved state, which names this owner.
         `namespace`, `name`: namespace and name of the job's objects.
         `say`: prints a message of the owner.
         `taken(by, now)`: called when another owner has taken over the job.
@@ -59,9 +60,9 @@ class StateMirror:
         self._events = Events()
         #: The ConfigMap's resource version at the last read or write. If empty, the ConfigMap must be read first.
         self._version = ""
-        #: Whether a request is pending.
+        #: Whether a request to the API server is pending.
         self._busy = False
-        #: Whether there is something new to write.
+        #: Whether events or the header have changed since the last write began.
         self._wanted = False
         #: Whether writing has ended for good: the API server refuses it, or another owner has taken over the job.
         self._lost = False
@@ -71,7 +72,7 @@ class StateMirror:
         self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []
 
     def begin(self, history: Iterable[tuple[float, ev.Event]]) -> None:
-        """Start to write, beginning with the events so far."""
+        """Start to copy events. `history`: the job's events so far, with their times."""
         for now, event in history:
             self._events.add(now, event)
         self._wanted = True
@@ -84,7 +85,10 @@ class StateMirror:
         self._write()
 
     def secured(self, event: ev.JournalSecured, now: float) -> News:
-        """Return or deliver `event` once the attempt's number is in the ConfigMap too. The journal already has it."""
+        """Return `event`, or deliver it later, as soon as the ConfigMap has the attempt's number.
+
+        The journal already has the number.
+        """
         if event.trouble or self._lost or not (self._wanted or self._busy):
             return [event]
         moment = self._asking.reactor.at(now + WAIT_S, partial(self._late, event))

@@ -45,8 +45,9 @@ class StopRequests:
         say: Callable[[str], None],
         job_is: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """Prepare to handle requests. `begin` starts to watch the Job.
+        """Prepare to handle stop requests. `begin` starts to watch the owner's Job for them.
 
+        `asking`: sends requests to the API server.
         `namespace`, `name`: namespace and name of the owner's Job.
         `say`: prints a message.
         `job_is`: called with the Job whenever it changes.
@@ -56,7 +57,7 @@ class StopRequests:
         self._name = name
         self._say = say
         self._job_is = job_is
-        #: Id of the last request that was handled.
+        #: Id of the last stop request that was handled.
         self._done = ""
 
     def begin(self) -> Callable[[], None]:
@@ -105,7 +106,7 @@ class StopRequests:
 
     def _answer(self, heard: StopAnnotationReply) -> None:
         def done(_: Answered, __: float) -> News:
-            return None  # ignore the result, because nothing depends on the answer
+            return None  # ignore whether the answer was written, because the job does not depend on it
 
         path = f"{self._jobs}/{self._name}"
         self._asking.ask(Method.PATCH, path, done, body=stop_reply_patch(heard), patience_s=PATIENCE_S)

@@ -34,7 +34,7 @@ class PodLogFilter:
     """Selects pods, and lines of their logs."""
 
     def __init__(self, found: ClusterJobView, wanted: RemoteLineFilter) -> None:
-        """`found`: the job. `wanted`: the user's choice of lines. Raises `BadUsage` if the job has no such rank."""
+        """`found`: the job. `wanted`: selects the lines. Raises `BadUsage` if the job has no rank `wanted.rank`."""
         self.wanted = wanted
         self.index: int | None = None
         #: Whether the pod has only one worker. Then lines without a prefix belong to this worker.
@@ -58,9 +58,9 @@ class PodLogFilter:
         )
 
     def line(self, of: Pod, came: int | None, line: bytes) -> RemoteLine | None:
-        """Parse a line. Return None if the user does not want it.
+        """Parse a line of a pod's log. Return None if `wanted` does not select the line.
 
-        `came`: the line's time, in nanoseconds since the epoch.
+        `of`: the pod. `came`: the line's time, in nanoseconds since the epoch; None if unknown.
         """
         # Round down to milliseconds, which are printed. So a printed time that is used as `since` selects its own line.
         wanted, at = self.wanted, None if came is None else came // 1_000_000 / 1000

@@ -15,7 +15,7 @@ _OURS = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW, ApiTrouble.MISSING, ApiTrou
 class CreateRefusal(Noun, frozen=True, kw_only=True):
     """Why the API server refused to create one object."""
 
-    #: The reason as a clause, with Kubernetes' own message.
+    #: The reason for the refusal as a clause, with Kubernetes' own message.
     said: str
     hint: str
     #: The key of the `kubernetes:` section that caused the refusal, if known.
@@ -25,7 +25,7 @@ class CreateRefusal(Noun, frozen=True, kw_only=True):
 
 
 def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefusal:
-    """Explain why the server refuses to create an object. `kind`: the object's kind, such as "Role"."""
+    """Explain why the server refuses to create an object. `answer`: the server's answer. `kind`: such as "Role"."""
     words = answer.said
     plural = f"{kind.lower()}s"
     if answer.trouble is ApiTrouble.MISSING:
