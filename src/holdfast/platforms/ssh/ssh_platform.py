@@ -140,6 +140,7 @@ def over_hosts(
 ) -> MultiNodeJob:
     """Return the job whose owner runs on this machine and whose agents ssh starts.
 
+    `listed`: the user's list of hosts. `nodes`: minimum and maximum number of nodes.
     `look`: check each host before anything starts.
     `guard_fd`: the guard reports signals on this descriptor during the checks.
     """

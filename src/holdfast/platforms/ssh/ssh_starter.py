@@ -38,7 +38,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class HostOrder:
-    """The settings that all hosts share, and the function that makes the settings for each host."""
+    """The settings that all hosts share, and the function that makes the settings for each host's agent."""
 
     def __init__(
         self,
@@ -55,8 +55,9 @@ class HostOrder:
 
         `ssh`: words of the ssh command.
         `listed`: the hosts to reach, each with its rank.
-        `order(host, rank, address, port)`: returns the bytes for one host, with a line end.
-        `directory`, `python`: paths on every host.
+        `order(host, rank, address, port)`: returns the settings for one host's agent, as a line of bytes. `address` and
+            `port` are the owner's.
+        `directory`, `python`: paths of the working directory and of Python, the same on every host.
         `output`: descriptor for the workers' output.
         `say`: prints a message.
         """
@@ -77,6 +78,9 @@ def look_at(
 ) -> tuple[str, ...]:
     """Check every host before anything starts. Return a sentence for each host with trouble.
 
+    `sent`: the hosts and their settings.
+    `paths`: further paths that must exist on every host.
+    `version`: holdfast's version, which every host must have.
     `may_lack`: how many hosts the job can do without.
     `guard_fd`: descriptor on which the guard reports signals.
     Raises `BadUsage` if more hosts than `may_lack` have trouble, and KeyboardInterrupt at a signal that ends the run.
@@ -237,10 +241,13 @@ class SshStarter:
 
 
 class _Hosts:
-    """All hosts of one job, while the job runs."""
+    """Keeps one ssh connection to each host of a job, while the job runs."""
 
     def __init__(self, sent: HostOrder, address: str, port: int, place: Path) -> None:
-        """`address`, `port`: address and port of the owner. `place`: path of a folder for ssh's log files."""
+        """`sent`: the hosts and their settings. `address`, `port`: address and port of the owner.
+
+        `place`: path of a folder for ssh's log files.
+        """
         self.sent = sent
         self.reactor = Reactor(Clock().now)
         self.place = place
@@ -301,7 +308,7 @@ class _Host:
     """One host, with its ssh process and its retries."""
 
     def __init__(self, hosts: _Hosts, listed: ListedHost, rank: int, order: bytes) -> None:
-        """`rank`: index of the host in the list. `order`: bytes for its agent."""
+        """`rank`: index of the host in the list. `order`: the agent's settings, as bytes for ssh's standard input."""
         self._hosts = hosts
         self._sent = hosts.sent
         self._host = listed.host
@@ -312,7 +319,7 @@ class _Host:
         self._unsent = b""
         self._watch: DescriptorWatch | None = None
         self._again: DueCall | None = None
-        #: How many connections have failed in a row.
+        #: How many connections to the host have failed in a row.
         self._failed = 0
         #: Start of the current connection, in seconds on the reactor's clock.
         self._since = 0.0
