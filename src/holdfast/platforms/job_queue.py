@@ -72,7 +72,7 @@ class JobQueue(Protocol):
         ...
 
     def cancel(self, number: str, *, waiting: bool) -> QueueAnswer:
-        """Cancel a job. `waiting`: cancel only tasks of the job that have not started."""
+        """Cancel the job with this number. `waiting`: cancel only those of its tasks that have not started."""
         ...
 
     def begins(self, number: str) -> bool:

@@ -45,18 +45,18 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     #: The options that the user typed. A platform may add the number of workers.
     options: RunOptions
     settings: Settings
-    #: Builds the job. The argument says whether the job runs on many nodes.
+    #: Function that builds the job. Its argument is true for a job on several nodes.
     job_of: Callable[[bool], JobFile]
     #: Minimum and maximum number of nodes, from `--nnodes`.
     nodes: tuple[int, int]
     home: Path
-    #: Descriptor on which the guard passes signals to the process that checks the nodes. In the guard itself the value
-    #: is -1.
+    #: Descriptor on which this process, which checks the nodes, receives signals from its guard. None without a guard.
+    #: -1 in the guard itself.
     guard_fd: int | None
 
     @property
     def look(self) -> bool:
-        """Whether this process only checks the nodes, and then hands the job to its guard without starting anything."""
+        """Whether this process only checks the nodes. Then its guard starts the job."""
         return self.guard_fd is None or self.guard_fd >= 0
 
 
@@ -64,16 +64,16 @@ class OneMachineJob(msgspec.Struct, frozen=True):
     """A job that runs on this machine alone, because of the platform's settings."""
 
     job: JobFile
-    #: Why the job runs on this machine, for the user.
+    #: A line for the user that explains why the job runs on this machine.
     note: str
 
 
 class EndOfRun(msgspec.Struct, frozen=True):
-    """The end of a restarted job's previous run."""
+    """How the previous run of a restarted job ended."""
 
-    #: The reason for the end, as a clause.
+    #: Why the run ended, as a clause for messages.
     reason: str
-    #: Failure class of the attempt that the end of the run cut short.
+    #: Failure class for the attempt that was running when the run ended.
     phrase: str
     said: tuple[PlatformSaid, ...] = ()
 
@@ -111,10 +111,13 @@ class PlatformAccess:
         return ()
 
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
-        """Validate a job file for its submission. `text`: contents of the job file. Raises `BadUsage`."""
+        """Validate a job file for its submission. Raises `BadUsage`.
+
+        `request`: the typed command line. `text`: contents of the job file.
+        """
         raise NotImplementedError
 
-    # ----------------------------------------------------------------------------------------- jobs seen from outside
+    # ----------------------------------------------------------------------------- access to jobs of other processes
 
     def queue(self) -> JobQueue | None:
         """Return the queue of waiting jobs. Return None if the platform has no queue that holdfast can read."""

@@ -43,13 +43,13 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     #: Import target of the class derived from `PlatformAccess`, whose module imports less.
     access: str
-    #: Variables of the platform. It sets at least one of them in the processes of its jobs.
+    #: Environment variables that identify the platform. It sets at least one of them in the processes of its jobs.
     variables: tuple[str, ...] = ()
     #: Names of settings with which a user chooses this platform.
     settings: tuple[str, ...] = ()
     #: A variable that is set in agents if they get their settings from the environment instead of standard input.
     agent: str = ""
-    #: Variables of the platform. It sets at least one of them in containers that run a job's image.
+    #: Environment variables of which the platform sets at least one in containers that run a job's image.
     images: tuple[str, ...] = ()
     #: The variable with the name that the platform gives this node.
     node: str = ""
@@ -83,7 +83,7 @@ BUILT_IN: tuple[BuiltIn, ...] = (
 )
 
 
-# -------------------------------------------------------------------------------------------------- platforms by name
+# ----------------------------------------------------------------------------------------- finding a platform by name
 
 
 def _loaded(target: str) -> Any:

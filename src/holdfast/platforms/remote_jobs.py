@@ -202,13 +202,20 @@ class RemoteJobs(Protocol):
         say: Callable[[str], None],
         following: bool,
     ) -> None:
-        """Pass each selected line of a job's pods to `out`. `following`: continue until the job ends."""
+        """Pass each selected log line of a job's pods to `out`.
+
+        `wanted`: selects the lines. `say`: prints a message. `following`: also pass new lines until the job ends.
+        """
         ...
 
     def stop(
         self, namespace: str | None, name: str, *, reason: str, solution: str, phrase: str, code: int | None, who: str
     ) -> str:
-        """Stop a job, and return a sentence about the result. `who`: the user who stops the job."""
+        """Stop a job, and return a sentence about the result.
+
+        `reason`, `solution`, `phrase`, `code`: what the job's report contains as its cause. `who`: the user who stops
+        the job.
+        """
         ...
 
     def held_nodes(self) -> Sequence[HeldRemoteNode]:

@@ -88,7 +88,8 @@ class Submission:
     def submit(self, told: Callable[[Submitted], None], say: Callable[[str], None], *, now: float, wait: bool) -> int:
         """Submit the job.
 
-        `told` is called as soon as the platform has accepted the job. `now`: seconds since the epoch.
+        `told` is called as soon as the platform has accepted the job. `say`: prints a message. `now`: seconds since
+        the epoch.
 
         Return 0. With `wait`, wait for the job's end and return its exit status. Raises `BadUsage` if the platform
         rejects the job, and HoldfastError if the platform cannot be reached.
