@@ -41,6 +41,7 @@ def unpack(
     """Unpack `archive` into the new directory `into` and return the number of unpacked bytes.
 
     `shown`: the archive's name for messages.
+    `most_bytes`: the user's limit of the unpacked size; None: a multiple of the archive's size.
     `moved`: called with the bytes unpacked so far.
     `free`: returns the free bytes of the disk.
     Raises FetchError.

@@ -90,7 +90,8 @@ def refused(
 ) -> FetchError:
     """Return the failure for a server's HTTP status of 400 or more.
 
-    `store`: whether the server is an object store or a file system.
+    `shown`: the URI for messages. `reason`: the server's text beside the status. `store`: whether the server is an
+    object store or a file system. `wait_s`: the server's Retry-After, in seconds; None if it sent none.
     """
     said = f"{status} {reason}".strip()
     match status:
