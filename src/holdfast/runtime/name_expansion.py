@@ -87,7 +87,8 @@ def has_names(text: str) -> bool:
 def expand(text: str, known: NameValues, where: str, reader: ExpansionTarget) -> str:
     """Return `text` with its names expanded. Raises `BadUsage` with `where`, line and column of each unknown name.
 
-    `where`: describes the text in messages, such as a key of the job file. `reader`: who reads the text.
+    `known`: the values of names. `where`: describes the text in messages, such as a key of the job file. `reader`: who
+    reads the text.
     """
     if not has_names(text):
         return text

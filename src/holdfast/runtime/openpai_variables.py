@@ -27,20 +27,20 @@ class PeerNames(msgspec.Struct, frozen=True):
     """The names and addresses of all tasks of a gang. They are built once per attempt, for all workers."""
 
     tasks: dict[tuple[str, int], Task]
-    #: Maps each variable about the peers to its value.
+    #: The environment variables that describe all tasks of the gang, by name.
     whole: dict[str, str]
-    #: The variables that each worker's environment gets. If all would be too large, only those of each role's first
-    #: task.
+    #: The part of these variables that each worker gets in its environment: all of them, or if they are too large, only
+    #: those about each role's first task.
     brief: dict[str, str]
 
     @property
     def cut(self) -> bool:
-        """Whether some variables are only in the file, and not in the environment."""
+        """Whether workers get some variables only in a file, and not in their environment."""
         return len(self.brief) < len(self.whole)
 
 
 def peer_names(peers: Peers) -> PeerNames:
-    """Build the variables of all tasks of the gang."""
+    """Build the variables that describe all tasks of the gang to each other."""
     tasks = {(task.role, task.index): task for task in tasks_of(peers)}
     whole: dict[str, str] = {}
     for task in tasks.values():
@@ -53,9 +53,9 @@ def peer_names(peers: Peers) -> PeerNames:
 
 
 def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
-    """Return the variables about peers that occur in these texts.
+    """Return the variables about the gang's tasks whose names occur in `texts`, such as commands.
 
-    Return {} if each worker's environment has all of them.
+    Return {} if each worker's environment has all variables anyway.
     """
     if not names.cut:
         return {}
@@ -72,13 +72,14 @@ def named_in(names: PeerNames, texts: Iterable[str]) -> dict[str, str]:
 
 
 def file_text(names: PeerNames) -> str:
-    """Return the file's text with all variables about peers: one `NAME=value` per line, without spaces or quotes."""
+    """Return the contents of the file with all variables about the gang's tasks: lines `NAME=value` without quotes."""
     return "".join(f"{name}={value}\n" for name, value in names.whole.items())
 
 
 def variables(spec: JobSpec, seat: Seat, names: PeerNames, *, user: str, attempt: int, cwd: str = "") -> dict[str, str]:
     """Return the OpenPAI variables of the worker at `seat`. torchrun's variables are not among them.
 
+    `names`: the variables about the gang's tasks.
     `user`: name of the user who runs the job, unless the spec names another.
     `attempt`: number of the attempt, from 1.
     `cwd`: directory of the worker.
