@@ -268,7 +268,7 @@ def _room_for_files(workers: int, nodes: int) -> None:
         )
 
 
-#: Example file names for hints about these options.
+#: An example file name for each option, for the hint in an error message.
 _NAMES = {
     "--metrics-file": "holdfast.prom",
     "--summary": "summary.md",
