@@ -202,7 +202,7 @@ def _over_step(
     return MultiNodeJob(with_plan(options, job, plan, 1), order, tuple(notes))
 
 
-# ---------------------------------------------------------------------------------------------- srun holdfast run
+# ---------------------------------------------------------------------------- jobs started by `srun holdfast run`
 
 
 def _one_task_a_node(found: Allocation, step: SlurmStep) -> None:
@@ -274,13 +274,13 @@ def _over_tasks(
     return MultiNodeJob(with_plan(options, job, plan, slots), order, tuple(notes))
 
 
-# ---------------------------------------------------------------------------------------------- the number of nodes
+# ------------------------------------------------------------------------------------- choosing the number of nodes
 
 
 def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Allocation) -> tuple[int, int]:
     """Return the minimum and maximum number of nodes for the gang.
 
-    Nodes beyond the maximum are spares. Raises `BadUsage`.
+    Nodes beyond the maximum are spares. Raises `BadUsage` for a user's mistake.
     """
     own = len(found.own_nodes)
     if options.nnodes is None:

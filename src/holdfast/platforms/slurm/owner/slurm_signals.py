@@ -124,7 +124,7 @@ class SlurmSignals:
         if self._listener is not None:
             self._listener.close()
 
-    # ------------------------------------------------------------------------------------------ incoming signals
+    # ------------------------------------------------------------------------------------------ handling signals
 
     def signalled(self, number: int, node: str, now: float) -> News:
         """Handle a signal, which comes from Slurm or from a person."""
@@ -292,7 +292,7 @@ class SlurmSignals:
         sooner = found.ends_at is not None and (said.ends_at is None or found.ends_at < said.ends_at - 1.0)
         return found.meaning is not said.meaning or sooner
 
-    # ------------------------------------------------------------------------------------------ the time limit
+    # --------------------------------------------------------------------------- watching the job's time limit
 
     def _look_again(self, now: float) -> News:
         """Read the job's record again, because its time limit may have been changed."""

@@ -60,7 +60,7 @@ class PreparedScript(Noun, frozen=True, kw_only=True):
 
 
 def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Path) -> PreparedScript:
-    """Build the job's script. Nothing is stored, and no Slurm command runs. Raises `BadUsage`."""
+    """Build the job's script. Nothing is stored, and no Slurm command runs. Raises `BadUsage` for a user's mistake."""
     path = request.path
     job = parsed(path, text, here=False)
     hint = f"{os.environ.get('EDITOR') or 'vi'} {path}"
@@ -198,7 +198,7 @@ class SlurmSubmission(Submission):
     """A job file that is to be submitted to Slurm."""
 
     def __init__(self, request: SubmitRequest, settings: Settings, text: bytes) -> None:
-        """Validate the job file and prepare the batch script. Raises `BadUsage`."""
+        """Validate the job file and prepare the batch script. Raises `BadUsage` for a user's mistake."""
         self._prepared = prepare(request, settings, text, cwd=Path.cwd())
         self.notes = self._prepared.notes
         copy = self._prepared.order.job_file

@@ -171,7 +171,7 @@ def _number(env: Mapping[str, str], name: str, otherwise: int = 0) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else otherwise
 
 
-# ------------------------------------------------------------------------------------------------- the ids of a job
+# ------------------------------------------------------------------------------------------- ids and times of a job
 
 
 class SlurmJobIds(Noun, frozen=True, kw_only=True):

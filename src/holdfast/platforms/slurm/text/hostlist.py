@@ -12,7 +12,7 @@ _DIGITS = 9
 def hosts_in(text: str) -> tuple[str, ...]:
     """Return the host names in the order of the list. Raises ValueError with a message.
 
-    A name may have several brackets.
+    A name may have several bracketed ranges.
     """
     found: list[str] = []
     for entry in _entries(text):

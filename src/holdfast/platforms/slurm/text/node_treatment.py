@@ -67,9 +67,10 @@ def resume(node: str) -> tuple[str, ...]:
 
 
 def treat(record: NodeRecord, troubles: Sequence[str], *, gives_back: bool) -> Treatment:
-    """Choose the action for a node.
+    """Choose the action for a node after its checks.
 
-    `troubles`: messages of failed checks; empty if all have passed. `gives_back`: allow the end of holdfast's drain.
+    `record`: the node's state in Slurm. `troubles`: messages of failed checks; empty if all have passed.
+    `gives_back`: whether a healthy node may be resumed if holdfast has drained it.
     """
     name = record.name
     by = f" by {record.reason_by}" if record.reason_by else ""

@@ -42,7 +42,7 @@ class SbatchScriptSpec(Noun, frozen=True, kw_only=True):
 
 
 def script(order: SbatchScriptSpec) -> str:
-    """Return the script. Raises `BadUsage` if Slurm or bash could not expand the `report` pattern."""
+    """Return the text of the batch script. Raises `BadUsage` if Slurm or bash could not expand the `report` pattern."""
     lines = ["#!/bin/bash", *(f"#SBATCH {_directive(option, value)}" for option, value in directives(order)), ""]
     lines.append(f"# Written by holdfast {order.version} from {order.source}.".replace("  ", " "))
     lines += [f"export HOLDFAST_HOME={shlex.quote(order.home)}", *order.wanted.setup]

@@ -206,7 +206,7 @@ def span_s(text: str) -> float | None:
     return 86_400.0 * days + 3600.0 * hours + 60.0 * minutes + rest
 
 
-# ---------------------------------------------------------------------------------------------- parsing
+# ----------------------------------------------------------------- splitting Slurm's output into fields
 
 
 def _records(text: str, first: str) -> Iterator[dict[str, str]]:

@@ -247,7 +247,7 @@ def warned_by(script: str) -> WarningSignal | None:
     return found
 
 
-# ---------------------------------------------------------------------------------------------- internal functions
+# -------------------------------------------------------------------- parsing sbatch's options, explaining signals
 
 
 def _of_sbatch(script: str) -> list[str]:

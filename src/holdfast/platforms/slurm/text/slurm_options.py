@@ -200,7 +200,7 @@ def _key(name: str, given: SlurmValue) -> str:
 
 
 def _text(own: SlurmKey, given: SlurmValue) -> str:
-    """Validate the value of a key and return it as text. Raises `BadUsage`."""
+    """Validate the value of a key and return it as text. Raises `BadUsage` for a user's mistake."""
     value = given.value
     if isinstance(value, tuple):
         value = ",".join(value)
