@@ -93,7 +93,7 @@ def _order(options: RunOptions, job: JobFile, plan: Any, pods: PodPlan) -> str:
 
 
 def mounted_key(environment: Mapping[str, str]) -> bytes:
-    """Read the job's key from its mounted Secret. Raises `BadUsage`.
+    """Read the job's key from its mounted Secret. Raises `BadUsage` for a user's mistake.
 
     Every user in the job's pods can read the file.
     """

@@ -33,7 +33,7 @@ def in_owners_pod(environment: Mapping[str, str]) -> bool:
 
 
 def plan_here(environment: Mapping[str, str]) -> PodPlan:
-    """Read the plan of the job's pods, a file that `holdfast submit` wrote. Raises `BadUsage`."""
+    """Read the plan of the job's pods, a file that `holdfast submit` wrote. Raises `BadUsage` for a user's mistake."""
     path = Path(environment.get(CONFIG) or object_names.CONFIG_DIR) / object_names.PLAN_FILE
     name, namespace = environment[object_names.JOB_NAME], environment.get(object_names.NAMESPACE, "default")
     hint = f"kubectl -n {namespace} get configmap {object_names.job_config(name)} -o yaml"

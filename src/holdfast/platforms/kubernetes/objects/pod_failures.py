@@ -54,7 +54,7 @@ def describe(pod: Pod) -> str:
     return f"kubectl -n {pod.namespace or 'default'} describe pod {pod.name}"
 
 
-# ---------------------------------------------------------------------------------------------- pods that have gone
+# ---------------------------------------------------------------------------------------------- why a pod has ended
 
 #: Maps reasons of the condition DisruptionTarget to the failure class and a clause.
 _DISRUPTIONS = {
@@ -202,7 +202,7 @@ def _prepared(message: str) -> tuple[str, str]:
     )
 
 
-# ---------------------------------------------------------------------------------------------- pods that do not start
+# -------------------------------------------------------------------------------------------- why a pod does not start
 
 _HOPELESS_IMAGE = (
     "not found",

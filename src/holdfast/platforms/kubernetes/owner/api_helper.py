@@ -120,7 +120,7 @@ class ApiHelper:
             self._helper.end()
             self._helper = None
 
-    # ------------------------------------------------------------------------------------------ the client process
+    # --------------------------------------------------------------------------------- managing the client process
 
     def send(self, call: Call) -> bool:
         """Send a request to the client process. Return False if the request cannot be sent now."""

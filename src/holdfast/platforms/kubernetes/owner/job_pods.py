@@ -139,7 +139,7 @@ class JobPods:
         return f"/api/v1/namespaces/{self._plan.namespace}/pods"
 
     def joined(self, name: str, now: float) -> None:
-        """Take note that the owner has admitted this pod's agent."""
+        """Record that the owner has admitted the agent of this pod."""
         self._joined.setdefault(name, now)
 
     def replace(self, name: str, why: PodEndReason, now: float, *, avoid: bool = False) -> News:
@@ -177,7 +177,7 @@ class JobPods:
             if found.phase is api_records.PodPhase.PENDING:
                 self._delete(found.name, 0)
 
-    # --------------------------------------------------------------------------------------- messages from Kubernetes
+    # --------------------------------------------------------------------------------------- handling changes of pods
 
     def _on_message(self, word: Listed | Changed | Unseen, now: float) -> News:
         """Handle a page of the list of pods, a change of a pod, or trouble with the watch."""

@@ -118,7 +118,7 @@ class KubernetesWatch(JobWatch):
         #: Copies the job's events to the ConfigMap; None until the API server has sent the Job's uid.
         self._mirror: StateMirror | None = None
 
-    # ------------------------------------------------------------------------------------------ methods of JobWatch
+    # -------------------------------------------------------------------------- methods of the interface `JobWatch`
 
     @property
     def asking(self) -> bool:
@@ -163,7 +163,7 @@ class KubernetesWatch(JobWatch):
         return self._ending
 
     def joined(self, node: str, now: float) -> None:
-        """Take note that the owner has admitted an agent."""
+        """Record that the owner has admitted a node's agent."""
         self._silent.pop(node, None)
         self._pods.joined(pod_of(node), now)
 
@@ -190,7 +190,7 @@ class KubernetesWatch(JobWatch):
         self._asking.ask(Method.GET, f"/api/v1/nodes/{pod.node}", seen)
 
     def seated(self, nodes: Collection[str], attempt: int) -> None:
-        """Take note of the nodes on which this attempt's workers run."""
+        """Record the nodes on which this attempt's workers run."""
         self._seated, self._attempt = {*nodes}, attempt
         if self._mirror is not None:
             self._mirror.at(attempt)
@@ -272,7 +272,7 @@ class KubernetesWatch(JobWatch):
     def close(self) -> None:
         self._asking.close()
 
-    # ------------------------------------------------------------------------------------------ reports about pods
+    # --------------------------------------------------------------------------------- handling reports about pods
 
     def _told(self, said: PodLost | PodsImpossible | PodPending, now: float) -> News:
         """Turn a report about a pod into events for the owner."""
@@ -320,7 +320,7 @@ class KubernetesWatch(JobWatch):
             attempt=self._attempt, subject=f"pod {pod.name}", words=words, command=describe(pod), node=node
         )
 
-    # ------------------------------------------------------------------------------------------ lost agents
+    # -------------------------------------------------------------------- replacing the pods of lost agents
 
     def _still_silent(self, node: str, attempt: int, now: float) -> News:
         return self._replace(node, attempt, now) if node in self._silent else None
@@ -371,7 +371,7 @@ class KubernetesWatch(JobWatch):
                 news += self._pods.replace(name, why, now, avoid=True) or ()
         return news
 
-    # ------------------------------------------------------------------------------------- the end of the owner's pod
+    # ---------------------------------------------------------------------------------- when the owner's own pod ends
 
     def _taken(self, by: str, now: float) -> News:
         """Exit, because another owner has taken over the job's state."""

@@ -111,7 +111,7 @@ class StateMirror:
         """Whether some events are not in the ConfigMap yet."""
         return not self._lost and (self._wanted or self._busy)
 
-    # ------------------------------------------------------------------------------------------ reading and writing
+    # ---------------------------------------------------------------------------- reading and writing the ConfigMap
 
     def _read(self) -> None:
         self._busy = True

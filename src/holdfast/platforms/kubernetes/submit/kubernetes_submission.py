@@ -26,7 +26,7 @@ class KubernetesSubmission(Submission):
     unsubmitted = "nothing was submitted, and no server was asked; to have one judge it: --dry-run=server"
 
     def __init__(self, request: SubmitRequest, settings: Settings, text: bytes) -> None:
-        """Validate the job file and prepare the objects. Raises `BadUsage`."""
+        """Validate the job file and prepare the objects. Raises `BadUsage` for a user's mistake."""
         self._prepared = prepare(request, settings, text)
         self.notes = self._prepared.notes
 

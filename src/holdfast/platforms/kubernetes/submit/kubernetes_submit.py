@@ -64,7 +64,7 @@ class PreparedManifests(Noun, frozen=True, kw_only=True):
 
 
 def prepare(request: SubmitRequest, settings: Settings, text: bytes) -> PreparedManifests:
-    """Validate a job file without a server. Raises `BadUsage`."""
+    """Validate a job file without a server. Raises `BadUsage` for a user's mistake."""
     given = request.path
     job = parsed(given, text, here=False)
     hint = f"{os.environ.get('EDITOR') or 'vi'} {given}"
@@ -191,7 +191,7 @@ def _defaults(request: SubmitRequest) -> list[dict[str, KubernetesValue]]:
 
 def settled(prepared: PreparedManifests, server: ServerCapabilities, namespace: str) -> tuple[OwnerPodSpec, str]:
     """Adapt the job to the server. Return the owner's settings and a line about the gang scheduler.
-    Raises `BadUsage`.
+    Raises `BadUsage` for a user's mistake.
     """
     owner, asked = prepared.owner, prepared.wanted
     plan = replace(owner.plan, namespace=owner.plan.namespace or namespace)
