@@ -46,12 +46,12 @@ from holdfast.wire.addresses import addresses_of, interfaces
 _HINT = "holdfast run --hosts node1,node2 train.py"
 
 
-# ---------------------------------------------------------------------------------------------- on the user's machine
+# ----------------------------------------------------------------------------- hosts and nodes, on the user's machine
 
 
 def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:
     """Return the hosts from an option, a variable or a file. Return () if none of them names hosts.
-    Raises `BadUsage`.
+    Raises `BadUsage` for a user's mistake.
     """
     names, path = settings.names("hosts"), settings.text("hostfile")
     if names and path:
@@ -70,7 +70,7 @@ def listed_hosts(settings: Settings) -> tuple[ListedHost, ...]:
 def nodes_on(options: RunOptions, nodes: tuple[int, int], spares: int, hosts: int) -> tuple[int, int]:
     """Return the minimum and maximum number of nodes for the gang, on `hosts` hosts.
 
-    Hosts beyond the maximum are spares. Raises `BadUsage`.
+    Hosts beyond the maximum are spares. Raises `BadUsage` for a user's mistake.
     """
     many = f"{hosts} {'host' if hosts == 1 else 'hosts'}"
     if options.nnodes is None:
