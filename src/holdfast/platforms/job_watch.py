@@ -49,7 +49,7 @@ class JobWatch:
         return None
 
     def noted(self, event: Event, now: float) -> None:
-        """Take note of an event that the owner has journaled and handled. The event contains no secret."""
+        """Handle an event that the owner has written to the journal. The event contains no secret."""
 
     def secured(self, event: JournalSecured, now: float) -> News:
         """Take note that the journal has the attempt's number.
@@ -64,17 +64,17 @@ class JobWatch:
         return False
 
     def joined(self, node: str, now: float) -> None:
-        """Take note that the owner has admitted a node's agent."""
+        """Record that the owner has admitted a node's agent."""
 
     def labels(self, node: str) -> tuple[str, ...]:
         """Return a node's topology labels from the platform, widest first. The owner adds the agent's own labels."""
         return ()
 
     def seated(self, nodes: Collection[str], attempt: int) -> None:
-        """Take note of the nodes on which this attempt's workers run."""
+        """Record the nodes on which this attempt's workers run."""
 
     def avoid(self, names: Sequence[str]) -> None:
-        """Take note that the gang will no longer use these nodes or devices. A device's name is NODE/DEVICE."""
+        """Record that the gang will no longer use these nodes or devices. A device's name is NODE/DEVICE."""
 
     def signalled(self, number: int, node: str, now: float) -> News:
         """Find out why a signal has reached a node's guard. The reason follows as `StopRequested`.
@@ -123,7 +123,7 @@ class JobWatch:
         """Write the cause of an attempt's end into the platform's job records."""
 
     def finished(self, report: JobReport) -> None:
-        """Take note of the job's final report."""
+        """Handle the job's final report, for example publish it on the platform."""
 
     @property
     def writing(self) -> bool:

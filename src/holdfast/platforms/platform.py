@@ -111,7 +111,7 @@ class PlatformAccess:
         return ()
 
     def submission(self, request: SubmitRequest, settings: Settings, text: bytes) -> Submission:
-        """Validate a job file for its submission. Raises `BadUsage`.
+        """Validate a job file for its submission. Raises `BadUsage` for a user's mistake.
 
         `request`: the typed command line. `text`: contents of the job file.
         """
@@ -127,7 +127,7 @@ class PlatformAccess:
         """Return access to the user's jobs in a cluster. Return None if jobs are visible on this machine."""
         return None
 
-    # ------------------------------------------------------------------------------------------------ node checks
+    # --------------------------------------------------------------------------------------------- checking nodes
 
     def node_hooks(self) -> NodeHooks | None:
         """Return the hooks with which `holdfast check` checks this platform's nodes. Return None if there are none."""
@@ -220,7 +220,7 @@ class Platform(PlatformAccess):
         """Return the owner process's exit status for a job that ended with `code`."""
         return code
 
-    # ------------------------------------------------------------------------------------------- runs after a requeue
+    # --------------------------------------------------------------------------- when the platform has requeued a job
 
     def restarts(self, environment: Mapping[str, str]) -> int:
         """Return how often the platform has restarted the job."""

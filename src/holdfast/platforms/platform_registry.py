@@ -142,7 +142,7 @@ def unknown(name: str, source: str) -> BadUsage:
     )
 
 
-# ------------------------------------------------------------------------------------------ the platform of a process
+# ------------------------------------------------------------------------------- finding the platform of this process
 
 
 def _row_around(environment: Mapping[str, str]) -> BuiltIn | None:
@@ -200,7 +200,7 @@ def node_called(environment: Mapping[str, str]) -> str:
     return next((environment[row.node] for row in BUILT_IN if row.node and environment.get(row.node)), "")
 
 
-# ------------------------------------------------------------------------------------------------------ a running job
+# -------------------------------------------------------------------------------------------------- for a running job
 
 
 def on_platform(environment: Mapping[str, str]) -> bool:

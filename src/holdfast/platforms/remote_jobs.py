@@ -25,7 +25,7 @@ class RemoteLine(Noun, frozen=True, kw_only=True):
 
 
 class RemoteLineFilter(Noun, frozen=True, kw_only=True):
-    """Selects lines of logs."""
+    """Selects lines of a job's logs."""
 
     rank: int | None = None
     since: float | None = None

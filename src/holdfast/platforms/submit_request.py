@@ -62,7 +62,7 @@ def submit_platforms() -> tuple[PlatformAccess, ...]:
 
 
 def platform_meant(request: SubmitRequest, text: bytes) -> PlatformAccess:
-    """Return the platform that the options or the file's sections select. Raises `BadUsage`."""
+    """Return the platform that the options or the file's sections select. Raises `BadUsage` for a user's mistake."""
     refuse_foreign(request.path, text)
     found = access_to(_name_meant(request, text))
     assert found is not None, "its name was looked up"
