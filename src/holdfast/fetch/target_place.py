@@ -81,7 +81,7 @@ class TargetPlace:
         #: Path of the incomplete file or directory, inside `part`, the directory for partial data.
         self.data = self.part / "data"
 
-    # ------------------------------------------------------------------------------------------ a complete prerequisite
+    # ---------------------------------------------------------------------------------- finding a complete prerequisite
 
     def whole(self, sha256: str = "") -> Record | None:
         """Return the record if the prerequisite is completely fetched and has the content of `key`; else None.
@@ -136,7 +136,7 @@ class TargetPlace:
         finally:
             os.close(fd)
 
-    # ------------------------------------------------------------------------------------------ partial data
+    # --------------------------------------------------------------------------------- handling partial data
 
     def prepare(self, sha256: str = "") -> None:
         """Create the directory for partial data, and empty it if it belongs to another prerequisite.
