@@ -18,7 +18,7 @@ _GIVEN_S = 300.0
 
 
 class NotBuilt(HoldfastError):
-    """A tree cannot be built on this machine. The message names the missing tool, and the hint names its package."""
+    """A runtime tree cannot be built here. The message names the missing tool, and the hint names its package."""
 
 
 def tool_output(*words: str | Path, ok: Sequence[int] = (0,)) -> str:

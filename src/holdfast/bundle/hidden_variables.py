@@ -1,6 +1,6 @@
 """Restores environment variables that the launcher has hidden from its own loader and C library.
 
-Programs that holdfast starts need these variables. Every Python of the tree restores them first: in `entry` for
+Programs that holdfast starts need these variables. Every Python of the runtime tree restores them first: in `entry` for
 holdfast, in the tree's sitecustomize for a Python that holdfast starts.
 """
 

@@ -1,4 +1,4 @@
-"""Collects the licences of all parts of a tree, and the addresses of their sources.
+"""Collects the licences of all parts of a runtime tree, and the addresses of their sources.
 
 `LICENSES/manifest.json` has one row for each part: name, version, licence, source, and the files with the licence's
 texts. The build fails if a part has no licence text.
@@ -31,7 +31,7 @@ _MOST_NAMED = 12
 
 
 class LicensedPart(Noun, frozen=True, kw_only=True):
-    """One software package that is part of the tree."""
+    """One software package that is part of the runtime tree."""
 
     name: str
     version: str
@@ -46,7 +46,7 @@ class LicensedPart(Noun, frozen=True, kw_only=True):
 def write_licences(to: Path, libraries: Iterable[Path], launcher: str) -> list[LicensedPart]:
     """Write the licence texts and the manifest into the new directory `to`.
 
-    `libraries`: the system's libraries in the tree.
+    `libraries`: the system's libraries in the runtime tree.
     `launcher`: name of the compiler of the launcher.
     Raises `NotBuilt` for a file that belongs to no package, and for a package without a licence text.
     """
@@ -81,7 +81,7 @@ def _of_python(to: Path) -> LicensedPart:
 def _own() -> importlib.metadata.Distribution:
     """Return holdfast's distribution.
 
-    Its name may be an older one, because a tree can be built from an older installation.
+    Its name may be an older one, because a runtime tree can be built from an older installation.
     """
     commands = importlib.metadata.entry_points(group="console_scripts", name="holdfast")
     found = [each.dist for each in commands if each.value.startswith("holdfast.") and each.dist is not None]

@@ -1,4 +1,4 @@
-"""Chooses the Python files of a tree: most of the standard library, holdfast, and the packages holdfast imports."""
+"""Chooses the Python files of a runtime tree: most of the standard library, holdfast, and packages it imports."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from holdfast import version
 from holdfast.bundle.build_tools import NotBuilt
 
-#: Packages that the tree contains besides holdfast. The OpenSSL library replaces `cryptography` (wire/ed25519.py).
+#: Packages in the runtime tree besides holdfast. The OpenSSL library replaces `cryptography` (wire/ed25519.py).
 SHIPPED = ("click", "msgspec", "PyYAML", "google-re2")
-#: Packages of holdfast's extras that workers' nodes use. The tree contains them if they are installed.
+#: Packages of holdfast's extras that workers' nodes use. The runtime tree contains them if they are installed.
 IF_THERE = ("nvidia-ml-py", "py-spy")
 
 _NOT_WANTED = frozenset({
@@ -92,7 +92,7 @@ def programs() -> dict[str, Path]:
 
 
 def distributions() -> list[importlib.metadata.Distribution]:
-    """Return the distributions in the tree other than holdfast.
+    """Return the distributions in the runtime tree other than holdfast.
 
     Raises `NotBuilt` if one of `SHIPPED` is not installed.
     """

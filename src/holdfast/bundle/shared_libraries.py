@@ -1,4 +1,4 @@
-"""Collects the shared libraries that the tree's Python and its modules need, with the loader and the C library."""
+"""Collects the shared libraries that a runtime tree's Python and its modules need, with loader and C library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds a tree: a Python, the modules that it imports, its shared libraries with their loader, the static launcher.
+"""Builds a runtime tree: Python, the modules that it imports, shared libraries with their loader, a static launcher.
 
 TREE/run, TREE/bin/holdfast, TREE/bin/python3   the launcher, three times
 TREE/bin/busybox, TREE/bin/sh                   the shell for images without one
@@ -31,7 +31,7 @@ from holdfast.bundle.shared_libraries import closure, copy_libraries, strip
 from holdfast.bundle.tree_manifest import LOADERS, Tree, sha256, write_tree
 
 LAUNCHERS = ("run", "bin/holdfast", "bin/python3")
-#: Modules that must be importable in a built tree.
+#: Modules that must be importable in a built runtime tree.
 IMPORTED = (
     "_ctypes", "click", "ctypes", "holdfast.main.run_command", "holdfast.wire.peer_identity", "msgspec", "re2",
     "sqlite3", "ssl", "yaml", "zlib",
@@ -41,9 +41,9 @@ _DOOR += "from holdfast.bundle.hidden_variables import give_back\n\ngive_back('p
 
 
 def build(out: Path) -> Tree:
-    """Build a tree from this Python into the new directory `out`. Raises `NotBuilt`, OSError.
+    """Build a runtime tree from this Python into the new directory `out`. Raises `NotBuilt`, OSError.
 
-    `out` appears only when the tree is complete.
+    `out` appears only when the runtime tree is complete.
     """
     machine = platform.machine()
     if machine not in LOADERS:
@@ -62,7 +62,7 @@ def build(out: Path) -> Tree:
 
 
 def fingerprint() -> str:
-    """Return a digest of the sources of a tree. Trees with different digests differ."""
+    """Return a digest of the sources of a runtime tree. Trees with different digests differ."""
     found = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()}".encode())
     for distribution in distributions():
         found.update(f"{distribution.metadata['Name']} {distribution.version}\n".encode())
@@ -131,7 +131,7 @@ def _program(interpreter: Path, libraries: Mapping[str, Path], to: Path) -> Path
 
 
 def _to_bytecode(packages: Path, top: Path) -> None:
-    """Replace each source by bytecode that ignores file dates, because copying a tree changes dates.
+    """Replace each source by bytecode that ignores file dates, because copying a runtime tree changes dates.
 
     Sources that workers run with their own Python stay, and get bytecode beside them.
     """

@@ -1,4 +1,4 @@
-"""Chooses the tree that `holdfast prepare` copies: an existing tree, or one that is built once and kept."""
+"""Chooses the runtime tree that `holdfast prepare` copies: an existing tree, or one that is built once and kept."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.version import __version__
 
 VARIABLE = "HOLDFAST_TREE"
 _KEPT = 3
-#: Path of the tree in holdfast's own image.
+#: Path of the runtime tree in holdfast's own image.
 IN_IMAGE = Path("/opt/holdfast/tree")
 
 
 def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], None]) -> Path:
-    """Return the directory of the tree. Raises `NotBuilt` if there is no tree and none can be built.
+    """Return the directory of the runtime tree. Raises `NotBuilt` if there is no tree and none can be built.
 
     `asked`: the user's choice. The first of these counts: `asked`, `HOLDFAST_TREE`, the tree to which this Python
         belongs, the tree in holdfast's image, and the user's cache. The first time, a tree is built in the cache.
@@ -48,7 +48,7 @@ def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
                 shutil.rmtree(old, ignore_errors=True)
         except OSError as error:
             if (place / NAME).is_file():
-                return place  # another `prepare` has built the tree in the meantime
+                return place  # another `prepare` has built the runtime tree in the meantime
             raise NotBuilt(
                 f"the runtime cannot be built into {place}: {error.strerror or error}",
                 hint="export XDG_CACHE_HOME=/a/directory/of/yours",

@@ -1,8 +1,8 @@
-"""Copies a tree into the exchange directory, from which the container of a task runs it.
+"""Copies a runtime tree into the exchange directory, from which the container of a task runs it.
 
     DIR/run                    the launcher; it is written last, by a rename
-    DIR/holdfast/now           a link to the tree that `run` uses
-    DIR/holdfast/tree-DIGEST/  the tree, and the previous tree for tasks that still use it
+    DIR/holdfast/now           a link to the runtime tree that `run` uses
+    DIR/holdfast/tree-DIGEST/  the runtime tree, and the previous tree for tasks that still use it
 
 Nothing else in DIR is changed. A repeated call with the same tree changes nothing.
 """
@@ -29,7 +29,7 @@ OWN = "holdfast"
 NOW, RUN = "now", "run"
 _DRAFT = ".laying-"
 _DIGITS = 16
-#: Free bytes that are needed besides the tree, for directories and the first files of a job.
+#: Free bytes that are needed besides the runtime tree, for directories and the first files of a job.
 _ROOM_BYTES = 4 << 20
 
 
@@ -45,7 +45,7 @@ class TreeNotInstalled(HoldfastError):
 
 
 class InstalledTree(Noun, frozen=True, kw_only=True):
-    """The result of copying a tree."""
+    """The result of copying a runtime tree."""
 
     run: Path
     tree: Tree
@@ -53,7 +53,7 @@ class InstalledTree(Noun, frozen=True, kw_only=True):
     place: Path
     #: Whether this call wrote a file. False if everything existed already.
     fresh: bool
-    #: Version of the tree that `run` used before this call; empty if this call replaced no tree.
+    #: Version of the runtime tree that `run` used before this call; empty if this call replaced no tree.
     before: str = ""
 
 
@@ -176,7 +176,7 @@ def _alone(own: Path) -> Iterator[None]:
 
 
 def _copy(source: Path, tree: Tree, place: Path) -> None:
-    """Copy the tree into a directory beside `place`, then rename this directory to `place`."""
+    """Copy the runtime tree into a directory beside `place`, then rename this directory to `place`."""
     draft = place.with_name(_draft())
     try:
         made: set[Path] = {draft.parent}
@@ -207,7 +207,7 @@ def _draft() -> str:
 
 
 def _remove(path: Path) -> None:
-    """Remove a draft or an old tree. If this fails, the next `prepare` tries again."""
+    """Remove a draft or an old runtime tree. If this fails, the next `prepare` tries again."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -224,7 +224,7 @@ def _folder(folder: Path, made: set[Path]) -> None:
 
 
 def _stands(tree: Tree, place: Path, into: Path) -> bool:
-    """Whether the exchange directory has this complete tree, `now` points to it, and `run` is its launcher."""
+    """Whether the exchange directory has this complete runtime tree, `now` points to it, and `run` is its launcher."""
     try:
         leads = str((place.parent / NOW).readlink()) == place.name
     except OSError:
@@ -269,7 +269,7 @@ def _put_run(launcher: Path, run: Path) -> None:
 
 
 def _version_before(own: Path, place: Path) -> str:
-    """Return the version of the tree that `run` uses. Return "" if this is the tree at `place`."""
+    """Return the version of the runtime tree that `run` uses. Return "" if this is the tree at `place`."""
     try:
         now = own / str((own / NOW).readlink())
         return read_tree(now).version if now != place else ""

@@ -1,6 +1,6 @@
-"""The manifest of a tree: its version, its processor type, and its files.
+"""The manifest of a runtime tree: its version, its processor type, and its files.
 
-`TREE.json` at the top of the tree is written last, so a directory without it is not a tree.
+`TREE.json` at the top of the runtime tree is written last, so a directory without it is not a tree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 class TreeFile(Noun, frozen=True, array_like=True):
-    """One regular file of a tree."""
+    """One regular file of a runtime tree."""
 
     executable: bool
     size_bytes: int
@@ -36,9 +36,9 @@ class TreeFile(Noun, frozen=True, array_like=True):
 
 
 class Tree(Noun, frozen=True, kw_only=True):
-    """A complete tree. Paths are relative to the top of the tree."""
+    """A complete runtime tree. Paths are relative to the top of the tree."""
 
-    #: Version of holdfast in the tree.
+    #: Version of holdfast in the runtime tree.
     version: str
     python: str
     #: Processor type, as `uname -m` prints it.
@@ -55,7 +55,7 @@ class Tree(Noun, frozen=True, kw_only=True):
 
 
 def read_tree(place: Path) -> Tree:
-    """Read the tree's `TREE.json`. Raises OSError, and Malformed if the directory is not a tree."""
+    """Read the tree's `TREE.json`. Raises OSError, and Malformed if the directory is not a runtime tree."""
     return json_as(read_file(place / NAME, _MOST_BYTES), Tree)
 
 
