@@ -43,6 +43,6 @@ class LostJobs:
 
 
 def _memory_kill() -> MemoryKill | None:
-    """Return the memory kill that this process's control group has counted, with the group whose limit caused it."""
+    """Return the OOM kill that this process's control group has counted, with the group whose limit caused it."""
     found = MemoryWatch(cgroups.ControlGroups.make("").container, marked=False).kills({}, 0.0)
     return found[0] if found else None

@@ -64,7 +64,7 @@ class _Node:
         self._listener: socket.socket | None = None
         self._place: JobPlace | None = None
         self._memory: MemoryWatch | None = None
-        #: The memory kill that ended the previous agent, if any.
+        #: The OOM kill that ended the previous agent, if any.
         self._memory_kill: MemoryKill | None = None
 
     def guard(self) -> int:
@@ -122,7 +122,7 @@ class _Node:
         return wards
 
     def _killed(self, name: str, number: int) -> str:
-        """Describe the memory kill that explains a child's SIGKILL, or return "".
+        """Describe the OOM kill that explains a child's SIGKILL, or return "".
 
         The kernel's counters do not tell which process was killed.
         """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def job_here(options: RunOptions, settings: Settings, python: str, over_many: bool) -> JobFile:
-    """Build the job from the command line and the platform of this process. Raises `BadUsage`."""
+    """Build the job from the command line and the platform of this process. Raises `BadUsage` for a user's mistake."""
     platform = platform_around(os.environ)
     place = RunPlace(
         images=runs_images(os.environ),

@@ -44,7 +44,7 @@ _COUNTERS = ((b"", b"/sys/fs/cgroup%s/memory.events"), (b"memory", b"/sys/fs/cgr
 
 
 def memory_kills() -> int | None:
-    """Return the number of memory kills that this process's control group has counted. Return None without a counter.
+    """Return the number of OOM kills that this process's control group has counted. Return None without a counter.
 
     The function runs before the first fork, so it imports nothing. Only after a loss is it determined which group's
     limit caused a kill.
@@ -86,7 +86,7 @@ def lost(pid: int, number: int, counted: int | None = None) -> int | None:
 
     `pid`: process id of the supervisor.
     `number`: number of the signal.
-    `counted`: number of the control group's memory kills before the run.
+    `counted`: number of the control group's OOM kills before the run.
     Return the final code, or None if there is none.
     """
     now = memory_kills() if number == _SIGKILL else None
