@@ -16,8 +16,9 @@ def query(
 ) -> CommandOutput:
     """Run a Slurm command and return its output.
 
-    `environment`: the command's environment, passed on unchanged. None: this process's environment, without variables
-        that would change the output.
+    `words`: the command line. `limit_s`: time limit in seconds.
+    `environment`: the command's environment. None: this process's environment, without variables that would change
+        the output.
     """
     reactor = Reactor(Clock().now)
     asking = SlurmCommands(reactor)

@@ -60,7 +60,7 @@ class CheckCaller(enum.StrEnum):
 
 
 def use_of(environ: Mapping[str, str]) -> CheckCaller:
-    """Return which of Slurm's hooks, or whether a person, runs this process."""
+    """Return who has started this check: one of Slurm's hooks, or a person."""
     context = environ.get("SLURM_SCRIPT_CONTEXT", "")
     if context.startswith("epilog"):
         return CheckCaller.EPILOG
@@ -70,9 +70,9 @@ def use_of(environ: Mapping[str, str]) -> CheckCaller:
 
 
 def furnish(environ: MutableMapping[str, str], conf: str | None) -> str:
-    """Set the variables that slurmd leaves out. Return the path of slurm.conf, or "" if Slurm finds the file by itself.
+    """Set PATH and SLURM_CONF, which slurmd does not pass to its hooks. Return the path of slurm.conf; "" if unknown.
 
-    `conf`: the path from the command line.
+    `conf`: the path from the command line; None: find it.
     """
     environ.setdefault("PATH", PATH)
     found = conf or environ.get("SLURM_CONF") or of_slurmd(os.getppid())
@@ -84,9 +84,9 @@ def furnish(environ: MutableMapping[str, str], conf: str | None) -> str:
 
 
 def of_slurmd(pid: int) -> str:
-    """Return the slurm.conf of the slurmd among this process's ancestors: its option -f, else its SLURM_CONF.
+    """Return the path of the slurm.conf that the running slurmd uses, from its option -f or else its SLURM_CONF.
 
-    Return "" if no slurmd is found.
+    `pid`: where the search for slurmd among this process's ancestors begins. Return "" if none is found.
     """
     for _ in range(_ABOVE):
         try:

@@ -163,9 +163,10 @@ def program(name: str, environment: Mapping[str, str]) -> str:
 
 
 def meant(words: Sequence[str], status: int | None, err: str, limit_s: float) -> tuple[CommandTrouble, str]:
-    """Classify and describe a command's exit.
+    """Classify and describe the exit of a Slurm command. Return the kind of failure, and a clause for messages.
 
-    `status`: None if the command was killed after `limit_s` seconds.
+    `words`: the command line. `status`: None if the command was killed after `limit_s` seconds.
+    `err`: what the command printed about its failure.
     """
     last = one_line(next((line for line in reversed(err.splitlines()) if line.strip()), "").strip())[:300]
     lower, name = err.lower(), words[0].rpartition("/")[2]

@@ -56,12 +56,12 @@ _MEETING = ("rdzv_endpoint", "master_addr")
 
 
 def over_allocation(request: LaunchRequest) -> MultiNodeJob | None:
-    """Return the job over this allocation's nodes.
+    """Return the multi-node job that runs on the nodes of this allocation.
 
     Return None if the job runs on this machine, or is started in another way.
 
     If the user typed no number of workers per node, the allocation's number is set in `request.options`. Raises
-    `BadUsage`.
+    `BadUsage` for a user's mistake.
     """
     options, settings, job_of, nodes = request.options, request.settings, request.job_of, request.nodes
     found = _allocation()

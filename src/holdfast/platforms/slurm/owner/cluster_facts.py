@@ -68,7 +68,7 @@ class SlurmFacts:
             self._accounts.close()
 
     def seen(self, record: JobRecord) -> None:
-        """Update the facts from the job's record, because the job's partition may have changed."""
+        """Update the facts from the job's Slurm record, because the job's partition may have changed."""
         if self.partition is None or self.partition.name != record.partition:
             self._ask(("scontrol", "show", "partition", record.partition), self._partition)
         self.warned = warned_by(record.fields.get("SubmitLine", "")) or self.warned
@@ -102,7 +102,7 @@ class SlurmFacts:
             return None
         first, self.config, self.configured = not self.configured, config(answer.out), True
         if first and self.config.accounting:
-            # Older versions of slurmctld do not store sbatch's command line in the job's record, so accounting is
+            # Older versions of slurmctld do not store sbatch's command line in the job's Slurm record, so accounting is
             # queried.
             words = ("sacct", "-X", "-n", "-P", "-o", "SubmitLine", "-j", self._ids.shown)
             # Accounting knows a job only some seconds after its start.

@@ -119,7 +119,7 @@ class _Requeue:
         self._requeues.run(("scontrol", "show", "job", self._id), self._shown)
 
     def _shown(self, answer: CommandOutput, now: float) -> News:
-        """Check with the job's record whether a requeue is needed and possible."""
+        """Check with the job's Slurm record whether a requeue is needed and possible."""
         record = self._record = job(answer.out, self._requeues.ids.job) if answer.ok else None
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
-#: Time between two reads of the job's record, in seconds.
+#: Time between two reads of the job's Slurm record, in seconds.
 LOOK_S = 600.0
 #: Time limit for each query about a signal, in seconds. A short KillWait reduces the limit further.
 ANSWER_S = 2.0
@@ -295,7 +295,7 @@ class SlurmSignals:
     # --------------------------------------------------------------------------- watching the job's time limit
 
     def _look_again(self, now: float) -> News:
-        """Read the job's record again, because its time limit may have been changed."""
+        """Read the job's Slurm record again, because its time limit may have been changed."""
         self._look = None
         self._asking.ask(self._show(), self._seen, patience_s=PATIENCE_S)
         return None
@@ -367,7 +367,7 @@ class SlurmSignals:
             self._listener = SignalStep(self._asking, self._ids, self._listens, self._heard_by_step, self._say)
 
     def _listens(self, now: float) -> News:
-        """Read the job's record, because the grace period may have begun before the step ran."""
+        """Read the job's Slurm record, because the grace period may have begun before the step ran."""
         self._asking.ask(self._show(), self._looked, patience_s=PATIENCE_S)
         return None
 

@@ -133,16 +133,15 @@ def _tasks(env: Mapping[str, str]) -> int:
 
 
 def _even_gpus(env: Mapping[str, str], nodes: int) -> int:
-    """Return the GPUs per node that the agents' step must request.
+    """Return the GPUs per node that the agents' step must request. Return 0 if it need not, or if nodes differ.
 
-    If the job's GPUs are not requested per node, a step gets fewer by default: one per task, or just enough for the
-    sum. This is the first node, which has the most GPUs. From the total follows whether the other nodes have the same
-    number.
+    If sbatch did not request GPUs per node, a step by default gets fewer than the job has. This is the job's first
+    node, which has the most GPUs: all nodes have this number if the total of the job is `nodes` times this number.
     """
     here = _number(env, "SLURM_GPUS_ON_NODE")
     by_job, by_task = env.get("SLURM_GPUS", ""), env.get("SLURM_GPUS_PER_TASK", "")
     if "SLURM_GPUS_PER_NODE" in env or "," in by_job + by_task:
-        return 0  # a comma separates GPUs of several types
+        return 0  # with a comma, GPUs of several types are requested
     of_job, of_task = (_number({"": text.rpartition(":")[2]}, "") for text in (by_job, by_task))
     if of_job:
         return here if here * nodes == of_job else 0

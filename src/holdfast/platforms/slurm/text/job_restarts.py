@@ -70,7 +70,7 @@ def excluded(record: JobRecord, without: Iterable[str]) -> str:
 def is_left_alone(record: JobRecord, batch_host: NodeRecord | None = None) -> bool:
     """Whether the job goes on although its batch script's node is lost.
 
-    `batch_host`: the record of this node. None: it has not been read, so only the job's record counts.
+    `batch_host`: the record of this node. None: it has not been read, so only the job's Slurm record counts.
     """
     if record.state not in ("RUNNING", "RESIZING", "SUSPENDED") or not record.batch or not record.batch_host:
         return False

@@ -1,4 +1,4 @@
-"""Determine the meaning of a signal from Slurm, from the job's record at the time of the signal.
+"""Determine the meaning of a signal from Slurm, from the job's Slurm record at the time of the signal.
 
 Slurm does not tell why it sends a signal. Nearly always `scontrol show job` shows the reason at that moment:
 
@@ -81,7 +81,7 @@ class SignalFacts(Noun, frozen=True, kw_only=True):
     number: int
     #: Time of the signal.
     at: float
-    #: The job's record after the signal; None: Slurm did not answer.
+    #: The job's Slurm record after the signal; None: Slurm did not answer.
     now: JobRecord | None
     #: The job's last record from before the signal.
     before: JobRecord | None = None
@@ -97,7 +97,7 @@ class SignalFacts(Noun, frozen=True, kw_only=True):
     grace_s: float = 0.0
     #: Whether other jobs can preempt this job, by its partition or QOS.
     preemptable: bool = False
-    #: Why the job's record could not be read.
+    #: Why the job's Slurm record could not be read.
     trouble: str = ""
     utc_offset_s: float = 0.0
 

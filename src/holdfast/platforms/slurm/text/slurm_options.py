@@ -136,7 +136,10 @@ class SlurmOptions(Noun, frozen=True, kw_only=True):
 
 
 def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
-    """Validate and merge the settings, the strongest layer first. Raises `BadUsage` for the first mistake."""
+    """Validate and merge the settings. Raises `BadUsage` for the first mistake.
+
+    `layers`: maps keys to values, one map for each source of settings, the strongest source first.
+    """
     found: dict[str, SlurmValue] = {}
     for layer in reversed(layers):
         seen: dict[str, str] = {}
@@ -220,7 +223,7 @@ def _text(own: SlurmKey, given: SlurmValue) -> str:
 
 
 def _in_slurms_units(key: str, text: str) -> str:
-    """Return the text of a key that holds a duration without the units that Slurm does not know: `2h` is `2:00:00`."""
+    """Convert a duration with a unit that Slurm does not know: `2h` becomes `2:00:00`. Return other text as it is."""
     before, at, wait = text.rpartition("@") if key == "signal" else ("", "", text)
     if key not in ("time", "signal", "replace-wait") or wait[-1:].isdigit():
         return text
