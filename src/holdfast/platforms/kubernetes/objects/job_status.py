@@ -237,7 +237,7 @@ def newest(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def plan_of(config: Any) -> PodPlan | None:
-    """Parse the plan in a job's ConfigMap. Return None if the plan is missing or invalid."""
+    """Parse the pod plan in a job's ConfigMap. Return None if the plan is missing or invalid."""
     text = ((config or {}).get("data") or {}).get(object_names.PLAN_FILE) if isinstance(config, Mapping) else None
     try:
         return json_as(text, PodPlan, most_bytes=MOST_PLAN_BYTES) if isinstance(text, str) else None

@@ -114,9 +114,10 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
 
 
 def kubernetes_options(layers: Sequence[Mapping[str, KubernetesValue]], roles: Sequence[str]) -> KubernetesOptions:
-    """Validate and merge the settings, the strongest layer first. `roles`: the job's role names.
+    """Validate and merge the settings. Raises `BadUsage` for the first mistake.
 
-    Raises `BadUsage` for the first mistake.
+    `layers`: maps keys to values, one map for each source of settings, the strongest source first.
+    `roles`: the job's role names.
     """
     found: dict[str, KubernetesValue] = {}
     for layer in reversed(layers):

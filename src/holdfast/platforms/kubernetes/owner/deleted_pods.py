@@ -19,7 +19,7 @@ from holdfast.platforms.kubernetes.owner.node_places import GangPatience
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News, Reactor
 
-#: How long to wait for an event with the reason after the first sign of a pod's end, in seconds.
+#: How long to wait for the Kubernetes event that gives the reason for a pod's end, in seconds.
 SOON_S = 1.0
 
 

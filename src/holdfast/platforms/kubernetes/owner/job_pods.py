@@ -72,7 +72,7 @@ class JobPods:
         placed: Callable[[api_records.Pod], None],
         patience: GangPatience,
     ) -> None:
-        """Prepare an entry for each node of the plan. `begin` creates the pods.
+        """Prepare an entry for each node of the pod plan. `begin` creates the pods.
 
         `asking`: sends requests to the API server.
         `plan`: the plan of the job's pods.

@@ -1,4 +1,4 @@
-"""Taint a held node, if the job's user allows it. The node gets no new pods until a person removes the taint."""
+"""Taint a node that a person must check, if the job's user allows it. It gets no new pods while it has the taint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 LIMIT_S = 5.0
-#: Number of tries if another client changes the node between read and patch.
+#: How often to try to taint a node. A try fails if another client changes the node at the same time.
 TRIES = 3
 
 

@@ -12,7 +12,7 @@ from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJob, Cluste
 from holdfast.platforms.kubernetes.remote.cluster_stop import stop
 from holdfast.platforms.remote_jobs import HeldRemoteNode, RemoteLine, RemoteLineFilter
 
-#: Number of tries if another client changes the node between read and patch.
+#: How often to try to remove a taint. A try fails if another client changes the node at the same time.
 TRIES = 3
 MOST_NODES = 500
 
