@@ -42,7 +42,7 @@ def hosts_of(names: Iterable[str], origin: str) -> tuple[ListedHost, ...]:
 
 
 def hostfile(path: Path, origin: str) -> tuple[ListedHost, ...]:
-    """Read a host file, with one host per line; `#` begins a comment. `origin`: for messages. Raises `BadUsage`."""
+    """Read a host file, with one host per line; `#` begins a comment. `origin`: as in `hosts_of`. Raises `BadUsage`."""
     try:
         kind = not_a_file(path)
         if kind and kind != "a directory":
