@@ -36,7 +36,7 @@ class JobWatch:
 
     @property
     def holding(self) -> bool:
-        """Whether a request to hold a node still waits for the platform's answer."""
+        """Whether a request to block a node for further jobs still waits for the platform's answer."""
         return False
 
     def begin(self, now: float, place: JobPlace, heard_at: Callable[[str], float | None]) -> News:
@@ -112,10 +112,10 @@ class JobWatch:
         self._reactor.at(self._reactor.now(), lambda now: done("nothing here starts a job again", now))
 
     def hold(self, node: str, reason: str, attempt: int) -> None:
-        """Ask the platform to place no more jobs on this node. The platform's answer follows as `PlatformSaid`."""
+        """Ask the platform to block a node for further jobs. The platform's answer follows as `PlatformSaid`."""
 
     def hold_device(self, fault: FaultEvent, attempt: int) -> None:
-        """Ask the platform to hold a node, because a user has to look at the fault of one of its devices."""
+        """Ask the platform to block a node for further jobs, because a person must check one of its devices."""
         if fault.node:
             self.hold(fault.node, f"{fault.device} is HELD: {describe(fault.code)}", attempt)
 

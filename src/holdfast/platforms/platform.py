@@ -174,10 +174,10 @@ class Platform(PlatformAccess):
     # ------------------------------------------------------------------------------------------------ starting agents
 
     def launch(self, request: LaunchRequest) -> MultiNodeJob | OneMachineJob | None:
-        """Return the job over the platform's nodes, with the owner's host and the agents' starter. Raises `BadUsage`.
+        """Return the multi-node job, with the owner's host and the starter of agents on the platform's nodes.
 
         Return a OneMachineJob if the user's list of machines contains only this machine. Return None if the job runs on
-        this machine, or if it is started in another way.
+        this machine, or if it is started in another way. Raises `BadUsage` for a user's mistake.
         """
         raise NotImplementedError
 

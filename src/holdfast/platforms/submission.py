@@ -74,7 +74,7 @@ class Submission:
     unsubmitted = ""
 
     def text(self) -> str:
-        """Return the script or the objects, for the output of a dry run."""
+        """Return the batch script (Slurm) or the objects (Kubernetes), which a dry run prints."""
         raise NotImplementedError
 
     def judged(self) -> tuple[str, tuple[str, ...]]:
