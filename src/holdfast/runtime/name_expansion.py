@@ -70,7 +70,7 @@ class NameValues(Noun, frozen=True, kw_only=True):
 
 
 def secret_variable(name: str) -> str:
-    """Return the name of the variable that contains this secret in a worker."""
+    """Return the name of the environment variable that contains the secret `name` in a worker."""
     return _SECRET + _safe(name)
 
 
@@ -159,7 +159,10 @@ class _Expansion:
         return "".join([*pieces, text[end:]])
 
     def _variable(self, at: int, token: re.Match[str], quote: Quote) -> tuple[str, int | None] | None:
-        """Return the value of `$PAI_X` and the position after the name. Return None to leave the text unchanged."""
+        """Expand `$PAI_X` at position `at`. Return the value and the position after the name.
+
+        Return None if the name stays in the text as it is.
+        """
         slashes, braced, plain = token["slashes"], token["braced"], token["plain"]
         if len(slashes) % 2 or quote in (Quote.SINGLE, Quote.LITERAL, Quote.ANSI, Quote.COMMENT):
             return None
@@ -184,7 +187,7 @@ class _Expansion:
         return slashes + self._known.values[name], stop
 
     def _longest(self, written: str) -> str | None:
-        """Return the longest known name at the start of `written` that ends at a dot or hyphen, as in `my-ps_0.log`."""
+        """Return the longest known name with which `written` starts, cut at a dot or hyphen, as in `my-ps_0.log`."""
         ends = [len(written)] + [at for at in range(len(written) - 1, 0, -1) if written[at] in ".-"]
         for end in ends:
             if written[:end] in self._known.values or written[:end] in self._known.later:
@@ -202,7 +205,7 @@ class _Expansion:
         return False
 
     def _reference(self, at: int, group: str, key: str, quote: Quote) -> tuple[str, int | None] | None:
-        """Return the value of `<% $group.key %>`. Return None to leave the text unchanged."""
+        """Return the value of `<% $group.key %>` at position `at`. Return None if the text stays as it is."""
         if quote is Quote.COMMENT:
             return None
         known = self._known
@@ -226,7 +229,7 @@ class _Expansion:
         return table[key], None
 
     def _secret(self, at: int, key: str, quote: Quote) -> tuple[str, int | None] | None:
-        """Return a secret's value.
+        """Return the value of the secret `key`.
 
         If other users could read the text, return a reference to the secret's variable instead.
         """
