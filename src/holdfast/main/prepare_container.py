@@ -52,7 +52,7 @@ def prepare(
     if job is not None and text is not None:
         _lay_job(job, text, into / JOB)
         if things := found.spec.runtime.prerequisites:
-            # Read the secrets only if some address uses one.
+            # Read the secrets only if the URI of some prerequisite uses one.
             asks = any("$secrets." in thing.uri for thing in things)
             secrets = parsed(job, text, here=True).secrets if asks else {}
             given = {secret_variable(name): value for name, value in secrets.items()}
