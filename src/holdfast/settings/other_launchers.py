@@ -193,10 +193,10 @@ def other_command(words: Sequence[str]) -> OtherCommand | None:
         rest = rest[1:]
     joins = any(_joins(words, i) for i in range(1, len(words)))
     options, behind = _translated(rest)
-    if (inner := other_command(behind)) is not None:  # such as `mpirun -np 4 python train.py`
+    if (inner := other_command(behind)) is not None:  # a command in a command, as in `mpirun -np 4 python train.py`
         behind = inner.words
         if "--nproc-per-node" in behind and "--nproc-per-node" in options:
-            # Such as `srun --ntasks-per-node 1 torchrun --nproc-per-node 8 train.py`.
+            # The inner command's number counts: `srun --ntasks-per-node 1 torchrun --nproc-per-node 8 train.py`.
             at = options.index("--nproc-per-node")
             del options[at : at + 2]
     return OtherCommand(f"{program} launch" if program == "accelerate" else program, (*options, *behind), joins)
