@@ -31,7 +31,7 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 #: How many tries may be killed by a signal from outside before the command counts as failed.
 MOST_KILLED = 3
-#: Limit of each output stream, in bytes. The rest is dropped. One job of a large array takes about 1 KiB.
+#: Maximum size of a command's output and of its errors, in bytes. The rest is dropped. A job takes about 1 KiB.
 OUTPUT_BYTES = 4 << 20
 
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
@@ -76,7 +76,7 @@ class CommandTrouble(enum.StrEnum):
     MUNGE = "munge"
     #: Slurm does not permit the command to this user.
     REFUSED = "refused"
-    #: Slurm does not know the job or node, or no longer.
+    #: Slurm does not know the job or node, or has already deleted its record.
     UNKNOWN = "unknown"
     #: The job's state no longer allows the command.
     LATE = "late"

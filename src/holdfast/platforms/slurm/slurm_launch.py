@@ -127,7 +127,7 @@ def workers_of(options: RunOptions, found: Allocation) -> None:
 
 
 def _tasks(found: Allocation) -> int:
-    """Return the tasks per node that the user requested. Return 0 if the request is one task, or missing."""
+    """Return the tasks per node that the user requested. Return 0 if the user requested none, or only one."""
     return found.tasks_per_node if found.step is None and found.tasks_per_node > 1 else 0
 
 
@@ -301,7 +301,7 @@ def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Al
 
 
 def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
-    """Plan the nodes: every node of the allocation either takes part or is a spare."""
+    """Return the node plan: every node of the allocation either takes part or is a spare."""
     plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
     return plan if settings.source("replace-wait") is not SettingSource.DEFAULT else replace(plan, replace_s=REPLACE_S)
 

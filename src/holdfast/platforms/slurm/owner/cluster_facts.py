@@ -1,6 +1,6 @@
 """Read Slurm's configuration, the job's partition and its script once, when the owner starts.
 
-The answers come in any order. If a conclusion needs two answers, the second one triggers it.
+The answers come in any order. A conclusion that needs two answers is drawn after the second one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SlurmFacts:
         #: Whether `config` was read from Slurm. Until then it contains default values.
         self.configured = False
         self.partition: Partition | None = None
-        #: The signal before the time limit that the user requests by `--signal`.
+        #: The signal that the user requests by `--signal`, which Slurm sends some time before the time limit.
         self.warned: WarningSignal | None = None
 
     @property

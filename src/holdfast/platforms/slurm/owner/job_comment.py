@@ -95,7 +95,7 @@ class JobComment:
 
 
 OWN_BYTES = 256
-#: Limit of the whole comment, in bytes. If holdfast's line does not fit, the comment stays as it is.
+#: Maximum length of the job's whole comment, in bytes. If holdfast's line does not fit, the comment stays as it is.
 MOST_BYTES = 1024
 #: Separator between the user's comment and holdfast's line. It contains no `|`, which separates columns in `sacct -P`.
 BETWEEN = "; "

@@ -13,7 +13,7 @@ from holdfast.platforms.slurm.text.scontrol_records import NodeRecord, nodes
 
 #: Time limit of each of two commands, in seconds, so that an unresponsive slurmctld does not delay the run.
 LIMIT_S = 3.0
-#: Limit of the previous run's nodes whose state is read.
+#: How many nodes of the previous run are queried at most.
 MOST_NODES = 64
 
 

@@ -32,7 +32,7 @@ LIMIT_S = 5.0
 #: If SlurmdTimeout is at least this many seconds, holdfast removes lost nodes from the job before the requeue.
 SLOW_S = 30.0
 WAITING = frozenset({"PENDING", "COMPLETING", "REQUEUED", "CONFIGURING"})
-#: Limit of the tries to exclude nodes. Slurm refuses the change while the job's state changes.
+#: How often to try to exclude nodes. Slurm refuses the change while the job's state changes.
 _EXCLUDING = 3
 _PAUSE_S = 0.3
 

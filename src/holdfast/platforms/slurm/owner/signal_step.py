@@ -46,7 +46,10 @@ class SignalStep:
         heard: Callable[[float], News],
         say: Callable[[str], None],
     ) -> None:
-        """Start the step. If srun cannot be started, report that through `say`."""
+        """Start the step that sleeps. `say` reports if srun cannot be started. `there`, `heard`: see the class.
+
+        `asking`: runs Slurm commands. `ids`: ids of the job.
+        """
         self._reactor = asking.reactor
         self._there = there
         self._heard = heard

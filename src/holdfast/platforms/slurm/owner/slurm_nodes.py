@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import News
 
-#: Limit of the lost nodes about which Slurm is queried in one attempt.
+#: Maximum number of lost nodes about which Slurm is queried in one attempt.
 MOST = 16
 #: Time limit of a query about a node, in seconds.
 NODE_LIMIT_S = 5.0

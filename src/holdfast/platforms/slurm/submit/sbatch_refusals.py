@@ -125,7 +125,10 @@ def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefu
 
 
 def _stated(key: str, keys: Mapping[str, str]) -> str:
-    """Return `nodelist` instead of `exclude` if only `nodelist` is set. sbatch's message does not name the option."""
+    """Return the key at fault: `key`, or `nodelist` if the user has set that one and not `exclude`.
+
+    sbatch prints the same message about both.
+    """
     if key == "exclude" and key not in keys and "nodelist" in keys:
         return "nodelist"
     return key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-#: Limit of host names in a list. Slurm has the same limit for the nodes of a cluster.
+#: Maximum number of host names in a list. Slurm has the same limit for the nodes of a cluster.
 MOST_HOSTS = 65_536
 _DIGITS = 9
 

@@ -51,7 +51,7 @@ class Meaning(enum.Enum):
     #: `scancel --signal`, or the end of a step. The job goes on.
     SIGNALLED = enum.auto()
     TIME_LIMIT = enum.auto()
-    #: The signal before the time limit that the user requested by `--signal`.
+    #: The signal that the user requested by `--signal`, which Slurm sends some time before the time limit.
     TIME_WARNING = enum.auto()
     #: A preemption in its grace period. Slurm takes the nodes at the period's end.
     PREEMPTING = enum.auto()
@@ -165,7 +165,7 @@ def signal_meaning(asked: SignalFacts) -> SignalMeaning:
 
 
 def is_warning(number: int, at: float, record: JobRecord, warned: WarningSignal | None) -> bool:
-    """Whether a signal is the warning before the time limit that the user requested by `--signal`."""
+    """Whether a signal is the one that the user requested by `--signal`, as a warning before the time limit."""
     if warned is None or warned.number != number or record.ends_at is None:
         return False
     return record.ends_at - at <= warned.before_s + LATE_S
