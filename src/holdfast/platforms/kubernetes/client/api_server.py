@@ -17,7 +17,7 @@ TRY_S = 10.0
 
 
 class NoClient(Exception):
-    """No request can be sent at all. The message gives the reason in one sentence."""
+    """This process cannot send requests to an API server. The message gives the reason in one sentence."""
 
     trouble = ApiTrouble.MISSING
 

@@ -80,7 +80,7 @@ class BlockingClient:
     def ask(
         self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, text: bool = False
     ) -> Answered:
-        """Send one request. `text`: expect plain text, such as a log, instead of JSON."""
+        """Send one request and wait for the answer. `text`: the answer is plain text, such as a log, and not JSON."""
         import httpx2
 
         headers = {"Accept": "*/*" if text else "application/json"}

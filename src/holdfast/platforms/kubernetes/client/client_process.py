@@ -25,7 +25,7 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
 )
 from holdfast.untrusted import Malformed, json_as, json_value
 
-#: Limit of simultaneous requests. Further requests wait in the pipe.
+#: Maximum number of simultaneous requests. Further requests wait in the pipe.
 AT_A_TIME = 32
 _PATCH = "application/merge-patch+json"
 

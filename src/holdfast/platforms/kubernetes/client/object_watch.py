@@ -1,4 +1,4 @@
-"""Follow the objects of one kind: list them, then watch for changes since the list. Resume the watch if it breaks."""
+"""Follow Kubernetes objects of one kind: list them, then watch for changes. Resume the watch if it breaks."""
 
 from __future__ import annotations
 

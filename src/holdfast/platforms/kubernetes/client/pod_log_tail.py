@@ -30,9 +30,9 @@ from holdfast.platforms.kubernetes.objects.job_status import is_over
 #: How long logs are still read after the job's end, in seconds. A kubelet reports the end of a container about a second
 #: late.
 LAST_S = 10.0
-#: Limit of pods whose logs are followed. Each log takes a connection, and the client opens at most a hundred.
+#: Maximum number of pods whose logs are followed. Each takes a connection, and the client opens at most a hundred.
 MOST_PODS = 90
-#: Limit of successive attempts to resume one pod's log after it broke off.
+#: How often in a row to try to resume a pod's log after it broke off.
 MOST_TRIES = 5
 
 
@@ -226,7 +226,7 @@ def follow(tail: Tail) -> None:
 # ------------------------------------------------------------------------------------- splitting a pod's log into lines
 
 
-#: Limit of one line, in bytes. Longer lines are split.
+#: Maximum length of a log line, in bytes. Longer lines are split.
 MOST_LINE_BYTES = 1 << 20
 
 

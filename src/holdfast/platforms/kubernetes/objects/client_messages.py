@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.model.noun_base import Message
 
-#: Limit of one line, in bytes. An object has at most about 1.5 MiB, and a page of a list has up to 100 objects.
+#: Maximum length of a message, in bytes. An object has at most about 1.5 MiB, and a page of a list 100 objects.
 MOST_LINE_BYTES = 24 << 20
 
 

@@ -21,7 +21,7 @@ from holdfast.untrusted import Malformed, json_as, json_leniently
 REPORT = "report.json"
 MOST_PLAN_BYTES = 1 << 20
 MOST_EVENTS = 20
-#: Limit of a termination message, in bytes. The kubelet cuts longer messages.
+#: Maximum length of a termination message, in bytes. The kubelet cuts longer messages.
 MOST_MESSAGE_BYTES = 4096
 
 
@@ -266,5 +266,5 @@ def rank_at(plan: PodPlan, rank: int) -> tuple[int, int] | None:
 
 
 def events_seen(items: Iterable[Any]) -> list[Event]:
-    """Parse the events, sort them by time, and return the last ones."""
+    """Parse Kubernetes events, sort them by time, and return the last ones."""
     return sorted(map(event, items), key=lambda each: each.at)[-MOST_EVENTS:]

@@ -227,7 +227,7 @@ def _bytes(number: int) -> str:
 
 
 def _alike(found: Iterator[PodShape]) -> Iterator[PodShape]:
-    """Merge equal neighbours into one shape and count them."""
+    """Merge successive equal pods into one `PodShape` with their number."""
     last: PodShape | None = None
     for shape in found:
         if last is not None and replace(last, pods=1) == shape:

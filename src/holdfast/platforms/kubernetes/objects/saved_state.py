@@ -22,7 +22,7 @@ from holdfast.untrusted import Malformed, json_as
 FORMAT = 1
 #: Keys in the ConfigMap. The header is text, and the events are bytes.
 HEADER, EVENTS = "state.json", "events"
-#: Limit of the compressed events, in bytes. A ConfigMap holds 1 MiB, and Base64 makes the bytes a third longer.
+#: Maximum size of the compressed events, in bytes. A ConfigMap holds 1 MiB, and Base64 makes the bytes a third longer.
 MOST_BYTES = 700 << 10
 MOST_EXPANDED = 256 << 20
 

@@ -49,7 +49,7 @@ LIMIT_S = 5.0
 GRACE_S = 3.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
-#: Limit of requests that the client process has not read yet, in bytes. Further requests fail at once with AWAY.
+#: Maximum size of the requests that wait for the client process, in bytes. Further requests fail at once with AWAY.
 MOST_WAITING_BYTES = 16 << 20
 _BITE = 1 << 20
 

@@ -36,7 +36,7 @@ from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.yaml_sections import deep_defaults, deep_section
 from holdfast.untrusted import Malformed, yaml_value
 
-#: Limit of a job file, in bytes. A ConfigMap holds 1 MiB, and contains the pod plan as well.
+#: Maximum size of a job file, in bytes. A ConfigMap holds 1 MiB, and contains the pod plan as well.
 MOST_CONFIG_BYTES = 900_000
 
 
