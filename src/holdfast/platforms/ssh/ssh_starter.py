@@ -24,7 +24,7 @@ from holdfast.wire.starter_reports import FirstToken
 
 #: Time limit for the check of one host, including its login shell, in seconds.
 LOOK_S = 60.0
-#: Limit of connections that are made at the same time. sshd drops connections of a larger burst (MaxStartups).
+#: Maximum number of connections that are opened at the same time. sshd drops some of a larger burst (MaxStartups).
 AT_ONCE = 64
 #: Pauses before the successive retries of a host, in seconds. After the last retry the host gets no agent.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
