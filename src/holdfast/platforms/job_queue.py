@@ -38,7 +38,7 @@ class QueueAnswer(Protocol):
 
     @property
     def said(self) -> str:
-        """The error message, as a clause for holdfast's own message."""
+        """Why the command failed, as a clause for a message."""
         ...
 
     @property

@@ -213,8 +213,8 @@ class RemoteJobs(Protocol):
     ) -> str:
         """Stop a job, and return a sentence about the result.
 
-        `reason`, `solution`, `phrase`, `code`: what the job's report contains as its cause. `who`: the user who stops
-        the job.
+        The job's report names as the cause: `phrase` (failure class), `code` (final code), `reason`, and `solution`
+        (advice). `who`: the user who stops the job.
         """
         ...
 
