@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from holdfast.fetch.fetch_failures import FetchError
 from holdfast.model.phrases import Phrase
 
-#: Limit of all headers of one entry together, in bytes: name, target of a link, attributes, and map of holes.
+#: Maximum size of all headers of one entry, in bytes: name, target of a link, attributes, and map of holes.
 HEADER_BYTES = 1 << 20
 #: Allowed bytes of headers and padding per entry, on average over the whole archive.
 ENTRY_BYTES = 4096

@@ -30,7 +30,7 @@ RATIO = 200
 LEAST_LIMIT_BYTES = 1 << 30
 #: Limits of a file system for the length of a name and of a path, in bytes.
 MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095
-#: Limit of a zip's directory of entries, in bytes. Python reads the whole directory into memory.
+#: Maximum size of a zip's directory of entries, in bytes. Python reads the whole directory into memory.
 MOST_ZIP_DIRECTORY_BYTES = 256 << 20
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 

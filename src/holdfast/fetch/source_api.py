@@ -8,7 +8,7 @@ from typing import Protocol
 from holdfast.model.noun_base import Noun
 
 BLOCK = 1 << 20
-#: Limit of the entries in one tree.
+#: Maximum number of files, directories and links in a fetched directory tree.
 MOST_ENTRIES = 1_000_000
 
 

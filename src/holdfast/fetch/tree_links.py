@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-#: Limit of links in one path. Linux has the same limit.
+#: Maximum number of links that are followed in one path. Linux has the same limit.
 MOST_LINKS = 40
 
 
