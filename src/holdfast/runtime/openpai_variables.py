@@ -16,9 +16,9 @@ from holdfast.model.peer_addresses import SSH, Task, tasks_of
 
 #: Label of the port for variables that have room for only one port.
 HTTP = "http"
-#: Limit of the variables about peers in a worker's environment, in bytes. The kernel accepts no longer string. It
-#: limits all strings together to a quarter of the stack limit (2 MiB for 8 MiB). Every process that a worker starts
-#: copies them.
+#: Maximum size of the variables about the gang's tasks in a worker's environment, in bytes. The kernel accepts no
+#: longer string. It limits all strings together to a quarter of the stack limit (2 MiB for 8 MiB). Every process that
+#: a worker starts copies them.
 MOST_BYTES = 128 * 1024
 _MIB = 1 << 20
 
