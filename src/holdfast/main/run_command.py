@@ -230,7 +230,7 @@ def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
     if outer and (own or settings.source("outer") is not SettingSource.ENVIRONMENT):
         found["outer"] = outer_of(outer, settings.origin("outer"))
     if "HOLDFAST_ATTEMPT" in os.environ and settings.source("termination-log") is not SettingSource.OPTION:
-        log = None  # a run inside a worker must not write the container's message
+        log = None  # a run inside a worker must not write the container's termination message
     elif not log and "HOLDFAST_POD" in os.environ:
         log = TERMINATION_LOG if Path(TERMINATION_LOG).is_file() else None
     return found | {
