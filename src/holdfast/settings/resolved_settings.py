@@ -126,7 +126,7 @@ class Settings:
         return Settings({**self._found, **unset, **theirs})
 
     def without_effect(self, sent: Iterable[JobSetting]) -> list[str]:
-        """Return the origins of this node's `job` settings that have no effect, because the owner's values differ."""
+        """Return which options, variables or files of this node have no effect, because the owner's value differs."""
         theirs = self.with_job(sent)
         return [each.origin for each in self.of_job() if self._strong(each) and theirs.value(each.name) != each.value]
 

@@ -27,7 +27,7 @@ class ValueKind(enum.Enum):
 
 
 class DiskLimit(Noun, frozen=True, kw_only=True):
-    """Limit of the used space on a disk. Exactly one of the three fields is set."""
+    """How much of a disk may be used. Exactly one of the three fields is set."""
 
     percent: float | None = None
     size_bytes: int | None = None
