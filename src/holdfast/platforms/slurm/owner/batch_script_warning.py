@@ -41,7 +41,7 @@ class BatchScript:
         self._again: DueCall | None = None
 
     def begin(self) -> None:
-        """Read the script, if it may contain a mistake."""
+        """Ask Slurm for the batch script, if it may contain a mistake."""
         if self._ids.in_step or not self._ids.node:
             return  # there is no batch script: `srun` started the job, or salloc's shell on a login node
         self._shell = dies_of_sigterm(os.getppid())
@@ -51,7 +51,7 @@ class BatchScript:
     def _read(self, answer: CommandOutput, now: float) -> None:
         """Check the script. If it does not set --no-kill, query accounting for the options that sbatch got."""
         if not answer.ok or not answer.out.startswith("#!"):
-            return  # do not warn, because the script is unknown
+            return  # do not warn, because Slurm did not return the script
         script = answer.out
         if self._shell:
             run = line_of_run(script)

@@ -28,7 +28,7 @@ LOOKS_S = 5.0
 MOST_LOOKS_S = 60.0
 #: After this many seconds the agent gives up, because Slurm still considers the batch script's node alive.
 PATIENCE_S = 1800.0
-#: How long Slurm may take to kill this agent after its request, in seconds.
+#: How long Slurm may take to kill this agent after the agent's request, in seconds.
 _ENDED_S = 60.0
 
 

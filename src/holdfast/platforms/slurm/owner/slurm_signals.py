@@ -333,7 +333,7 @@ class SlurmSignals:
         return self._in_its_grace(record, now)
 
     def _in_its_grace(self, record: JobRecord, now: float) -> News:
-        """Handle a preemption of the job whose signal has reached no holdfast process."""
+        """Handle a preemption that the job's Slurm record shows, although no signal has reached holdfast."""
         asked = SignalFacts(
             job=self._ids.shown,
             number=int(signal.SIGTERM),

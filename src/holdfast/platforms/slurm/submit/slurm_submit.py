@@ -37,7 +37,7 @@ SBATCH_S = 60.0
 #: Time limit of optional queries after the submission, in seconds.
 LOOK_S = 2.0
 
-#: sbatch's further options by which a user asks for GPUs, cores and memory, by key.
+#: Maps a key of the `slurm:` section to other sbatch options that request the same resource.
 _ASKED_BY = {
     "gpus": frozenset({"gres", "gpus", "gpus-per-task", "gpus-per-socket", "tres-per-task", "exclusive"}),
     "cpus": frozenset({"exclusive", "cpus-per-gpu", "mincpus", "tres-per-task"}),

@@ -97,7 +97,7 @@ class RunEnd(Noun, frozen=True, kw_only=True):
 
     reason: str
     phrase: Phrase = Phrase.PREEMPTED
-    #: Nodes of the run that Slurm does not use now, each with its state and reason as text.
+    #: Nodes of the run that are down or do not answer, each with its state and reason as text.
     bad: tuple[tuple[NodeRecord, str], ...] = ()
 
 

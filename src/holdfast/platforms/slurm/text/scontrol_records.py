@@ -72,7 +72,7 @@ class JobRecord(Noun, frozen=True, kw_only=True):
     limit_s: float | None = None
     #: When Slurm preempted the job, which starts the grace period.
     preempted_at: float | None = None
-    #: When Slurm last resumed the job from a suspension. While the job is SUSPENDED, when it was suspended.
+    #: When Slurm last resumed the job after a suspension; while the job is SUSPENDED, the time of the suspension.
     resumed_at: float | None = None
     comment: str = ""
     #: Every field of the record, as Slurm prints it.

@@ -61,7 +61,7 @@ GET_S = 20
 
 
 def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (), gpus: int = 0) -> tuple[str, ...]:
-    """Return the command of one step, with an agent on each of `nodes` nodes.
+    """Return the srun command of one step, which starts an agent on each of `nodes` nodes.
 
     `only`: names of the nodes to use. `gpus`: GPUs per node; 0: Slurm's default for a step.
     """
