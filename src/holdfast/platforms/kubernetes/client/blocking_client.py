@@ -138,7 +138,7 @@ class BlockingClient:
             ) from None
 
     def has(self) -> ServerCapabilities:
-        """Return the server's features, as far as this user may read them."""
+        """Return the server's version and API groups, as far as this user may read them."""
         kinds = {}
         for version in versions_of(self.get("/apis").body):
             found = self.get(f"/apis/{version}")

@@ -133,7 +133,7 @@ class ObjectWatch:
                     self._event(line)
 
     def _event(self, line: str) -> None:
-        """Pass on one line of a watch. Raises `_Expired` if the objects must be listed again."""
+        """Report one line of a watch to the owner. Raises `_Expired` if the objects must be listed again."""
         try:
             event = json_value(line, most_bytes=MOST_EVENT_BYTES)
         except Malformed:

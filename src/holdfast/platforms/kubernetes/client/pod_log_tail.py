@@ -63,7 +63,7 @@ class Tail:
         """Prepare to follow the logs of job `name`. `run` follows them.
 
         `take(pod, at, line)`: called for each line; `at` is in nanoseconds since the epoch, or None if unknown.
-        `say`: called with a sentence about trouble.
+        `say`: called with a sentence about a failure.
         `wanted(pod)`: returns whether to follow the pod.
         `start`: where reading begins in each log.
         """
@@ -238,7 +238,8 @@ def container_of(found: Pod) -> str:
 def query_of(found: Pod, *, since: float | None, lines: int | None) -> Mapping[str, str]:
     """Return the query parameters for a pod's log.
 
-    `since`: time of the first line, in seconds since the epoch, rounded down. `lines`: number of last lines.
+    `since`: time of the first line, in seconds since the epoch, rounded down.
+    `lines`: how many of the log's last lines to read.
     """
     query = {"container": container_of(found), "timestamps": "true"}
     if since is not None:

@@ -118,7 +118,7 @@ class Listed(Message, frozen=True, kw_only=True):
 
 
 class Changed(Message, frozen=True, kw_only=True):
-    """A change of one object of a `Follow` after the list."""
+    """The report that one object of a `Follow` was added, changed or deleted after the list."""
 
     number: int
     change: ObjectChange

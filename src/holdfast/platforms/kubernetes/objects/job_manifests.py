@@ -35,7 +35,7 @@ class OwnerPodSpec(Noun, frozen=True, kw_only=True):
     plan: PodPlan
     #: The contents of the job file, as text.
     job_file: str
-    #: The job's key: 64 hexadecimal digits.
+    #: The job's secret key: 64 hexadecimal digits.
     key: str
     #: The values of the job file's `secrets`, by name.
     secrets: dict[str, str] = {}

@@ -48,7 +48,7 @@ class ClusterJob(Noun, frozen=True, kw_only=True):
     #: Creation time of the Kubernetes Job, in seconds since the epoch.
     created: float
     ended: float | None = None
-    #: The code in the owner's report. If there is no report, the exit status of the owner's last container.
+    #: The job's final code from the owner's report. Without a report, the exit status of the owner's last container.
     code: int | None = None
     phrase: str = ""
     #: Why the job has ended, or why it has not started, as a clause for messages.

@@ -78,7 +78,7 @@ class KubernetesOptions(Noun, frozen=True, kw_only=True):
     """A job's validated Kubernetes options."""
 
     values: dict[str, Any] = {}
-    #: The origin of each key's value, for messages about errors from Kubernetes.
+    #: Maps each key to the option or file that has set it, for messages about errors from Kubernetes.
     origins: dict[str, str] = {}
 
     def text(self, key: str) -> str:

@@ -26,7 +26,7 @@ class HeldNode(Noun, frozen=True, kw_only=True):
     """A node that holdfast has tainted."""
 
     node: str
-    #: Name of the job that tainted the node, as the taint's value has it.
+    #: Name of the job that tainted the node, from the taint's value.
     job: str
     reason: str = ""
     #: Time of the taint, in Kubernetes' format.

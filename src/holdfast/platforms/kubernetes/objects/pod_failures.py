@@ -21,9 +21,9 @@ _QUOTED = 600
 class StartOutlook(enum.StrEnum):
     """Whether a pod that has not started may still start."""
 
-    #: The pod waits for resources, or for a start step in progress.
+    #: The pod waits for resources, or for a start step in progress, such as an image pull.
     YES = "yes"
-    #: The pod's node retries a failed start step. The step may succeed within minutes.
+    #: The pod's node retries a failed start step, such as an image pull. The step may succeed within minutes.
     SOME = "some"
     #: The pod can never start, because its spec is wrong.
     NONE = "none"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: How long to wait for an API server that is away, in seconds. Without the server no pod can be created anyway.
 PATIENCE_S = 300.0
-#: Number of tries to take over the state while another owner changes it.
+#: How often to try to take over the saved state. A try fails if another owner writes it at the same time.
 TRIES = 5
 
 

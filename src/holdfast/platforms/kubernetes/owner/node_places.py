@@ -19,7 +19,7 @@ class PodLost:
     """The report that a pod of the job has ended or is ending."""
 
     def __init__(self, pod: api_records.Pod, why: PodEndReason, *, over: bool) -> None:
-        """`pod`: the pod. `why`: why it ends. `over`: whether all its processes have ended."""
+        """`pod`: the pod. `why`: why the pod ends. `over`: whether all of its processes have ended."""
         self.pod = pod
         self.why = why
         self.over = over
@@ -40,7 +40,7 @@ class PodsImpossible:
         """`phrase`: the failure class.
         `words`: a sentence for the user.
         `command`: a shell command for the user to try.
-        `index`: index of the pod's node, or negative.
+        `index`: index of the pod's node; negative: no pod of the job can be created.
         """
         self.phrase, self.words, self.command, self.index = phrase, words, command, index
 

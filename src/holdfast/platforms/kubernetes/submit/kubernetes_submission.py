@@ -1,4 +1,4 @@
-"""The steps of `holdfast submit --platform kubernetes`: objects, server, and the lines for the user."""
+"""Runs `holdfast submit --platform kubernetes`: builds objects, sends them to the server, and informs the user."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from holdfast.untrusted import Malformed, yaml_value
 MOST_CONFIG_BYTES = 900_000
 
 
-#: What Kubernetes calls the devices of other vendors, by a word in the names of their images.
+#: Maps a word in an image's name to Kubernetes' resource name for the devices that the image is made for.
 _RESOURCES = {
     "rocm": "amd.com/gpu",
     "habana": "habana.ai/gaudi",
