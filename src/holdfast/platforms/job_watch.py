@@ -31,7 +31,7 @@ class JobWatch:
 
     @property
     def asking(self) -> bool:
-        """Whether a signal still waits for the platform's explanation. The signal may have killed workers."""
+        """Whether the platform has not yet explained a received signal, which may have killed workers."""
         return False
 
     @property
@@ -52,7 +52,7 @@ class JobWatch:
         """Handle an event that the owner has written to the journal. The event contains no secret."""
 
     def secured(self, event: JournalSecured, now: float) -> News:
-        """Take note that the journal has the attempt's number.
+        """Handle that the journal has stored an attempt's number.
 
         Return `event` at once, or deliver it later, after the platform has stored the number too.
         """

@@ -103,7 +103,7 @@ class PlatformAccess:
 
     #: Whether the platform's server can validate a job file before submission: `submit --dry-run=server`.
     judges_submissions = False
-    #: The part of a job file for settings that `submit` has no option for, such as `batch script`.
+    #: Where settings belong for which `submit` has no option, in words for a message, such as `batch script`.
     beyond_options = ""
 
     def submit_options(self) -> tuple[SubmitOption, ...]:

@@ -13,7 +13,7 @@ from holdfast.model.noun_base import Noun
 class SubmitOption(Noun, frozen=True):
     """A key of a platform's section in the job file that is also an option of `holdfast submit`."""
 
-    #: The key in the section, such as `holdfast-image`.
+    #: The key in the platform's section of the job file, such as `holdfast-image`.
     key: str
     #: The option's names, such as `--nodes` and `-N`.
     forms: tuple[str, ...]
@@ -59,7 +59,7 @@ class SubmitRequest(Noun, frozen=True, kw_only=True):
 
     path: Path
     platform: str | None
-    #: Maps a key of the section to the value of its option.
+    #: Maps a key of the platform's section to the value that the user typed for it.
     options: Mapping[str, TypedValue]
     #: Further command-line options for `holdfast run`, already validated.
     run_words: tuple[str, ...]
