@@ -22,7 +22,7 @@ from holdfast.fetch.web_source import BUNDLES
 from holdfast.model.phrases import Phrase
 
 RANGE_BYTES = 8 << 20
-#: Number of ranges requested at the same time. They take 32 MiB of memory.
+#: How many byte ranges are requested at the same time. They take 32 MiB of memory.
 AHEAD = 4
 CONNECT_S = 15.0
 WEBHDFS_PORT = 9870

@@ -1,4 +1,4 @@
-"""The interface of all sources. A source gives the version, the size, and the bytes from an offset on."""
+"""The interface of all sources of prerequisites. A source gives version, size, and the bytes from an offset on."""
 
 from __future__ import annotations
 
