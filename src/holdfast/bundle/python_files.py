@@ -39,7 +39,7 @@ _NO_PART = re.compile(
     r"(^|/)(tests?|__pycache__)(/|$)|\.(pyc|pyx|pxd|c|h|pyi|md|typed|a|whl|exe)$"
     r"|\.dist-info/|^[^/]*__editable__"
 )
-#: Files that stay source files, because workers run them with their own Python, of any version.
+#: Python files whose source is shipped beside the bytecode, because workers run them with any Python version.
 SOURCES = (
     "holdfast/__init__.py", "holdfast/version.py", "holdfast/worker.py", "holdfast/act/alongside/",
     "holdfast/act/warm/door/", "holdfast/act/warm/inside/", "holdfast/act/store/store_server.py",
