@@ -39,15 +39,15 @@ def under_guard(carry: Callable[[int], int]) -> int:
     return guarded(carry, lambda pid, number: lost(pid, number, counted), lambda: carry(ITSELF))
 
 
-#: Files with the kill counters of cgroup v2 and v1, at their usual mount points.
+#: Files with the OOM kill counters of cgroup v2 and v1, at their usual mount points.
 _COUNTERS = ((b"", b"/sys/fs/cgroup%s/memory.events"), (b"memory", b"/sys/fs/cgroup/memory%s/memory.oom_control"))
 
 
 def memory_kills() -> int | None:
     """Return the number of OOM kills that this process's control group has counted. Return None without a counter.
 
-    The function runs before the first fork, so it imports nothing. Only after a loss is it determined which group's
-    limit caused a kill.
+    The function runs before the first fork, so it imports nothing. Which group's limit caused a kill is
+    determined later, if the supervisor was killed.
     """
     paths = {line[1]: line[2] for line in _rows(b"/proc/self/cgroup", b":") if len(line) == 3}
     for controller, file in _COUNTERS:
