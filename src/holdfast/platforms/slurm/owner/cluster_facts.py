@@ -68,7 +68,7 @@ class SlurmFacts:
             self._accounts.close()
 
     def seen(self, record: JobRecord) -> None:
-        """Update the facts from the job's Slurm record, because the job's partition may have changed."""
+        """Handle the job's new Slurm record: query the partition if it has changed, and read the option `--signal`."""
         if self.partition is None or self.partition.name != record.partition:
             self._ask(("scontrol", "show", "partition", record.partition), self._partition)
         self.warned = warned_by(record.fields.get("SubmitLine", "")) or self.warned

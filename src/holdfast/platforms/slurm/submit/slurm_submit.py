@@ -330,7 +330,7 @@ def _id_of(line: str) -> PlatformJob | None:
 
 
 def _handed_on(environment: Mapping[str, str], order: SbatchScriptSpec) -> dict[str, str]:
-    """Return the user's environment for the job, without variables of a surrounding job.
+    """Return the user's environment for the job, without variables of a Slurm job in which `submit` may run.
 
     sbatch prefers its variables to the options in the script. So SBATCH variables for options that the script contains
     are removed. SBATCH variables that remain are a site's defaults.
