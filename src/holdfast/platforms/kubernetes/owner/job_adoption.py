@@ -42,7 +42,7 @@ class ApiUnavailable(HoldfastError):
 
 
 class JobAlreadyEnded(Exception):
-    """The job of this pod has already ended."""
+    """The job of this owner's pod has already ended, so there is nothing to take over."""
 
     def __init__(self, header: Header) -> None:
         super().__init__()

@@ -397,7 +397,7 @@ class JobPods:
             self._delete(name, 0)
         return None
 
-    # ------------------------------------------------------------------------------------- looking up places and pods
+    # -------------------------------------------------------------------------------------- looking up nodes and pods
 
     def _seat(self, found: api_records.Pod) -> NodePlace | None:
         index = found.labels.get(object_names.NODE, "")
@@ -421,5 +421,5 @@ class JobPods:
 
 
 def _may_do_better(phrase: str) -> bool:
-    """Whether a new pod may succeed after an earlier pod failed with this phrase."""
+    """Whether a new pod may succeed after an earlier one failed with this failure class."""
     return load().row(phrase).rerun is not Rerun.NEVER

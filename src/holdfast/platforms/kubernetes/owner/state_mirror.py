@@ -64,7 +64,7 @@ class StateMirror:
         self._busy = False
         #: Whether events or the header have changed since the last write began.
         self._wanted = False
-        #: Whether writing has ended for good: the API server refuses it, or another owner has taken over the job.
+        #: Whether nothing is written any more: the API server refuses it, or another owner has taken over the job.
         self._lost = False
         #: Whether messages were printed that writing fails, and that the history is cut.
         self._told = self._told_cut = False

@@ -37,7 +37,7 @@ class PodLogFilter:
         """`found`: the job. `wanted`: selects the lines. Raises `BadUsage` if the job has no rank `wanted.rank`."""
         self.wanted = wanted
         self.index: int | None = None
-        #: Whether the pod has only one worker. Then lines without a prefix belong to this worker.
+        #: Whether the pod of the selected rank has only one worker. Then lines without a prefix belong to this worker.
         self.alone = False
         if wanted.rank is not None:
             place = rank_at(_plan(found), wanted.rank)
