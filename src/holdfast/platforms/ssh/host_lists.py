@@ -126,7 +126,7 @@ def _is_address(text: str) -> bool:
 
 
 def _each_once(listed: list[tuple[str, ListedHost]], origin: str, hint: str) -> tuple[ListedHost, ...]:
-    """Return the hosts. Raises `BadUsage` if a host is listed twice, or if there are too many."""
+    """Return the hosts unchanged. Raises `BadUsage` if a host is listed twice, or if there are too many."""
     if len(listed) > MOST_HOSTS:
         raise BadUsage(f"{origin}: {len(listed)} hosts: expected at most {MOST_HOSTS}", hint=hint)
     seen: dict[str, str] = {}
