@@ -110,7 +110,7 @@ class TargetPlace:
         except (OSError, Malformed):
             return None
 
-    # ------------------------------------------------------------------------------------------ locking
+    # ------------------------------------------------------------------------- locking the prerequisite
 
     @contextmanager
     def held(self, who: str, waits: Callable[[str], None]) -> Iterator[None]:
