@@ -130,7 +130,7 @@ class AgentStep:
         self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """Copy data from srun's standard error to this process's. Handle lines that srun itself printed first."""
+        """Copy data from srun's standard error to this process's. Lines that srun itself printed are parsed before."""
         shown = bytearray()
         *ended, rest = data.split(b"\n")
         for part in (*(line + b"\n" for line in ended), rest):
