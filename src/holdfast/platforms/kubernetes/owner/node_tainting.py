@@ -1,4 +1,4 @@
-"""Taint a node that a person must check, if the job's user allows it. It gets no new pods while it has the taint."""
+"""Taint a node that a person must check, if the job's user allows it. A tainted node gets no new pods."""
 
 from __future__ import annotations
 
