@@ -52,7 +52,9 @@ MAY_SEE: dict[str, frozenset[str]] = {
 
 OPEN_TO_ALL = frozenset({"errors", "lazy_pattern", "file_modes", "safe_text", "untrusted", "version"})
 #: What opens files, waits or starts processes may be seen by all stations that may do so.
-OPEN_TO_IMPURE = frozenset({"bundle_detection", "safe_files", "clock", "reactor", "children", "import_path"})
+OPEN_TO_IMPURE = frozenset(
+    {"bundle_detection", "safe_files", "clock", "reactor", "children", "import_path", "python_environments"}
+)
 #: What `cli` and `api` may use of a run's rooms.
 DOORS = frozenset(
     {
@@ -725,7 +727,7 @@ STARTS_PROCESSES: dict[str, str] = {
     "launch/notice_check.py": "asked before there is a job, and waited for",
     "observe/checks/driver.py": "in the process of a check, which ends with all its children",
     "observe/checks/executable.py": "in the process of a check",
-    "observe/checks/files.py": "in the process of a check",
+    "observe/checks/python_program.py": "in the process of a check",
     "observe/checks/worker_groups.py": "in the process of a check",
     "observe/checks/mounts.py": "in the process of a check",
 }
