@@ -411,22 +411,18 @@ def test_what_all_ranks_raised_once_has_no_culprit_when_one_raises_it_first() ->
     assert "3 of 4 ranks failed in the same way" in as_before(raised_by_rank(2), some).reason
 
 
-def test_another_rank_with_the_same_exception_shows_that_no_rank_is_the_cause() -> None:
-    again = as_before(raised_by_rank(0), past_attempts(1, report=raised_by_rank(2)))
-    assert again.first is None and again.alike == (0, 2)
-    assert again.reason == "rank 0; rank 2 failed in the same way in attempt 1, so no single rank is the cause"
-
-
 @pytest.mark.parametrize(
     ("before", "now"),
     [
         (raised_by_rank(2), raised_by_rank(2)),
+        # the drills kill one rank after the other in the same way: each is the cause
+        (raised_by_rank(2), raised_by_rank(0)),
         (raised_by_rank(2, fingerprint="another"), raised_by_rank(0)),
         (raised_by_rank(2, exception=""), raised_by_rank(0, exception="")),
         (raised_by_rank(2), raised_by_rank(0, blame=Blame.HARDWARE)),
         (raised_by_rank(2), raised_by_rank(0, rerun=Rerun.ELSEWHERE)),
     ],
-    ids=["same rank", "other failure", "no exception", "hardware", "elsewhere"],
+    ids=["same rank", "another rank alone", "other failure", "no exception", "hardware", "elsewhere"],
 )
 def test_a_culprit_stays_if_nothing_speaks_for_the_other_ranks(before: ExitReport, now: ExitReport) -> None:
     assert as_before(now, past_attempts(1, report=before)) == now

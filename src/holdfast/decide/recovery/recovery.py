@@ -241,25 +241,21 @@ def _last_sign(history: Sequence[AttemptRecord]) -> int:
 
 
 def as_before(report: ExitReport, history: Sequence[AttemptRecord]) -> ExitReport:
-    """Return the report without a culprit if equal failures of earlier attempts show that no single rank is the cause.
+    """Return the report without a culprit if several ranks had the same failure in an earlier attempt.
 
     After the first failure the other ranks are stopped, often before they can fail in the same way: it is chance which
-    rank fails first.
+    rank fails first. An equal failure of one other rank in an earlier attempt does not prove that: each is the cause of
+    its attempt's end.
     """
     first = report.first
     if first is None or report.blame is not Blame.WORKLOAD or not report.fingerprint or report.rerun is Rerun.ELSEWHERE:
         return report
-    equal = [record for record in history if record.report.fingerprint == report.fingerprint]
-    record = next((each for each in equal if each.report.alike), None)
-    if record is not None:
-        alike, count = record.report.alike, len(record.report.alike)
-        who = f"all {count} ranks" if count == record.workers else f"{count} of {record.workers} ranks"
+    for record in history:
+        if record.report.fingerprint == report.fingerprint and (alike := record.report.alike):
+            break
     else:
-        record = next((each for each in equal if each.report.first and each.report.first.rank != first.rank), None)
-        if record is None or record.report.first is None or not report.exception:
-            return report
-        alike = tuple(sorted({first.rank, record.report.first.rank}))
-        who = f"rank {record.report.first.rank}"
+        return report
+    who = f"all {len(alike)} ranks" if len(alike) == record.workers else f"{len(alike)} of {record.workers} ranks"
     reason = (
         f"{report.reason}; {who} failed in the same way in attempt {record.attempt}, so no single rank is the cause"
     )
