@@ -1,7 +1,7 @@
 """Measures the share of a disk that each job uses. Every job writes a "share": a file that lists what belongs to the
 job.
 
-A share names a job's directories and the files that its processes were seen writing. The deciding job measures all
+A share lists a job's directories and the files that its processes were writing at a scan. The deciding job measures all
 shares itself at one moment, so deleted files do not count. When the cleaner stops a job, the job renames its share,
 which needs no room on a full disk; a renamed share counts as long as its files remain. Any other share counts as long
 as its job lives.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.observe.output_pump import OutputPump
 
 
-#: Limit on the number of workers whose logs are searched far back. Of the other logs, only the end is read.
+#: Limit on the number of workers whose logs are searched far back. For other workers, only the end of each log is read.
 DEEP_WORKERS = 4
 #: The logs of this many first ranks are searched for step and epoch counts. So are the logs of the last rank and of the
 #: first ranks to die.
@@ -123,8 +123,8 @@ class Collector:
         )
 
     def _with_words(self, worker: WorkerEvidence, directory: Path) -> WorkerEvidence:
-        """Add a failed worker's error file and the whole end of its output, of which the owner has received only an
-        excerpt.
+        """Add a failed worker's error file, and the complete end of its output. The owner's evidence has only an
+        excerpt of that output.
         """
         ended = worker.exit
         if ended is None or ended.ok:

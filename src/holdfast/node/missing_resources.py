@@ -45,8 +45,8 @@ def look_around(
 
     `command`: the workers' command. `chosen`: the Python that a command without its own Python runs with. `asked_port`:
     the port that the user chose for the rendezvous, if any. `places`: directories that the workers write to, the
-    working directory first. `held`: a port that one process held when a rank that needed it died, and a description of
-    that process. `terminal_rank`: the rank whose standard input is a terminal.
+    working directory first. `held`: the port that was in use when a rank died for lack of it, and a description of the
+    process that held it. `terminal_rank`: the rank whose standard input is a terminal.
     """
     module, port, in_use = "", None, False
     no_room: list[str] = []

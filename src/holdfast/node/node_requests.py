@@ -149,7 +149,7 @@ class NodeRequests:
         self._peering: LinkProbe | None = None
         #: The gang's state in the owner's latest message.
         self.view = GangView(phase=Phase.CHECKING, attempt=0)
-        #: The last attempt's evidence, including its logs, from which its failure was explained.
+        #: The last attempt's evidence with its logs, for the explanation of its failure.
         self._last = AttemptEvidence()
 
     def take(self, request: Request) -> None:

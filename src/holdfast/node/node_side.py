@@ -1,7 +1,7 @@
 """The node's side of a job: it watches one machine, carries out the owner's requests and reports facts.
 
-The owner's side (`owner/owner_side.py`) judges the job. A link (`wire/`) joins the two; on one machine it is a
-function call.
+The owner's side (`owner/owner_side.py`) decides about restarts and the job's end. A link (`wire/`) connects the two
+sides; on one machine it is a function call.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class NodeSide:
         self._duties = NodeRequests(part, parts, reactor, link, hands, write_agg, say)
         #: Carries out a request from the owner now.
         self.take = self._duties.take
-        #: Reserves the rendezvous port of an attempt and returns its address. The host is empty if only other nodes
-        #: know this node's address.
+        #: Reserves the rendezvous port of an attempt and returns its address. The host part is empty if only other
+        #: nodes know this node's address.
         self.meet = self._host.meet
         #: Starts the sources of device faults in short steps while there is nothing else to do.
         self.listen = self._faults.listen

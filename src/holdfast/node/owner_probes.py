@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from holdfast.reactor import Reactor
 
 
-#: For a program that reports no steps: lines that only repeat earlier ones count as signs of life for this many hang
-#: time-outs, and not longer.
+#: If a rank reports no steps, lines that only repeat earlier lines count as signs of life, but for at most this many
+#: hang time-outs.
 REPEATS_FACTOR = 2.0
 
 

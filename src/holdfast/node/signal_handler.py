@@ -1,10 +1,10 @@
 """Handles signals to holdfast: requests to stop, exits of children, and signals for the workers.
 
 A signal can arrive in two ways. The guard is the process that the user started: it receives the signals of a user, a
-terminal or a scheduler. The supervisor has its own session and pid: a signal that the guard did not forward was sent to
-that pid. If both get the same signal within a moment, it was sent to every process of the job (Slurm without cgroups,
-systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker that is exiting
-because of the first. So the supervisor does not forward it.
+terminal or a scheduler. The supervisor has its own session and pid: a signal that did not come from the guard was sent
+to that pid. If both get the same signal within a moment, it was sent to every process of the job (Slurm without
+cgroups, systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker that is
+exiting because of the first. So the supervisor does not forward it.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class SignalHandler:
         # checkpoint.
         if not everywhere:
             if number in self._held:
-                # If the same signal arrives again the same way, the held one was not sent to every process, so forward
-                # the held one.
+                # If the signal arrives twice by the same way, the first one was not sent to every process. So forward
+                # the first.
                 self._pass_on(number)
             self._passed_on.append((now, number))
             self._held[number] = now + HOLD_S

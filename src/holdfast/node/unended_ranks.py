@@ -53,8 +53,8 @@ def ends_with_uncaught(text: str) -> bool:
     """Return whether the text ends with a traceback whose outermost frame is module code, as after an uncaught
     exception.
 
-    The traceback of an exception that a function caught begins with that function. Lines after the exception show that
-    the program went on.
+    Return False if lines follow the exception, because the program went on. Also return False if the outermost frame is
+    a function, which has caught the exception.
     """
     before, found, after = text.rpartition(_HEADER)
     lines = after.strip("\n").splitlines()
@@ -92,7 +92,7 @@ class UnendedRanks:
         self._due = now + LOOK_S
         #: Pid → time of its last output at the previous check.
         self._seen: dict[int, float | None] = {}
-        #: Pid → time at which a sign of an uncaught exception was first found.
+        #: Pid → time at which its output first showed an uncaught exception.
         self._over: dict[int, float] = {}
         #: Pid → what is known of a process whose output ends with a traceback.
         self._doubts: dict[int, Doubt] = {}

@@ -113,7 +113,7 @@ def kept_out(
 def surroundings_of(evidence: AttemptEvidence, launch: LaunchSpec, held: tuple[int, str] | None) -> HostFacts | None:
     """Return facts about this machine, and about the resources that the workers lacked.
 
-    `held`: a port that a process held when a rank needed it, and a description of that process.
+    `held`: the port that was in use when a rank needed it, and a description of the process that held it.
     """
     first = next((w.role for w in evidence.workers if w.exit is not None and not w.exit.ok), launch.spec.roles[0].name)
     command = next(role.command for role in launch.spec.roles if role.name == first)

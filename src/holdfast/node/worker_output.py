@@ -43,7 +43,7 @@ class TakenPorts:
         self._held: tuple[int, str] | None = None
 
     def died(self, words: str) -> None:
-        """If the last lines of a dead worker report a port in use, find the process that holds this port."""
+        """If a dead worker's last lines (`words`) report a port in use, find the process that holds this port."""
         if _TAKEN_PORT in words and self._held is None:
             self._held = rare_parts.missing_resources.descendant_with_port(words)
 

@@ -1,4 +1,6 @@
-"""A node's part in a job after the owner has admitted its agent: it runs workers, writes logs and answers questions."""
+"""A node's part in a job after the owner has admitted its agent: it runs workers, writes logs and answers the owner's
+requests.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ class AdmittedNode:
                 self._rehearsal.begin(now)
 
     def signalled(self, number: int, typed: bool) -> None:
-        """Forward to the workers a signal (SIGUSR1, SIGUSR2 or SIGWINCH) that this node's guard has received."""
+        """Forward to the workers a signal (SIGUSR1, SIGUSR2 or SIGWINCH) that this node's guard has received. `typed`:
+        the user typed it at the terminal.
+        """
         os.write(self._to_node, bytes((number, typed)))
 
     @property
@@ -134,7 +138,7 @@ class AdmittedNode:
 
 
 class NodeAnswers:
-    """Answers the owner's questions about this node.
+    """Answers the owner's requests to read a log or to run a command on this node.
 
     `place`: the directory of this node's part of the job. `node`: this node's name. `send` sends an answer. If the
     connection breaks, the answer is lost.
@@ -146,7 +150,7 @@ class NodeAnswers:
         self._verbs = VerbRunner(reactor, place.home, os.environ)
 
     def answer(self, question: Question) -> None:
-        """Answer a question from the owner, such as a request to read a log."""
+        """Answer a request from the owner to read a log or to run a command."""
         match question:
             case ReadLog():
                 self._logs.read(question)
@@ -158,11 +162,11 @@ class NodeAnswers:
                 assert_never(question)
 
     def forget(self) -> None:
-        """Drop all waiting questions because the connection broke. The owner sends them again."""
+        """Drop all unanswered requests because the connection broke. The owner sends them again."""
         self._logs.close()
 
     def moved(self, view: GangView) -> None:
-        """Look for new log output for waiting readers, because the gang's phase has changed."""
+        """Look for new log output for readers that wait for it, because the gang's phase has changed."""
         self._logs.moved(view)
 
     def close(self) -> None:

@@ -114,7 +114,7 @@ class _AgentProcess:
         self._news: FaultNews | None = None
         self._stops = 0
         self._platform = on_platform(os.environ)
-        #: True once the owner is lost and this agent has asked the platform to restart or end the job.
+        #: True once the owner does not answer any more and this agent has asked the platform to restart or end the job.
         self._orphaned = False
         self._code: int | None = None
         self._last_word: Bye | ev.NodeLeft | None = None
@@ -159,7 +159,7 @@ class _AgentProcess:
         return self._code
 
     def drain(self) -> None:
-        """Write the buffered output of both consoles."""
+        """Write the buffered output of stdout and stderr."""
         self._stdout.drain()
         self._stderr.drain()
 
@@ -258,8 +258,8 @@ class _AgentProcess:
             self._part.asked(request, now)
 
     def questioned(self, question: Question) -> None:
-        """Answer a question about this node. A user on some node asks it, or the owner, which fetches the logs of
-        failed ranks.
+        """Answer a request to read a log or run a command on this node. It comes from a user on some node, or from the
+        owner, which reads the logs of failed ranks.
         """
         if self._part is not None:
             self._part.answers.answer(question)
@@ -309,7 +309,9 @@ class _AgentProcess:
     # ------------------------------------------------------------------------- methods that handle the guard's messages
 
     def _heard(self, number: int, typed: bool, now: float) -> None:
-        """Forward a signal to the workers, or ask the owner to end the job."""
+        """Handle a signal that the guard received: forward it to the workers, or ask the owner to end the job. `typed`:
+        the user typed it at the terminal.
+        """
         asked = self._platform and number in OF_A_PLATFORM
         if asked and self._part is not None and self._dialling.connected:
             # Stay in the job: the owner asks the platform about the signal, and may let the workers save first.

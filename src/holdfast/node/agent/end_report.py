@@ -87,7 +87,8 @@ class EndReporter:
 
     def _write(self, report: JobReport) -> None:
         writer = self._writer()
-        # If this node can see the owner's lock, it shares the owner's state directory, and the owner writes the report.
+        # If the owner's lock file is visible on this node, it shares the owner's state directory, and the owner writes
+        # the report.
         if self._owner and not (job_dir(self._place.home, report.job_id) / LOCK_NAME).exists():
             writer.finished(report)
         else:

@@ -162,7 +162,8 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
             with opened(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
-                    # first yield the rest of the older file, because the log was rotated after the previous question
+                    # first yield the rest of the older file, because the log was rotated after the reader's previous
+                    # request
                     yield rest
                     continue
                 at = 0 if where.at > size else where.at if where.at >= 0 else max(0, size + where.at)
@@ -175,9 +176,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
 
 
 def _rest(path: str, where: LogFrom) -> LogPiece | None:
-    """Return the unread rest (from `where` on) of the older file to which the log was rotated, or None if there is
-    none.
-    """
+    """Return the unread rest of a rotated log's older file, from the position `where` on, or None if there is none."""
     try:
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -189,8 +188,8 @@ def _rest(path: str, where: LogFrom) -> LogPiece | None:
 
 
 def _timed(path: Path, where: LogFrom, *, whole: bool) -> LogPiece:
-    """Read a piece of a log, from the position `where` on, with the time at which each part was written. Raises OSError
-    if there is no log.
+    """Read a piece of a log, from the position `where` on, with the time at which each of its lines was written.
+    `whole`: end the piece with a complete line. Raises OSError if there is no log.
     """
     mark = (where.file, where.at) if where.file else None
     whole_size = 0

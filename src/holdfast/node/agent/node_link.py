@@ -54,7 +54,7 @@ class NodeLink:
             self.acknowledged_at = max(request.sent, self.acknowledged_at or request.sent)
         elif isinstance(request, RunChecks):
             self._checks = request
-            # A node checks only itself. The owner evaluates the connections between nodes.
+            # Each node runs only its own checks. The owner evaluates the connections between nodes.
             return replace(request, nodes=(self._node,))
         return request
 
@@ -96,10 +96,10 @@ class Outbox:
     """Keeps one node's events until the owner acknowledges them. Times are seconds on the node's clock."""
 
     def __init__(self) -> None:
-        #: Pairs (event, send time of the first report that followed the event on this connection). The time is None if
-        #: no report has followed yet.
+        #: The kept events, oldest first, each with the send time of the first report after it on this connection (None:
+        #: no report yet).
         self._kept: deque[tuple[Event, float | None]] = deque()
-        #: Number of kept events that a report has followed. These are the oldest events.
+        #: Number of kept events that precede a report already sent. These are the oldest events.
         self._after: int = 0
         self.left_out = 0
 

@@ -40,7 +40,7 @@ class OwnerTimeout:
         self.owner_wait_s = owner_wait_s
         self._notice_at = now + NOTICE_S
         self._noticed = ""
-        #: End time of the last lease for which the missing owner was reported on the terminal.
+        #: The end of the lease for which the missing owner was last reported on the terminal.
         self._silent_from: float | None = None
 
     def next_wake(self, part: AdmittedNode | None) -> float:

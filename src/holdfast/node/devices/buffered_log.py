@@ -23,7 +23,7 @@ FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
 #: Seconds for which a stored count of failed resets is valid. Older counts are ignored.
 TRIES_S = 86_400.0
-#: Limit on the number of events kept in memory while the log cannot be written. Later events are judged, but never
+#: Limit on the number of events kept in memory while the log cannot be written. Later events take effect, but are never
 #: written to the log.
 PENDING_MOST = 10_000
 
@@ -53,7 +53,7 @@ class BufferedFaultLog:
         self.news: list[str] = []
         self.overlaps = Overlaps()
         self._reopen = reopen
-        #: A fault engine in memory. It judges while the log cannot be written, and is None otherwise.
+        #: Evaluates faults in memory while the log cannot be written; None otherwise.
         self._ahead = None if log is not None else FaultEngine(policy, breaker=Breaker())
         self._unwritten: Backlog[FaultEvent] = Backlog(PENDING_MOST, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         if log is None:
@@ -71,7 +71,7 @@ class BufferedFaultLog:
         return self.log.engine
 
     def note(self, events: Iterable[FaultEvent], at: float) -> list[LevelChange]:
-        """Judge faults that this process saw, and write them to the log."""
+        """Find the remedies that these fault events require, and write the events to the log."""
         found = list(events)
         if not found:
             return []
@@ -169,8 +169,8 @@ class BufferedFaultLog:
         self.events += events
 
     def _alone(self, trouble: HoldfastError, at: float) -> list[LevelChange]:
-        """From now on judge faults in memory, because the fault log cannot be written. Return the level changes that
-        entries of other processes had caused.
+        """From now on evaluate faults in memory, because the fault log cannot be written. Return the changes of
+        devices' levels that entries of other processes had caused.
         """
         log = self.log
         assert log is not None
@@ -190,7 +190,7 @@ class BufferedFaultLog:
 
     def _try_again(self, at: float) -> list[LevelChange]:
         """If a retry is due, write the pending events. Then the engine of the log replaces the one in memory. Return
-        the level changes between the two engines.
+        the changes of the devices' levels (required remedies) between the two engines.
         """
         ahead = self._ahead
         if ahead is None or self._hopeless or not self._unwritten.due(at):

@@ -1,4 +1,5 @@
-"""Handles device faults in the supervisor: it reads their sources, judges them, and delays checks during a reset.
+"""Handles device faults in the supervisor: it reads their sources, finds the required remedies, and delays checks
+during a reset.
 
 A run without faults costs almost nothing. Files are opened before the workers start, and read once the workers have run
 for a moment. If the job has devices, the rules, the catalogues and the fault log are loaded at that time too, otherwise
@@ -52,7 +53,7 @@ _TO_LISTEN = (
     "holdfast.observe.devices.kernel_faults",
     "holdfast.observe.devices.fault_sources", "holdfast.observe.devices.fault_socket",
 )  # fmt: skip
-#: Modules that judge faults, in import order: each comes after the modules that it imports, so that each import is
+#: Modules that evaluate faults, in import order: each comes after the modules that it imports, so that each import is
 #: short.
 _TO_JUDGE = (
     "yaml.reader", "yaml.scanner", "yaml.resolver", "yaml", "datetime", "subprocess",
@@ -117,7 +118,7 @@ class DeviceFaults:
         self._rules = RuleFiles(job.options.codes, job.options.rules, reactor=reactor, say=say)
         self._judge: JobFaults | None = None
         self._broken = False
-        #: Times of the retries to open the fault log while there is no fault to judge.
+        #: Times of the retries to open the fault log while no fault needs it.
         self._retries = Retries(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._held: RunChecks | None = None
         self._to_reset: tuple[str, ...] = ()
@@ -203,8 +204,8 @@ class DeviceFaults:
     # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Judge faults that this process found or received. Notify other runs on this machine, which may use the same
-        devices.
+        """Evaluate faults that this process found or received, by the fault rules. Notify other runs on this machine,
+        which may use the same devices.
         """
         judge = self._load(now, must=True) if events else None
         if judge is None:
@@ -336,8 +337,8 @@ class DeviceFaults:
     def _load(self, now: float, *, must: bool = False) -> JobFaults | None:
         """Load the rules and the fault log; return None if that fails.
 
-        If the log cannot be opened (it may be locked for a moment), later calls retry, with growing pauses. `must`:
-        there is a fault to judge now, in memory if the log cannot be opened.
+        If the log cannot be opened (it may be locked for a moment), later calls retry, with growing pauses. `must`: a
+        fault must be evaluated now, in memory if the log cannot be opened.
         """
         if self._judge is not None or self._broken:
             return self._judge

@@ -12,7 +12,7 @@ from holdfast.record.device_standings import RowKind, Standings
 
 
 def kept_out(home: str, node: str, now: float) -> tuple[DeviceStanding, ...]:
-    """Return this node's excluded devices, judged by the latest rules. They may take no new work.
+    """Return this node's excluded devices according to the latest fault rules. No new work may use them.
 
     Raises `StandingsUnusable` if the state directory cannot be read.
     """

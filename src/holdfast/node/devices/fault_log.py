@@ -47,8 +47,8 @@ class Release(Noun, frozen=True, kw_only=True):
 class FaultLog:
     """The fault engine and the stored entries that it is computed from. Use it from one thread, and `close()` it.
 
-    Raises `StandingsUnusable` if the state directory cannot be used. A log that is opened for reading judges by
-    `policy` without storing it.
+    Raises `StandingsUnusable` if the state directory cannot be used. A log that is opened for reading evaluates faults
+    by `policy` without storing it.
 
     `home`: the state directory. `writable`: open the log for writing. `keep`: keep the rules in force, and use `policy`
     only if there are none; so a reported fault does not change the rules of a run. `since`: `missed` has the changes
@@ -116,14 +116,14 @@ class FaultLog:
         return changes
 
     def report(self, event: FaultEvent, now: float) -> list[LevelChange]:
-        """Write one fault event to the log and judge it. Raises `BadUsage` if the event is refused; then only the count
-        of refusals changes.
+        """Write one fault event to the log, and apply the fault rules to it. Raises `BadUsage` if the event is refused;
+        then only the count of refusals changes.
         """
         return self.report_all([event], now)
 
     def report_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
-        """Write all these fault events to the log and judge them. If one is refused, write none and raise
-        `BadUsage`.
+        """Write all these fault events to the log, and apply the fault rules to them. If one is refused, write none and
+        raise `BadUsage`.
         """
         changes = self.sync(now)
         batch = sorted(events, key=lambda event: event.at)
@@ -163,7 +163,7 @@ class FaultLog:
         return changes, taken, said
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """Judge faults by these rules from now on. Counts and timers continue. Raises `StandingsUnusable`."""
+        """Apply these fault rules from now on. Counts and timers continue. Raises `StandingsUnusable`."""
         changes = self.sync(now)
         self.policy = policy
         if self.engine.policy != policy:
@@ -283,8 +283,8 @@ class FaultLog:
 
 
 def judged_standings(home: Path, rules: bytes | None, now: float) -> list[DeviceStanding]:
-    """Return the devices with a lasting fault, judged by the encoded rules, or by the built-in rules if `rules` is
-    None.
+    """Return the states of the devices with a lasting fault. `rules`: the encoded fault rules that apply; None: the
+    built-in rules.
     """
     try:
         policy = json_as(rules, Policy) if rules is not None else load_policy(None, None).policy

@@ -1,5 +1,5 @@
-"""Decides the consequences of device faults for the running job. The fault log judges how grave a fault is; this module
-turns that into requests to the gang and resets.
+"""Decides the consequences of device faults for the running job. The fault log finds the remedy that a fault requires;
+this module turns the remedy into requests to the gang and resets.
 
 A stop for a fault gives the workers time to save a checkpoint, if they handle the signal. The `Tolerance` of a device's
 reset group handles a fault that a restart or a reset can fix. A graver fault takes effect at once.
@@ -79,8 +79,8 @@ class JobFaults:
     # ------------------------------------------------------------------------ methods that other parts of the node call
 
     def note(self, events: Sequence[FaultEvent], now: float) -> list[ev.Event]:
-        """Write these events to the fault log and judge them. Return the consequences for this job. Refused events are
-        printed and counted.
+        """Write these events to the fault log, and return their consequences for this job. Refused events are printed
+        and counted.
         """
         return self._digest(self._faults.note(events, now), now)
 
@@ -89,7 +89,9 @@ class JobFaults:
         return self._digest(self._faults.sync(now), now)
 
     def reload(self, policy: Policy, now: float) -> list[ev.Event]:
-        """Judge faults by the rules of `policy` from now on. A device's level may change at once."""
+        """Apply the fault rules of `policy` from now on. A device's level (the remedy that its faults require) may
+        change at once.
+        """
         self._resets.reload(policy.grace)
         return self._digest(self._faults.reload(policy, now), now)
 
@@ -135,7 +137,7 @@ class JobFaults:
 
     @property
     def resetting(self) -> bool:
-        """Return whether a reset runs. While it runs, no worker may start."""
+        """Return whether a device reset is running. No worker may start before its end."""
         return self._resets.running
 
     def knows(self, code: str) -> bool:
@@ -143,8 +145,8 @@ class JobFaults:
         return code in self._faults.engine.policy.levels
 
     def ready(self, fd: int, now: float) -> list[ev.Event]:
-        """Handle a readable descriptor of a reset. Read the fault log first, because another job may have reset the
-        device meanwhile.
+        """Handle output or the exit of a reset process (`fd`: its descriptor). Read the fault log first, because
+        another job may have reset the device meanwhile.
         """
         found = self.refresh(now)
         return found + self._act(self._resets.ready(fd, now), now)
@@ -180,7 +182,7 @@ class JobFaults:
 
     def _digest(self, changes: Iterable[LevelChange], now: float) -> list[ev.Event]:
         """Return the consequences of these level changes for this job, followed by an event (as evidence) for each new
-        fault that changed no level.
+        fault that changed no device's level.
         """
         heard, self._faults.events = self._faults.events, []
         for text in self._faults.news:
@@ -261,8 +263,8 @@ class JobFaults:
         return self._act(self._resets.level(change.device, remedy, now), now)
 
     def _may_pass(self, fault: FaultEvent) -> bool:
-        """Return whether to wait before acting: the fault may disappear, or the program caused it and will report the
-        cause itself.
+        """Return whether to wait before acting: the fault may disappear, or the program caused the fault and will
+        report the cause itself.
         """
         own = phrase_of(ActiveFault(event=fault, remedy=Remedy.RESTART_WORKERS)) == Phrase.ACCELERATOR_APPLICATION_FAULT
         return fault.assertion is Assertion.OCCUR or own
@@ -339,7 +341,7 @@ class JobFaults:
             )
 
     def _needed(self, devices: Sequence[str]) -> Sequence[str]:
-        """Return the devices whose faults required the reset, or required the restart before it."""
+        """Return those of `devices` whose faults required the reset, or the restart that was tried before it."""
         levels = {device: self._faults.engine.level(device) or Remedy.NONE for device in devices}
         for least in (Remedy.RESET_WHEN_IDLE, Remedy.RESTART_WORKERS):
             if found := [device for device, level in levels.items() if level >= least]:
@@ -402,7 +404,7 @@ class JobFaults:
         )
 
     def _of_the_gang(self, fault: FaultEvent) -> FaultEvent:
-        """Replace this machine's own name by the gang's name for this machine. They differ in a pod, and the owner
-        knows only the gang's name.
+        """Replace this machine's own name in a fault event by the node name that the owner uses. The names differ in a
+        pod.
         """
         return replace(fault, node=self._node) if fault.node != self._node else fault

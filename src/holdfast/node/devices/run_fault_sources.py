@@ -191,8 +191,8 @@ class FaultSources:
         return replace(event, device=self._addresses.get(event.device, event.device))
 
     def _is_first(self, path: str) -> bool:
-        """Return whether this run reports the source's faults. Of several runs that read the source, only the one that
-        holds a lock reports.
+        """Return whether this run reports the source's faults. If several runs read one source, only the run that holds
+        the source's lock reports.
         """
         if path not in self._locks:
             name = self._job.home / f".faults-{zlib.crc32(path.encode()):08x}.lock"

@@ -63,9 +63,7 @@ class VendorQuery:
 
 
 def sight(devices: Sequence[str], hidden: int) -> str:
-    """Return the warning that this number of processes cannot be inspected (-1: an unknown number), or "" if `hidden`
-    is 0.
-    """
+    """Return a warning that `hidden` processes cannot be inspected (-1: an unknown number), or "" if `hidden` is 0."""
     if not hidden:
         return ""
     many = f"{hidden} process{'es' if hidden > 1 else ''} of other users cannot be looked into"

@@ -97,8 +97,8 @@ class AttemptChecks:
             return ()
 
     def distrust(self) -> None:
-        """Repeat the checks before the next attempt even if they have just passed, because a failure was blamed on the
-        machine.
+        """Repeat the checks before the next attempt even if they have just passed. Called after a failure that the
+        machine caused.
         """
         self._passed_at = None
 

@@ -1,7 +1,7 @@
 """Runs the processes beside a node's workers, between the agent and its host (`act/host.py`).
 
-It passes the agent's instructions to the host, and the host's facts to the agent. It delays two kinds of facts. "A
-worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is reaped"
+It passes the agent's instructions to the host, and the host's facts to the agent. It delays two messages about workers.
+"A worker is prepared" waits until the hooks before it have succeeded and the daemons run. "All of an attempt is reaped"
 waits until the attempt's daemons have exited. It changes nothing else.
 """
 
@@ -81,7 +81,7 @@ class NodeSidecars:
         return self._host.processes()
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass to the agent those facts about processes that do not follow from an instruction."""
+        """Pass facts about processes to the agent, for facts that no instruction has just caused."""
         if facts := self._pass(facts, now):
             self._learn(facts, now)
 
