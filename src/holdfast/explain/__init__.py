@@ -1,8 +1,8 @@
 """Explains why workers exited. Pure: this package reads no clock, no file and no environment.
 
 A node calls `read_workers(evidence)` to read the logs of its workers. The owner calls `explain(evidence)` to get the
-report of an attempt. `first_hand(exit)` decides at the exit, before anything is stopped, whether the worker failed by
-itself or only lost a peer.
+report of an attempt. `first_hand(exit)` decides whether the worker failed by itself or only lost a peer; call it at the
+exit, before other workers are stopped.
 """
 
 from __future__ import annotations

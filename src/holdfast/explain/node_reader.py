@@ -142,7 +142,7 @@ def _quote(line: QuotedLine, text: int, prefixed: int) -> QuotedLine:
 
 
 def _kept(text: str, limit: int) -> str:
-    """Return the text, shortened if it is longer than `limit`. A text that is not shortened keeps its indentation."""
+    """Return the text, shortened if it is longer than `limit`. Leave a short text as it is, with its indentation."""
     return text if len(text) <= limit else shortened(text, limit)
 
 

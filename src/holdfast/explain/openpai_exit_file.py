@@ -263,7 +263,7 @@ def _logs(report: ExitReport, evidence: AttemptEvidence) -> list[tuple[str, _Par
 
 
 def _own_words(report: ExitReport, evidence: AttemptEvidence) -> list[str]:
-    """Return holdfast's findings, in the line format of other components' files."""
+    """Return holdfast's findings in the line format of `*.pai.error` files."""
     stop = evidence.stop if report.trigger == Trigger.DISK_CLEANER else None
     at = stop.at if stop is not None else evidence.stop_asked_at
     stamp = f"{int(at)} ERROR" if at is not None else "ERROR"

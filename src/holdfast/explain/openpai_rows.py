@@ -154,8 +154,9 @@ def answer(
     matcher: Matcher,
     built_in: ReportDraft,
 ) -> ReportDraft | None:
-    """Return the report draft for the user's first row that matches, if it takes precedence over the built-in rows'
-    draft; else None."""
+    """Return the report draft for the first matching row of the user; None if no row matches or the built-in rows'
+    answer takes precedence.
+    """
     event = built_in.cause is not None and built_in.cause.weight is Weight.EVENT
     vague = built_in.phrase in (
         Phrase.KILLED_BY_SIGNAL,

@@ -235,7 +235,7 @@ def _never(pattern: str, literal: bool) -> str:
         if re.search(r"\$[^)|$?*]", bare):
             return "`$` stands before something, and only a line's end matches it"
     if literal and re.search(r"(?<!\\)[(\[]", body) and not re.search(r"(?<!\\)[|*+?]|\(\?", body):
-        # The pattern looks like plain text, so it should at least match its own text.
+        # A pattern that looks like plain text must match its own text.
         said = re.sub(r"\\(.)", r"\1", body)
         if compiled.search(said) is None:
             return "brackets group here and match no bracket; write them as \\( and \\["

@@ -1,8 +1,8 @@
 """Finds the culprit: the first worker that failed by itself, and not because it lost a peer.
 
 Kinds of evidence, strongest first: a crash of the worker itself (signal, exception, memory kill); a nonzero exit
-without a message; lines that only blame a peer. Blame is followed from rank to rank, to a rank that others blame and
-that blames no other. A worker that exits after holdfast's stop is collateral, even if it blames a peer.
+without a message; lines that only blame a peer. If ranks blame each other, the culprit is a rank that others blame and
+that blames no rank. A worker that exits after holdfast's stop is collateral, even if it blames a peer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def of_node(ended: WorkerExit, node: str) -> bool:
 
 
 def kill_of(ended: WorkerExit, kills: Sequence[MemoryKill]) -> MemoryKill | None:
-    """Return the OOM kill of this worker's process; None if there was none."""
+    """Return the OOM kill that ended this worker's process; None if there was none."""
     mine = (kill for kill in kills if of_node(ended, kill.node))
     return next((k for k in mine if k.rank == ended.rank or (k.pid and k.pid == ended.pid)), None)
 
@@ -187,10 +187,11 @@ def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
 
 
 def _was_ending(reading: Reading, evidence: AttemptEvidence) -> bool:
-    """Decide as `cut_short` does, but from the worker's log, which has been read.
+    """Return whether the worker was already exiting at holdfast's stop, according to its log (`cut_short` uses its last
+    output).
 
-    The worker was already exiting if an exception ended its program and no work followed. If only a launcher reported
-    the exit, the exit's time is unknown, and the exception alone decides.
+    It was, if an exception ended its program and no work followed. If only a launcher reported the exit, the exit's
+    time is unknown, and the exception alone decides.
     """
     best, ended = reading.best, reading.worker.exit
     if best is None or best.doubtful or best.raised is None or best.weight not in _ENDED_BY_EXCEPTION:

@@ -1,4 +1,4 @@
-"""Finds ranks that failed in the same way. None of them made the others fail, so the report names no culprit.
+"""Finds ranks that failed in the same way. None of them caused the others' failure, so the report names no culprit.
 
 Ranks that raise the same exception at the same place have a common reason, even if one rank was first. Ranks that were
 stopped while they raised it count too.
@@ -40,7 +40,7 @@ def raised_alike(best: Clue, others: Sequence[tuple[int, RaisedException | None]
     mine = _same(raised_by(best))
     if mine is None:
         return ()
-    # If a rank's log was only read in part, only the outermost exception, which left the program, is known.
+    # If only a part of a rank's log was read, only the outermost exception is known: the one that ended the program.
     left = normalized(best.raised.above[0]) if best.raised is not None and best.raised.above else ""
     ranks = {rank for rank, raised in others if _same(raised) == mine or (left and left == _said(raised))}
     return tuple(sorted(ranks)) if len(ranks) > 1 else ()

@@ -85,8 +85,8 @@ def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
 
     Leave out logs of a launcher or the kernel.
 
-    A file's rank comes from its name or from the tags of its lines. If these do not identify the files, each file keeps
-    its present rank: its position on the command line.
+    A file's rank comes from its name or from the tags of its lines. Without a rank in either, each file keeps its
+    position on the command line as its rank.
     """
     ended = [reading for reading in readings if reading.worker.exit is not None]
     if len(ended) > 1:
@@ -209,7 +209,7 @@ def _worker_exit(
 
 
 def _raised(readings: Sequence[Reading]) -> bool:
-    """Return whether any of the log readings has an exception that ended its program."""
+    """Return whether an exception ended the program, according to any of the log readings."""
     return any(raised_by(clue) is not None for each in readings for clue in each.said.clues)
 
 

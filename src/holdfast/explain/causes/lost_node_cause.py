@@ -17,15 +17,16 @@ from holdfast.model.phrases import Phrase
 NAMED = 8
 #: Maximum number of nodes that the owner turned away and that the report's reason names.
 TURNED = 3
-#: `_DOWN`: words with which Slurm or Kubernetes says that a node is down. `_ONLY_SILENT`: words with which they say
-#: that the node does not answer them either. Lower case.
+#: `_DOWN`: words in messages of Slurm or Kubernetes about a node that is down. `_ONLY_SILENT`: words about a node that
+#: only does not answer Slurm or Kubernetes. Lower case.
 _DOWN = ("reboot", "power", "fail", "panic", "deleted", "no longer exists", "terminated")
 _ONLY_SILENT = ("not responding", "not_responding")
 
 
 def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Draft the report for a lost node: the node is silent, or has left, or its new agent has none of the job's
-    processes."""
+    """Draft the report for a lost node: the node is silent, or has left, or its agent has restarted and the job's
+    processes are gone.
+    """
     if evidence.cut_off:
         return _link_lost(evidence, matcher)
     row = matcher.catalogue.row(Phrase.NODE_FAILED)

@@ -1,8 +1,7 @@
 """Finds the ranks that did not join a collective, from the flight-recorder dumps of all ranks. Pure.
 
-Within a group, a collective has the same number on all ranks. The blocked collective is the one with the lowest number
-that some rank has called and that is not complete. A rank of the group whose last number is lower never joined the
-blocked collective.
+Each rank numbers a group's collectives in the same order. The blocked collective is the incomplete one with the lowest
+number that some rank has called. A rank of the group whose last number is lower never joined it.
 """
 
 from __future__ import annotations

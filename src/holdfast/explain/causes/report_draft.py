@@ -42,7 +42,7 @@ UNEXPLAINED = 255
 
 
 class ReportDraft(msgspec.Struct):
-    """The funnel's decision, from which `finish` makes the report.
+    """The decision about an attempt's end (cause, culprit, failure class), from which `finish` makes the report.
 
     If `reason`, `solution`, `code`, `blame` or `rerun` is not set, `finish` takes the value from `wording` or `row`.
     """
@@ -90,7 +90,7 @@ _UNSURE = (Weight.WARNED, Weight.ABORT, Weight.CONSEQUENCE)
 
 
 def who_of(role: str, rank: int | None, node: str) -> str:
-    """Name a worker: `rank 3 on node7`; `the program` if the rank is unknown."""
+    """Return the words for a worker in a sentence: `rank 3 on node7`; `the program` if the rank is unknown."""
     if rank is None:
         return "the program"
     name = f"rank {rank}" if role in ("", "worker") else f"{role} {rank}"
@@ -360,7 +360,7 @@ def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence
 
 
 def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
-    """Yield evidence items that name the workers of which only the exits are known, because no log was read."""
+    """Yield evidence items that name the workers whose logs were not read, so that only their exits are known."""
     for lost in evidence.unanswered[:MOST_UNANSWERED]:
         only = "the exit is known" if len(lost.ranks) == 1 else "the exits are known"
         text = (

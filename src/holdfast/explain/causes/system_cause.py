@@ -55,7 +55,9 @@ def success_draft(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 
 
 def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> ReportDraft:
-    """Draft the report for a failed check. Before the start no worker ran, so the hint names the job and no logs."""
+    """Draft the report for a failed check. If the check failed before the start, there are no workers' logs, so the
+    hint names the job.
+    """
     phrase = check.phrase if matcher.catalogue.knows(check.phrase) else Phrase.CHECK_FAILED
     row = matcher.catalogue.row(phrase)
     unnamed = [node for node in check.nodes if node not in check.message]
@@ -106,7 +108,7 @@ _ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blam
 def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> ReportDraft:
     """Draft the report for a device fault that ended ranks.
 
-    fell: the ranks that died first. The report names the first of them that used the device as the victim.
+    `fell`: the ranks that died first. The report's victim is the first of them that used the device.
     """
     event = fault.event
     phrase = phrase_of(fault)
@@ -389,8 +391,8 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
 def _counts(failure: SideFailure, evidence: AttemptEvidence, *, finished: bool) -> bool:
     """Return whether the sidecar's failure explains the attempt's end.
 
-    A hook after the workers only counts if all workers had succeeded. Any other sidecar counts unless something else
-    requested a stop.
+    A hook that runs after the workers explains it only if all workers succeeded. Any other sidecar explains it, unless
+    something else requested a stop.
     """
     if failure.kind is SideKind.HOOK and failure.when is not HookMoment.BEFORE:
         return finished

@@ -49,7 +49,7 @@ class _Missing(NamedTuple):
 
 
 def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
-    """Return a report draft that blames the ranks for which the others waited, if the process group did not form.
+    """If the process group did not form, return a report draft that blames the ranks for which the others waited.
 
     Otherwise return the draft as it is.
     """
@@ -180,7 +180,7 @@ def _silent(phrase: str, readings: Sequence[Reading], said: Words, met_at: str) 
     elif awaited - set(said):
         missing = tuple(sorted(awaited - set(said)))
     elif len(awaited) == 1 and not quiet:
-        missing = tuple(awaited)  # The waiting rank came too late, so now it waits for the others itself.
+        missing = tuple(awaited)  # the awaited rank has logged too: it came late, and now waits itself
     else:
         return None
     waiting = tuple(sorted(rank for rank in said if rank not in missing))
@@ -225,8 +225,9 @@ def _address(met_at: str) -> str:
 
 
 def _had_come(reading: Reading) -> bool:
-    """Return whether the rank had joined the group: it lost an existing connection, because rank 0 and its store
-    ended."""
+    """Return whether the rank had joined the group: its log reports the loss of an existing connection, because rank 0
+    with the store ended.
+    """
     return reading.best is not None and reading.best.phrase in (Phrase.PEER_LOST, Phrase.NETWORK_LOST)
 
 

@@ -101,7 +101,7 @@ def _passed_on(ended: WorkerExit) -> tuple[str, str]:
 def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidence) -> None:
     """Change the report draft to blame the only rank that still ran when all others had stopped waiting.
 
-    The blame is likely, not certain: the rank's watchdog may have been about to report the same wait.
+    The blame is not certain: this rank may have waited too, with a watchdog that had not reported it yet.
     """
     waited = [
         worker.rank
@@ -149,7 +149,7 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     )
     told_by = telling([note for each in readings for note in each.said.notes])
     if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
-        # The launcher's line has more facts than the clue: the rank and its status.
+        # Prefer the launcher's line to the clue, because it names the rank and its status.
         return (_of_root(root, matcher) if root is not None else None) or unexplained(readings, matcher)
     draft = _draft(best, matcher)
     draft.worker = reading.worker

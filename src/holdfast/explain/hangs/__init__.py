@@ -1,1 +1,1 @@
-"""Judges samples of ranks: which ranks make no progress, and for which rank they wait. Pure."""
+"""Decides from samples of ranks which ranks make no progress, and for which rank they wait. Pure."""

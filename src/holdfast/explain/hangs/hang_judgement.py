@@ -57,7 +57,7 @@ _MAYBE_PEERS = (WaitTarget.PEERS, WaitTarget.DEVICE, WaitTarget.THREAD)
 class NotHung(Noun, frozen=True, kw_only=True):
     """The judgement that the attempt does not hang, because a rank moves.
 
-    The watch drops its samples and starts again at `look_at`.
+    The caller drops its samples, and takes the next at `look_at`.
     """
 
     why: str
@@ -67,7 +67,7 @@ class NotHung(Noun, frozen=True, kw_only=True):
 class LookAgain(Noun, frozen=True, kw_only=True):
     """The judgement that the attempt may hang.
 
-    Take one more sample at the time `look_at`, and judge all samples together.
+    The caller takes one more sample at `look_at`, and calls `judge` again with all samples.
     """
 
     why: str
@@ -91,7 +91,8 @@ def gap_s(timeout_s: float) -> float:
 def judge(
     attempt: int, timeout_s: float, started_at: float, looks: Sequence[Look], ended: Collection[int] = ()
 ) -> Judgement:
-    """Judge the samples taken since a rank last moved. All times are seconds since the epoch.
+    """Decide whether the attempt hangs, from the samples taken since a rank last moved. All times are seconds since the
+    epoch.
 
     Only ranks in the last sample are judged. A rank that is missing from all earlier samples counts as moving.
 
@@ -154,11 +155,9 @@ def judge(
 
 
 def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, ended: Collection[int]) -> HangEvidence:
-    """Return the hang with the samples `looks`, which have stacks.
+    """Return the hang with the samples `looks`, which have stacks, and choose the culprit again from these stacks.
 
-    Choose the culprit again, but do not judge again whether it is a hang.
-
-    ended: ranks that had exited with status 0 before the hang.
+    `ended`: ranks that had exited with status 0 before the hang.
     """
     views = _views(looks, started_at)
     culprits, why = culprit(views, ended)
@@ -258,8 +257,9 @@ def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[i
 
 
 def _narrowed(those: Sequence[View], others: Sequence[View]) -> tuple[tuple[int, ...], str]:
-    """From ranks in the same state (`Manner`), choose those with another step, place or silence than the rest; all of
-    them if none differs."""
+    """Return those of the ranks `those` that differ from the others in step, place or silence; all of them if none
+    differs.
+    """
     if any(one.manner is Manner.STOPPED for one in those):
         return tuple(one.rank for one in those), _sentence(those, others)
     steps = [one.step for one in those if one.step is not None]

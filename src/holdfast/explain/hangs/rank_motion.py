@@ -237,8 +237,9 @@ def view(shots: Sequence[RankSnapshot], started_at: float) -> View:
 
 
 def telling(shot: RankSnapshot) -> ThreadState:
-    """Return the thread that shows the rank's place: a stopped thread of a child, else the main thread, else another
-    thread with a stack."""
+    """Return the thread that best shows what the rank does: a stopped thread of a child, else the main thread, else
+    another thread with a stack.
+    """
     own = _own(shot)
     for thread in shot.threads:
         if thread.state in _STOPPED and thread not in own:

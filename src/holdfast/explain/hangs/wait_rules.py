@@ -1,6 +1,6 @@
 """Decides what a stack waits for, with tables of known frames, system calls and kernel wait channels.
 
-It also finds a stack's frame in the user's code, and makes keys to compare stacks.
+It also finds the user's code in a stack, and makes keys to compare stacks.
 
 Frames are text, innermost first: `function (file:line)`; native frames have no line number.
 
@@ -268,7 +268,7 @@ class WaitFrame:
 
     @property
     def native(self) -> bool:
-        """Whether the frame is machine code, in a library or the interpreter."""
+        """Whether the frame is machine code of a library or the interpreter, and not Python code."""
         return not self.line and bool(_NATIVE.search(self.file))
 
     @property

@@ -170,8 +170,9 @@ def weight_of_exception(hit: Hit, line: Line) -> Weight:
 
 
 def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | None:
-    """Return the weight of a line outside of exceptions; None: the line does not count, because the program survived
-    it."""
+    """Return the weight (strength as evidence) of a line outside of exceptions; None: the program survived the line, so
+    it is no evidence.
+    """
     outside = hit.wording.where in (Where.KERNEL, Where.SCHEDULER) or (line.kernel and hit.wording.where is Where.ANY)
     if (gone_on or past) and not outside:
         return None
@@ -201,14 +202,13 @@ Key = tuple[float, int, bool, LinePlace]
 def key(clue: Clue) -> Key:
     """Return the sort key of a clue; the strongest clue sorts first.
 
-    Among clues about peers, a failed connection or a failed start of the group comes before a wait that timed out; both
-    come before the most general rows. Within each of these groups, hints come last. A doubtful clue comes after every
-    other clue of its weight.
+    Clues about peers sort in this order: a failed connection or group start; a wait that timed out; the most general
+    rows. In each of these three, hints come last. A doubtful clue comes after every other clue of its weight.
     """
     weight = Weight.OWN + 0.5 if clue.doubtful and clue.weight <= Weight.OWN else clue.weight
     if clue.weight is Weight.CONSEQUENCE:
-        # Among clues that only report another part's failure, a lost peer comes first, a library's general error next,
-        # and a launcher's line last.
+        # Among clues that only report the failure of another process or library, a lost peer comes first, a library's
+        # general error next, and a launcher's line last.
         tier = 2 if clue.phrase == Phrase.UNEXPLAINED else 1 if clue.phrase in BROADEST else 0
         return (weight, tier, False, clue.place)
     if clue.weight is not Weight.PEERS:

@@ -217,9 +217,9 @@ _PARTS = ("host", "rank", "exitcode", "error_file", "Root Cause", "=", "Proc", "
 def first_failure(found: Sequence[EndNote]) -> EndNote | None:
     """Return the exit that a launcher names as the first failure; None: no launcher names one.
 
-    A SIGTERM counts only if no other exit is named, because the summary of a node whose processes were only stopped
-    also names one of them. If the summary is missing, as in a log that is cut, use torchrun's line before its stops,
-    which names the failed process.
+    A SIGTERM counts only if no other exit is named: a node whose processes were only stopped also names one of them as
+    the first failure. If the summary is missing, as in a log that is cut, use torchrun's line before its stops, which
+    names the failed process.
     """
     named = [note for note in found if note.root and note.rank is not None]
     named = named or [note for note in found if note.by == "torchrun" and not note.host and note.rank is not None]

@@ -62,7 +62,9 @@ _NO_CAUSE = ("ExceptionGroup", "BaseExceptionGroup", "ChildFailedError")
 
 
 class Text:
-    """One log text of a worker: its lines, and cached results for the catalogue's `beside` conditions."""
+    """One log text of a worker, as lines. It caches which of the catalogue's conditions on nearby lines (`beside`)
+    hold.
+    """
 
     def __init__(
         self, lines: Sequence[Line], matcher: Matcher, source: str, number: int, rank: int | None, *, past: bool

@@ -30,11 +30,12 @@ _DIGITS = re.compile(r"\d+")
 
 
 def _learnt(texts: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[int]]:
-    """Return the pattern of the prefixes that launchers write in this log, or None.
+    """Return the pattern of the prefixes that an unknown launcher writes before each line of this log, or None. A text
+    before a traceback's header is such a prefix if it also precedes a later line of the same traceback: a frame (two
+    spaces and `File "`), or the exception's line.
 
-    Also return the indices of traceback headers that follow words which are no prefix. A traceback's second line begins
-    with two spaces and `File "`, its last line with the type of an exception. Words that come before the header and
-    also before such a line are a prefix.
+    Also return the indices of lines in which other text precedes a traceback's header. That text is no prefix, because
+    it does not precede the traceback's first frame.
     """
     forms: dict[str, None] = {}
     alone: set[int] = set()
@@ -303,7 +304,7 @@ def bare(raw: str, number: int, origin: Origin = _NOWHERE) -> Line:
                 text = text.rstrip("│┃ ")
             for name in _RANKS:
                 if groups[name] is not None:
-                    # The last tag before the text is written by the worker, so it overrides earlier tags.
+                    # The worker itself writes the last tag before the text, so that tag overrides the launchers' tags.
                     rank = int(groups[name])
                     stream = f"rank {rank}"
             for name in ("ray_tag", "raylet_tag", "pod_tag", "compose_tag", "service_tag"):

@@ -186,9 +186,8 @@ class _WorkerLogReader:
         )
 
     def _without_end(self) -> bool:
-        """Return whether only the log shows how the worker exited.
-
-        If not, OOM kills come from the operating system, not from the log.
+        """Return whether the exit is known only from the log. If so, the log also shows OOM kills; otherwise the
+        operating system reports them.
         """
         return self._worker.exit is None or not self._worker.exit.pid
 
@@ -251,7 +250,7 @@ def _picked(clues: Sequence[Clue], weaker: Sequence[Clue]) -> tuple[list[Clue], 
 
 
 def _parted(clues: Sequence[Clue], goes: Callable[[Clue], bool]) -> tuple[list[Clue], list[Clue]]:
-    """Return two lists: the clues for which `goes` is false, and those for which it is true."""
+    """Return two lists: the clues to keep (`goes` is false) and the clues to remove (`goes` is true)."""
     return [clue for clue in clues if not goes(clue)], [clue for clue in clues if goes(clue)]
 
 
