@@ -38,8 +38,9 @@ class ControlGroups:
     def __init__(self, job_id: str, *, tracking: Path | None, memory: Path | None, version: int, missing: str) -> None:
         """Use `make` instead of this constructor.
 
-        `tracking`: the v2 group in which groups can be made; None if there is none. `memory`: the group below which
-        memory can be limited, of cgroup `version` 1 or 2. `missing`: why groups are not possible, as a sentence.
+        `tracking`: the v2 group below which the job's groups can be made; None if there is none. `memory`: the group
+        below which memory can be limited, of cgroup `version` 1 or 2. `missing`: why groups are not possible, as a
+        sentence.
         """
         self._job_id = job_id
         self._tracking = tracking

@@ -19,7 +19,7 @@ from holdfast.act.nonblocking_writer import Buffer, Outlet, OutletKind
 from holdfast.safe_text import harmless, styled
 
 LIMIT_BYTES = 4 * 1024 * 1024
-#: Bytes beyond `LIMIT_BYTES` that are reserved for holdfast's own lines, if workers' lines have filled the buffer.
+#: Bytes beyond `LIMIT_BYTES` that are reserved for holdfast's own lines, in case workers' lines have filled the buffer.
 SAY_LIMIT_BYTES = 256 * 1024
 
 STALL_S = 5.0
@@ -67,7 +67,7 @@ class Console:
         self._choked = False
         self._silent = False
         self._blocked_since: float | None = None
-        #: The error message of the last write, unless the pipe was only full or the reader had closed it.
+        #: The error message of the last failed write; "" if the pipe was only full or the reader had closed it.
         self._refused = ""
         self._held: dict[ConsoleStream, float] = {}
         self._notes: list[str] = []
@@ -131,7 +131,7 @@ class Console:
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
         """Write the next bytes (`pieces`) of the stream `voice`. `source_bytes`: how many bytes the worker wrote,
-        without prefixes.
+        without prefixes. `unfinished`: the last line has no newline yet.
         """
         if self.closed:
             return

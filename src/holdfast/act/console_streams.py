@@ -29,7 +29,7 @@ class ConsoleStream(Protocol):
         ...
 
     def release(self, now: float) -> None:
-        """Show the unfinished line as far as it has come."""
+        """Show the beginning of a line whose newline has not arrived yet."""
         ...
 
     def close(self, now: float) -> None:
@@ -52,7 +52,8 @@ class ConsoleScreen(Protocol):
         self, voice: ConsoleStream, pieces: list[Buffer], source_bytes: int, now: float, *, unfinished: bool
     ) -> None:
         """Write the next bytes (`pieces`) of the stream `voice`. `source_bytes`: how many bytes the worker wrote,
-        without prefixes."""
+        without prefixes. `unfinished`: the last line has no newline yet.
+        """
         ...
 
     def hold(self, voice: ConsoleStream, now: float) -> None:
@@ -90,8 +91,8 @@ class PrefixedStream:
         returns = b"\r" in block
         if held and (returns or held[0] == _RETURN):
             block, held, returns = held + block, b"", True
-        # Otherwise keep the held bytes and the block separate: copying them together would take a quarter of the time
-        # that the prefixes take.
+        # Otherwise do not copy the held bytes and the block together: that would take a quarter of the time that the
+        # prefixes take.
         cut = block.rfind(b"\n") + 1
         if returns:
             # A `\r` belongs to the text after it. If it were shown alone, only an empty line would appear.
@@ -113,7 +114,9 @@ class PrefixedStream:
             console.hold(self, now)
 
     def release(self, now: float) -> None:
-        """Show the unfinished line as far as it has come, without an incomplete UTF-8 character at its end."""
+        """Show the beginning of a line whose newline has not arrived yet, without an incomplete UTF-8 character at its
+        end.
+        """
         held = self._held
         whole = len(held) - _cut_short(held)
         if held[:whole] not in (b"", b"\r"):

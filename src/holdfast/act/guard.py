@@ -30,7 +30,9 @@ SI_KERNEL = 0x80
 
 
 class HandBack(BaseException):
-    """Raised by a supervisor that has started nothing, so that the guard runs the job itself (a multi-node job)."""
+    """Raised by a supervisor that has started nothing, so that the guard process runs the job itself. This happens in a
+    multi-node job.
+    """
 
 
 def guarded(
@@ -130,8 +132,8 @@ def _reap() -> tuple[int, int] | None:
 
 
 def end_all(leave: frozenset[int] = frozenset()) -> int:
-    """Kill (SIGKILL) and reap all descendants of this process, except the trees of `leave`, until none is left. Return
-    their number.
+    """Kill (SIGKILL) and reap all descendants of this process, except the processes in `leave` and their descendants,
+    until none is left. Return their number.
 
     The loop ends: a killed process starts no other, and this subreaper inherits the children of each process it kills.
     """

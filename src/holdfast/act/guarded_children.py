@@ -6,8 +6,9 @@ guard ends the other children and exits with the same status. A child that a sig
 process that it left behind is dead; the guard, a subreaper, has adopted those processes. A child that exits with a
 status is not restarted.
 
-A child may promise to act by a deadline (`ChildContext.promise`). If it misses the deadline, because it hangs in a file
-system or was stopped, the guard kills it and all its descendants. The guard itself touches no file, so it cannot hang.
+A child may set a deadline by which it must act (`ChildContext.promise`). If it misses the deadline, because it hangs in
+a file system or was stopped, the guard kills it and all its descendants. The guard itself touches no file, so it cannot
+hang.
 
 Each child reads one pipe: `guard.WORD` bytes per signal, `OVER` when another child has ended for good, and the end of
 file when the guard dies. The guard keeps the descriptors that a restarted child needs again (a listening socket, a
@@ -44,7 +45,7 @@ PAUSES_S = (0.0, 0.0, 1.0, 2.0, 4.0)
 BURIED_S = 30.0
 #: Seconds that the other children have to exit after the main child has ended.
 LEAVE_S = 30.0
-#: Seconds by which a child may miss its promised deadline before the guard kills it.
+#: Seconds after a child's deadline at which the guard kills the child.
 PATIENCE_S = 1.0
 _WORDS = 64
 
@@ -140,7 +141,7 @@ class ManagedChild:
         return self.status is not None
 
     def say(self, word: bytes) -> None:
-        """Send the child a message now, or as soon as it has been restarted."""
+        """Write the message `word` to the child's pipe now, or as soon as the child has been restarted."""
         if self.over:
             return
         if not self.pid:

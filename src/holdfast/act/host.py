@@ -319,8 +319,9 @@ class LocalHost:
         self._leaving.ask(order.signal, tops, pids)
 
     def _tops(self) -> list[int]:
-        """Return the children of this process that belong to the job: workers, and orphans that this process
-        adopted."""
+        """Return the job's processes that are direct children of this process: workers, and orphans that this process
+        adopted.
+        """
         helpers = children.helpers()
         return [pid for pid in children_of(os.getpid()) if pid not in helpers]
 
@@ -352,8 +353,9 @@ class LocalHost:
             self.workers.forward(signal.SIGWINCH)
 
     def want_last_words(self, attempt: int) -> None:
-        """Make this attempt's workers write their stacks when they are stopped. Call this if there is no other way to
-        get the stacks."""
+        """Make this attempt's workers write their stacks when they are stopped. Call this if the stacks cannot be read
+        in another way.
+        """
         self._mute = attempt
 
     def processes(self) -> list[int]:

@@ -125,7 +125,7 @@ class Leftovers:
         )
 
     def forget(self, pids: Collection[int]) -> None:
-        """Forget the leftover processes that have exited by themselves. `pids`: the processes that still run."""
+        """Forget the leftover processes that have exited. `pids`: the processes that still run."""
         for pid in [pid for pid, found in self._found.items() if pid not in pids and found.signalled_at is None]:
             del self._found[pid]
 

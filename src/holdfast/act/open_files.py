@@ -1,4 +1,6 @@
-"""Raises this process's soft limit of open files as far as a job needs, and restores the user's limit for workers."""
+"""Raises this process's soft limit of open files to the number that a job needs, and restores the user's limit for
+workers.
+"""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ def spawn(
 
     `cwd`: its working directory. `stdin_fd`, `stdout_fd`, `stderr_fd`: its streams, which stay open in the caller.
     `groups`: cgroup.procs files to join. `keep`: fds that stay open in it besides its streams; all others are closed.
-    `deaf`: block the signals that a scheduler sends to every process of a job; used for holdfast's own helpers. `cpus`:
-    the CPUs to which it is bound; empty means holdfast's own. `check`: report a missing working directory or program in
-    place of `READY`, and not only after the permission to run.
+    `deaf`: block the signals that a scheduler sends to every process of a job (for holdfast's own helpers). `cpus`: the
+    CPUs to which it is bound; empty means holdfast's own. `check`: report a missing working directory or program before
+    the permission to run, in place of `READY`.
     """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()

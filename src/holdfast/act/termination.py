@@ -93,7 +93,8 @@ class Termination:
 
 
 def request_stacks(pid: int, *, shielded: bool = False) -> bool:
-    """Send SIGABRT in place of SIGTERM. Return False, without a signal, if SIGABRT would do harm.
+    """Send SIGABRT in place of SIGTERM, so that the process writes its stacks. Return False, and send no signal, if
+    SIGABRT would do harm.
 
     The process must catch SIGABRT. It must not catch SIGTERM, since it may then have work to save. It must not be
     stopped, since a stopped process handles the signal only after it continues. `shielded`: its SIGTERM handler is

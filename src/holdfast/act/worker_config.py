@@ -49,12 +49,14 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     master_port: int | None = None
     #: The first and the last port that may be chosen; None allows any.
     port_range: tuple[int, int] | None = None
-    #: True if other nodes have workers. Then the rendezvous port is kept bound until rank 0 may open it.
+    #: True if nodes other than this one may have workers. Then the agent keeps the rendezvous port reserved (its socket
+    #: stays bound) until rank 0 opens the port.
     far: bool = False
     virtual_local_rank: bool = False
     #: The names of this machine's devices, in their order.
     devices: tuple[str, ...] = ()
-    #: The words that precede an image's address in the command that runs a worker in the image; () if no image runs.
+    #: The container command that runs a worker in its image; the image's address follows these arguments. (): workers
+    #: run without an image.
     image_words: tuple[str, ...] = ()
     #: Role → the address of its image.
     images: Mapping[str, str] = {}
@@ -76,7 +78,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         return directory
 
     def cwd_of(self, attempt: int, seat: Seat, env: Mapping[str, str]) -> Path:
-        """Return the directory in which a worker starts. `env`: the worker's environment."""
+        """Return the working directory in which a worker starts. `env`: the worker's environment."""
         if self.spec.task_directories and env["LOCAL_WORLD_SIZE"] != "1":
             return self.directory(attempt, seat) / WORK
         return self.cwd

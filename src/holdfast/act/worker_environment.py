@@ -21,8 +21,8 @@ DRAIN = "drain"
 #: Limit on the bytes of a worker's error file that are read.
 MOST_BYTES = 64 * 1024
 
-#: If holdfast's environment lists devices in one of these variables, a worker that sees one device gets its entry of
-#: the list.
+#: If holdfast's environment lists devices in one of these variables, a worker that may see only one device gets that
+#: device's entry of the list.
 _ONE_OF = ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 

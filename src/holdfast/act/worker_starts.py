@@ -32,7 +32,7 @@ class Ticket(msgspec.Struct, frozen=True):
     written: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
-    #: The worker's stdin. `close` does not close it, unlike the four fds of `out` and `err`.
+    #: The worker's stdin. `close` does not close it; it closes the four fds of `out` and `err`.
     stdin_fd: int
     out: tuple[int, int]
     #: The read and write end of the stderr pipe. `out` has those of stdout.

@@ -47,7 +47,9 @@ class Output(Protocol):
         ...
 
     def finish(self, rank: int, now: float) -> None:
-        """Read the rest of a worker's output, and close its files. No process of the attempt lives any more."""
+        """Read the rest of a worker's output, and close its files. Call this when no process of the attempt lives any
+        more.
+        """
         ...
 
     def tail(self, rank: int, limit_bytes: int) -> str:
@@ -170,7 +172,9 @@ class Workers:
                     pass  # ignore a child that has been reaped already
 
     def notify(self, order: NotifyWorkers, now: float) -> tuple[int, ...]:
-        """Notify every worker of the attempt to save and exit. Return the ranks that can receive the notice."""
+        """Ask every worker of the attempt to save and exit (a drain notice). Return the ranks that can receive the
+        notice.
+        """
         notice = {"reason": order.reason, "seconds": order.save_s, "until": now + order.save_s}
         workers = [worker for worker in self.alive.values() if worker.attempt == order.attempt]
         return tuple(w.seat.rank for w in workers if _notify_draining(w.directory / DRAIN, w.process.pid, notice))
@@ -236,8 +240,9 @@ def _notify_draining(file: Path, pid: int, notice: Mapping[str, object]) -> bool
 
 
 def _shielded(file: Path) -> bool:
-    """Return whether the worker catches SIGTERM only to wait for its notice (`holdfast.on_drain`), and saves nothing on
-    SIGTERM itself."""
+    """Return whether the worker catches SIGTERM only to wait for its drain notice (`holdfast.on_drain`), and saves
+    nothing on SIGTERM.
+    """
     return file.with_name(f"{file.name}.shielded").exists()
 
 

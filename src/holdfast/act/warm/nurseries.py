@@ -25,7 +25,7 @@ STAND_BY_S = 1.0
 
 
 class Warm:
-    """Starts workers warm if that is safe; otherwise it prints the reason once."""
+    """Starts workers warm (as forks of a prewarmed process) if that is safe; otherwise it prints the reason once."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Warm:
         self._deliver: Callable[[list[WarmStart], float], None] = lambda answers, now: None
 
     def deliver(self, deliver: Callable[[list[WarmStart], float], None]) -> None:
-        """Set the function that receives the workers that start later, after `ask` and `tick` have returned."""
+        """Set the function that receives workers which are not ready when `ask` or `tick` returns."""
         self._deliver = deliver
 
     def begin(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path, now: float) -> None:

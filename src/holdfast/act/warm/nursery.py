@@ -87,12 +87,13 @@ class Nursery:
         self._heard: deque[tuple[tuple[Any, ...], list[int]]] = deque()
         children.inform(self._take_messages)
 
-    # ------------------------------------------------------------------------------------- methods that request workers
-
     def fits(self, ticket: Ticket) -> str:
-        """Return the variables whose values prevent this worker from starting in this prewarmed process, or "" if there
-        are none."""
+        """Return the names of up to three variables, separated by commas, whose values prevent this worker from
+        starting in this prewarmed process. "": there are none.
+        """
         return difference(self._input.env, shared(ticket.env))
+
+    # ------------------------------------------------------------- methods that start the imports and request workers
 
     def begin(self, now: float) -> None:
         """Start the imports before any worker is requested."""

@@ -60,7 +60,7 @@ class ScriptSettings:
         self._then: dict[str, list[object]] = {}
 
     def by_script(self, what: str) -> None:
-        """Note that the script sets the state of `what` (`logging` or `random`) at this point."""
+        """Note that the script sets the state of `what` (`logging` or `random`) at the present point of its imports."""
         self._then.setdefault(what, _settings(what))
 
     def forked(self) -> None:

@@ -32,9 +32,9 @@ def worker(control: Any, told: int, adopted: int, supervisor: int) -> None:
     """Turn the fork into a worker: become the supervisor's child, wait until the supervisor assigns a worker to it,
     prepare, and return once the supervisor lets the worker run.
 
-    The fork reports itself to the supervisor, and then closes `told`, before the supervisor adopts it: the supervisor
-    would treat an unknown child as a process of the job, and stop it. `adopted`: its end of file means that the
-    supervisor is the parent.
+    `told`: the pipe that the fork closes once it has reported itself to the supervisor. It reports before the
+    supervisor adopts it, because the supervisor would stop an unknown child as a process of the job. `adopted`: its end
+    of file means that the supervisor is the parent.
     """
     try:
         start_afresh()

@@ -48,7 +48,9 @@ class ReadingStopped(Exception):
 
 
 class Finder:
-    """Parses a script and the user's modules that it imports. `note` says why parsing stopped early."""
+    """Parses a script, and those of the user's own modules that the script imports. `note`: the reason why parsing
+    stopped early.
+    """
 
     def __init__(self, first_path: str | None) -> None:
         self.steps: list[Step] = []
