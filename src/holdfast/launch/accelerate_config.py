@@ -43,7 +43,7 @@ _DEEPSPEED = {
     "deepspeed_config_file": "ACCELERATE_DEEPSPEED_CONFIG_FILE",
     "deepspeed_moe_layer_cls_names": "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES",
 }
-#: Keys for DeepSpeed's own launcher. They have no meaning, because that launcher starts no node of this job.
+#: Keys for DeepSpeed's own launcher. holdfast ignores them, because that launcher starts no node of this job.
 _DEEPSPEED_LAUNCHER = frozenset({
     "deepspeed_hostfile", "deepspeed_multinode_launcher", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter",
 })  # fmt: skip

@@ -147,7 +147,7 @@ def line_of(order: AgentOrder) -> bytes:
 
 
 def options_there(order: AgentOrder) -> RunOptions:
-    """Return the typed options in the form that the agent must use on its node."""
+    """Return the options that the user typed, with the job's name, this node's number of workers, and no stdin."""
     options = replace(order.options, name=order.name, stdin="none")
     if order.slots is not None:
         options.nproc_per_node = str(order.slots)

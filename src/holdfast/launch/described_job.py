@@ -55,7 +55,7 @@ def described_job(options: RunOptions, settings: Settings, over_many: bool, plac
 
 
 def _not_given(spec: JobSpec, place: RunPlace, runtime: str) -> Iterator[str]:
-    """Yield a note for each key of a job file that has no effect without a container platform."""
+    """Yield a note for each key of a job file that has an effect only on a container platform."""
     if place.images:
         return
     images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))

@@ -70,8 +70,8 @@ def images_of(spec: JobSpec) -> list[str]:
 def image_words(
     name: str, origin: str, spec: JobSpec, environment: Mapping[str, str], *places: Path
 ) -> tuple[str, ...]:
-    """Return the words that precede an image's address in a worker's command; () if the job has no image or `name` is
-    `none`.
+    """Return the container command that runs a worker in an image; the image's address follows it. () if the job has no
+    image or `name` is `none`.
 
     `name`: the program, or `auto`. `origin`: its option, for messages. `places`: directories that the workers see; the
     last one is private to the user.

@@ -155,14 +155,14 @@ class NodesOrder(msgspec.Struct, frozen=True):
     #: The node's position in the network as the platform reports it, the outermost level first. Ranks are ordered by
     #: this position.
     labels: tuple[str, ...] = ()
-    #: An fd that becomes readable when the connection to the agent's starter has ended. If the lease has expired too,
-    #: the agent stops reconnecting.
+    #: An fd that becomes readable when the connection to the agent's starter has ended. If the agent's lease has
+    #: expired too, the agent stops reconnecting.
     starter_fd: int | None = None
     #: The agent's id, if a starter allows only one agent at a time on a node: the next agent on that node replaces the
     #: present one. Empty: a random id.
     agent: str = ""
-    #: Do not print the report on this node. Its output appears on the owner's terminal, and the owner prints the report
-    #: there.
+    #: Do not print the report on this node: its output appears on the owner's terminal, where the owner prints the
+    #: report.
     quiet: bool = False
 
     def __repr__(self) -> str:
@@ -222,7 +222,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     stdin: int | None = 0
     #: The options for device faults.
     faults: FaultOptions = FaultOptions()
-    #: The words that precede an image's address in the command that runs a worker in it; () if no image runs.
+    #: The container command that runs a worker in its image; the image's address follows these arguments. (): no image
+    #: runs.
     image_words: tuple[str, ...] = ()
     #: Messages to print at the start, about options that are ignored.
     notes: tuple[str, ...] = ()

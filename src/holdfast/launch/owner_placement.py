@@ -54,7 +54,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     """Call `part` for this machine. Raises `BadUsage` if the decision needs the endpoint's address and its name cannot
     be resolved.
 
-    `must_resolve` false: never raise. If the name cannot be resolved, decide without its addresses.
+    `must_resolve` false: do not raise for such a name, and decide without its addresses.
     """
     machine = os.uname().nodename
     try:

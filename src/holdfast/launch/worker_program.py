@@ -83,8 +83,9 @@ def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
 
 
 def _is_program(script: Path) -> bool:
-    """Return whether this names a program and not a Python script. It does if no file has this name, or if the file
-    contains no text."""
+    """Return whether `script` names a program and not a Python script. It does if the name has no suffix, and the file
+    is an ELF executable or does not exist.
+    """
     if script.suffix or not script.exists():
         return not script.suffix
     return script.is_file() and os.access(script, os.R_OK) and script.open("rb").read(4) == b"\x7fELF"

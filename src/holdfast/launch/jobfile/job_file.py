@@ -18,7 +18,7 @@ class JobFile(msgspec.Struct, frozen=True):
     preload: tuple[str, ...]
     #: The secrets, name → value. They are never written to disk.
     secrets: Mapping[str, str] = {}
-    #: Name → value of the settings `on-event`, `on-end` and `summary` in the file.
+    #: The values of the settings `on-event`, `on-end` and `summary` in the job file, by name.
     told: Mapping[str, str] = {}
     #: The addresses that receive notices. They are secret.
     notify: tuple[str, ...] = ()

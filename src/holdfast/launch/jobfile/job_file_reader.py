@@ -129,8 +129,8 @@ def _job(found: Mistakes, data: dict[Any, Any], text: bytes, here: bool, binds: 
 
 
 def _as_far_as_it_goes(data: dict[Any, Any]) -> JobKeys:
-    """Read the file's sections and durations, so that their mistakes are reported together with other mistakes at the
-    top level.
+    """Read the sections and durations of an invalid file only to find their mistakes, so that all mistakes are reported
+    together.
     """
     durations = {key: data[key] for key in DURATIONS if isinstance(data.get(key), int | float | str)}
     return JobKeys(

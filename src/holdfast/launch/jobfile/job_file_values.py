@@ -25,8 +25,9 @@ _HELD = Lazy(r"\0([0-9]+)\0")
 
 
 def command_of(found: Mistakes, where: str, said: list[str] | str) -> tuple[str, ...]:
-    """Return the words of a command in the file (`said`, at the path `where`). If it is invalid, add a mistake to
-    `found` and return no words."""
+    """Return the words of a command in the file (`said`, at the path `where`). If the command is invalid, add a mistake
+    to `found` and return ().
+    """
     words = said
     if isinstance(words, str):
         try:
