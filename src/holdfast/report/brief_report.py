@@ -39,7 +39,7 @@ _WHO = Lazy(r"(?:worker )?rank \d+(?: on \S+)?: ")
 #: Maximum number of characters shown of an exception's text. The log has the rest.
 _MOST_SAID = 400
 _MOST_SOURCE = 100
-#: Maximum number of lines with statements of the platform and the kernel.
+#: Maximum number of lines with messages of the platform and the kernel.
 _MOST_SEEN = 3
 _SEEN = (EvidenceKind.PLATFORM, EvidenceKind.KERNEL, EvidenceKind.FAULT, EvidenceKind.MEMORY)
 #: Maximum number of groups of equal attempts that are shown.
@@ -145,7 +145,7 @@ def _head(report: JobReport, scene: FailurePlace, width: int, colour: bool) -> l
 
 
 def _headed(begin: str, word: str, what: str, width: int, style: Style, colour: bool) -> list[str]:
-    """Wrap the headline, with `word` in colour.
+    """Wrap the report's headline to `width` columns, with `word` in colour.
 
     Colour codes would count as columns, so a placeholder of the same width stands for the word until the lines are
     wrapped.
@@ -159,7 +159,7 @@ def _headed(begin: str, word: str, what: str, width: int, style: Style, colour: 
 
 
 def _causes(report: ExitReport, width: int, colour: bool) -> list[str]:
-    """Return a line for each exception below the one that left the program."""
+    """Return a line for each exception that led to the one that ended the program."""
     lines: list[str] = []
     for text in map(one_line, report.chain[1:]):
         label, _, rest = text.partition(" ")  # label: `because` or `while handling`
@@ -225,7 +225,7 @@ def _where(frames: Sequence[UserFrame], width: int, colour: bool) -> list[str]:
 
 
 def _near(path: str, folder: str) -> str:
-    """Shorten a path to its file name, if the file is in the folder named in the line above."""
+    """Return the path's file name if the file is in the folder named in the line above; else the path as it is."""
     return path.removeprefix(f"{folder}/") if folder and dirname(path) == folder else path
 
 
@@ -241,7 +241,7 @@ def _place(frame: UserFrame, width: int) -> str:
 
 
 def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -> list[str]:
-    """Return the line with the reason; empty if the reason only repeats the exception."""
+    """Return the report line with the reason of the failure; empty if the reason only repeats the exception."""
     bare = _without_who(report.reason)
     said = one_line(scene.said)
     if report.chain:
@@ -256,7 +256,9 @@ def _reason(report: ExitReport, scene: FailurePlace, width: int, colour: bool) -
 
 
 def _seen(report: ExitReport, width: int, colour: bool) -> list[str]:
-    """Return statements of Slurm, Kubernetes and the kernel about the end, without those that are in the reason."""
+    """Return lines with messages of Slurm, Kubernetes and the kernel about the job's end, without messages that the
+    reason contains.
+    """
     lines: list[str] = []
     for item in report.evidence:
         text = one_line(item.text)
@@ -306,8 +308,8 @@ def _logs(scene: FailurePlace, width: int, colour: bool) -> list[str]:
 def _evidence(report: ExitReport) -> tuple[Evidence, ...]:
     """Return the evidence items that no other line of the report shows.
 
-    Ranks that ended in the same way after the culprit are one item. If all of them did, the line "others" shows it, and
-    there is no item for them.
+    Ranks that ended in the same way after the culprit are one item. If all other ranks did, there is no item for them,
+    because the line "others" shows it.
     """
     ends: dict[str, list[Evidence]] = {}
     for item in report.evidence:
@@ -330,7 +332,7 @@ def _in_full(report: JobReport, width: int, colour: bool) -> list[str]:
 
 
 def _others(report: ExitReport) -> str:
-    """Return one line about the ranks that ended because of the culprit.
+    """Return the line "others", about the ranks that ended because of the culprit.
 
     It says how they ended if all ended in the same way.
     """
@@ -381,7 +383,7 @@ def _next(commands: Sequence[str], width: int, colour: bool) -> list[str]:
 def _ends(record: AttemptRecord, report: ExitReport) -> bool:
     """Return whether the job's report is about this attempt, and not about a later stop request.
 
-    Hints are not compared, because a missing hint is later added from files.
+    Compare everything but the hint, because a missing hint is later added from files.
     """
     own = record.report
     return (own.attempt, own.phrase, own.code, own.reason) == (
@@ -393,8 +395,8 @@ def _ends(record: AttemptRecord, report: ExitReport) -> bool:
 
 
 def _attempts(attempts: Sequence[AttemptRecord], width: int, colour: bool, *, whole: bool = True) -> list[str]:
-    """Return a line for each series of equal attempts; empty if all attempts were equal, because then another line
-    shows their number.
+    """Return a line for each series of attempts that ended in the same way; empty if all attempts were equal, because
+    then another line shows their number.
 
     `whole`: whether the job ended in the same way as its last attempt.
     """

@@ -79,8 +79,8 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
         return FailurePlace(said=said, frames=frames)
     path = _log(logs, report.attempt, source["role"], source["rank"], source["stream"])
     if report.first is not None and int(source["rank"]) not in (report.first.rank, *(one.rank for one in report.also)):
-        # The evidence is another rank's line about the culprit. So the place in that rank's code is not the culprit's
-        # place.
+        # The evidence is another rank's line about the culprit, so the frames in that rank's log do not show the
+        # culprit's place.
         log, count = _written(report, logs)
         line = f":{source['line']}" if source["line"] else ""
         theirs = f"{path}{line}" if path.is_file() else ""
@@ -191,7 +191,9 @@ def _callers(outer: list[UserFrame], inner: list[UserFrame]) -> list[UserFrame]:
 
 
 def _block(lines: list[str], head: str) -> tuple[int, int]:
-    """Return where the last traceback that ends with this exception begins and ends; (0, 0) if there is none."""
+    """Return the first line of the last traceback that ends with the exception `head`, and the line after the
+    traceback; (0, 0) if there is none.
+    """
     plain = harmless(head).strip()
     for end in range(len(lines) - 1, -1, -1):
         if harmless(lines[end]).strip() != plain:

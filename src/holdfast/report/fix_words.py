@@ -1,7 +1,7 @@
 """Writes the *fix* of a report: at most two whole sentences, for this failure, with its rank, number and limit.
 
-The catalogue's solution is for every failure of a class. If the report knows more, its sentence replaces a general
-sentence that only says where to look. A sentence that repeats the line above is left out.
+The catalogue's solution is for every failure of a class. If the report's facts give better advice, that advice replaces
+a general sentence that only says where to look. A sentence that repeats the report's previous line is left out.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def _known(report: ExitReport, scene: FailurePlace, job: str) -> Iterator[str]:
 
 
 def _general(report: ExitReport, scene: FailurePlace) -> Iterator[str]:
-    """Yield the sentences of the report's solution, without those that the report's facts or the lines above make
-    useless."""
+    """Yield the sentences of the report's solution, without sentences that repeat a line of the report or give worse
+    advice than its facts.
+    """
     known = any(_known(report, scene, ""))
     for sentence in sentences_of(one_line(report.solution)):
         if scene.frames and sentence.startswith(_OF_THE_PLACE):

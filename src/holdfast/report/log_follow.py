@@ -69,7 +69,7 @@ class LogWatch:
                 return changed if all_told else set()
 
     def _changed(self) -> tuple[set[Path], bool]:
-        """Return the changed paths, and whether the list is complete."""
+        """Return the paths that have changed, and whether the list contains all of them."""
         changed: set[Path] = set()
         told = True
         while True:

@@ -29,7 +29,7 @@ Write = Callable[[bytes], object]
 class Pattern(Noun, frozen=True, kw_only=True):
     """A compiled pattern that lines must contain."""
 
-    #: Matches one line. The type is Any because re2 has no public type for a compiled pattern.
+    #: Matches a single line. The type is Any because re2 has no public type for a compiled pattern.
     in_line: Any
     #: Searches a block of many lines. It finds at least the lines that `in_line` matches. None: impossible for this
     #: pattern.
@@ -136,7 +136,7 @@ class LogCursor:
     def _before_the_tail(self) -> int:
         """Return the number of selected lines before the last `tail` selected lines.
 
-        A separate pass counts them without storing them.
+        They are counted in a first pass over the log, which stores no line.
         """
         fit = 0
         first = LogCursor(
@@ -314,7 +314,7 @@ def merge(sources: Sequence[LogCursor], put: Callable[[LogCursor, Span], None], 
             if at is None:
                 heapq.heappop(heap)
                 break
-            # If a line arrives in parts, lines of other logs must not interrupt it.
+            # If a line arrives in several reads, lines of other logs must not come in between.
             if other is not None and (at, number) > other and not source.goes_on:
                 heapq.heapreplace(heap, (at, number))
                 break

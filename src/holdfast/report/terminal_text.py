@@ -41,7 +41,8 @@ def columns(env: Mapping[str, str]) -> int:
 
 
 def wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
-    """Wrap paragraphs at blanks.
+    """Wrap the text's paragraphs at blanks, to `width` columns. `indent`: precedes each line; `first`: precedes the
+    first line.
 
     A word that is longer than a line (a path, a command) stays whole, so that it can be copied.
     """

@@ -26,7 +26,7 @@ def with_home(text: str, home: str) -> str:
 
 
 def check_lines(taken: ChecksTaken, width: int, colour: bool) -> list[str]:
-    """Return the state of the pre-checks, and a line for each check that did not pass without a warning."""
+    """Return the state of the pre-checks, and a line for each check whose state is not `passed`."""
     passed = sum(check.state == "passed" for check in taken.checks)
     reused = ", of the attempt before" if taken.reused else ""
     count = f": {passed} of {len(taken.checks)} checks passed{reused}" if taken.checks else ""
@@ -54,7 +54,7 @@ def headline(report: JobReport, *, colour: bool = False) -> str:
     return f"holdfast: job {report.job_id} ({harmless(report.name)}) {word}{what}{took}"
 
 
-#: The words that the short report uses for these decisions.
+#: Kind of decision → its words in the report, if they differ from the kind's value.
 _DECIDED = {DecisionKind.FAIL: "not restarted"}
 
 
@@ -84,7 +84,7 @@ def attempt_lines(attempts: tuple[AttemptRecord, ...], *, width: int, colour: bo
                 lines += wrapped(f"bound: {bound_in_words(record.bound)}", width, " " * (LABEL + 5))
         before = record
         decision = record.decision
-        # The reason of a restart already contains these facts about the decision.
+        # The reason of a restart contains the kind, the delay and the charge, so do not show them again.
         told = decision.reason.startswith("restart ")
         notes = [] if told else [_DECIDED.get(decision.kind, decision.kind.value)]
         if decision.delay_s and not told:
@@ -115,7 +115,9 @@ def bound_in_words(bound: tuple[Bound, ...]) -> str:
 
 
 def entry(label: str, text: str, width: int, colour: bool, style: Style | None = None) -> list[str]:
-    """Return a paragraph with a label before it. An empty label continues the paragraph above."""
+    """Return the lines of a paragraph, with a label before the first. Without a label the paragraph continues the
+    previous one.
+    """
     indent = " " * (LABEL + 2)
     lines = wrapped(harmless(text), width, indent)
     if style is not None:
@@ -187,7 +189,7 @@ def bar(parts: Mapping[str, float], width: int) -> list[str]:
 
 
 def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
-    """Return the parts of an attempt's time that are above 0, in order of time, with their seconds.
+    """Return the parts of an attempt's time with their seconds, in order of time, without parts of 0 seconds.
 
     Subtract the time to the first output from the phases that contain it.
     """
@@ -207,7 +209,7 @@ def in_a_row(parts: Mapping[str, float]) -> dict[str, float]:
 def way_back(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
     """Return the seconds from the first sign of trouble in one attempt to the first output of the next.
 
-    None: the next attempt wrote no output.
+    None: that attempt wrote no output.
     """
     if "first_output" not in after:
         return None

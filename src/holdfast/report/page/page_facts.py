@@ -100,7 +100,7 @@ def _later(first: WorkerExit | None, told: WorkerExit) -> float | None:
 
 
 def _after(late: Sequence[float | None]) -> str:
-    """Return a text such as `, 12 ms to 0.4 s after it` about the exits of ranks after the culprit's."""
+    """Return the time from the culprit's exit to the exits of other ranks, as in `, 12 ms to 0.4 s after it`."""
     known = sorted(seconds for seconds in late if seconds is not None and seconds >= 0)
     if not known:
         return ""

@@ -53,7 +53,8 @@ class AttemptHistory:
         self.number = number
         self.began = self.last = at
         self.ranks: dict[int, RankHistory] = {}
-        #: Ranks that are not up yet. With this set, a report of one node needs no loop over ten thousand ranks.
+        #: Ranks whose program does not run yet. With this set, a report of one node needs no loop over ten thousand
+        #: ranks.
         self.behind: set[int] = set()
         self.checked: float | None = None
         self.going: float | None = None

@@ -84,7 +84,9 @@ def _band(
 
 
 def _so_far(attempt: AttemptHistory, end: float) -> tuple[PhaseSpan, ...]:
-    """Return the phases of an attempt that has no record, as its events show them."""
+    """Return the phases of an attempt without a record, as far as its events show them. `end`: the end of the last
+    phase.
+    """
     turns = [("checking", attempt.began), ("preparing", attempt.checked), ("starting", attempt.going)]
     turns += [("running", attempt.up), ("draining", attempt.trouble)]
     known = [(name, at) for name, at in turns if at is not None]

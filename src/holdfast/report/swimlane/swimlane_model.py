@@ -38,7 +38,7 @@ class Mark(Noun, frozen=True, kw_only=True):
     text: str
     #: The number of the mark's attempt; 0: the mark belongs to no attempt.
     attempt: int = 0
-    #: The time of the last mark, if this mark stands for several; None: it is a single mark.
+    #: The time of the last event, if this mark stands for several events; None: it stands for one.
     until: float | None = None
     count: int = 1
 
