@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the console script. An exception of holdfast becomes one message and its exit status.
+    """Run the console script. Print an exception of holdfast as one message, and exit with the exception's status.
 
     Exit status 1 is always a bug of holdfast.
     """
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _only_asks(words: list[str]) -> bool:
-    """Return whether the user only asks for a verb's help or the list of checks, which works on any system.
+    """Return whether the user only requests a verb's help or the list of checks. Both work on any system.
 
     `--help` after a script's name belongs to the script.
     """
@@ -73,7 +73,7 @@ def _open_closed_streams() -> None:
     os.close(fd)
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:
-            # closefd=False: these streams are never closed, as with the streams that Python itself opens
+            # closefd=False: never close these streams, because Python does not close the standard streams either
             stream = os.fdopen(number, mode, encoding="utf-8", closefd=False)
             setattr(sys, name, stream)
 

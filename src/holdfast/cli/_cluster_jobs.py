@@ -188,7 +188,7 @@ def logs(
     following: bool,
     refused: Sequence[str],
 ) -> None:
-    """Print the logs of a job's pods. `refused`: options that the user typed and that do not work for a cluster."""
+    """Print the logs of a job's pods. `refused`: typed options that have no effect for a cluster."""
     if refused:
         raise BadUsage(
             f"{refused[0]}: a pod has one log, of all attempts and both streams, which lies on its node: expected "

@@ -82,7 +82,8 @@ def _silent_input() -> bool:
 
 
 def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
-    """Return the report of a job and the directory of its logs. Without a file, take the last job.
+    """Return the report of the job that `files` names, and the directory of its logs. Without a name, take the last
+    job.
 
     None: the user means a log file. Raise `BadUsage` if there is no such job or report.
     """

@@ -13,7 +13,7 @@ from holdfast.model import human_format
 from holdfast.owner.nodes.operator_client import Answered, LogLine, LogRead, LogStream
 from holdfast.report.merged_logs import LogCursor, LogLineFilter, block_bytes, merge
 
-#: Maximum number of bytes of logs that are on their way to this process.
+#: Maximum number of bytes of logs that nodes may send to this process ahead of its reads.
 ON_ITS_WAY_BYTES = 8 << 20
 #: Seconds for which lines are held back, to sort lines from several nodes by time.
 GATHERING_S = 0.1
@@ -66,7 +66,7 @@ class Follower:
         try:
             logs = [log for number, wanted in ranks.items() for log in self._far.logs(number, wanted)]
         except RemoteRefusal:
-            return  # the attempt has not begun or a node does not answer now; the later requests handle both cases
+            return  # return: the attempt has not begun, or a node does not answer; the later requests handle both cases
         size = block_bytes(len(logs))
         sources = [LogCursor(log.part, self._far.wish.lines, size, log) for log in logs]
         self._put(sources)
@@ -87,7 +87,7 @@ class Follower:
         return not answer.ended and self._attempt([at.rank for at in answer.ranks])
 
     def _attempt(self, ranks: Sequence[int]) -> bool:
-        """Follow one attempt to its end. Return False if the job has ended."""
+        """Print the new log lines of one attempt until it ends. Return False if the job has ended."""
         waiting = set(ranks)
         self._most = ON_ITS_WAY_BYTES // (2 * len(waiting) or 1)
         self._ask(waiting)

@@ -98,8 +98,8 @@ def check_node(plan: CheckPlan, home: str, platform: str, asked: NodeCheckOption
     """Check the node, drain it if the options say so, and print the result.
 
     Return the exit status: 0, or 252 if a check failed. In a prolog, any status but 0 drains the node and requeues its
-    job. So three cases do not count as failures: a check that cannot decide, a platform that does not answer, and a
-    check that is already running.
+    job. So in three cases the status is 0: a check that cannot decide, a platform that does not answer, and a check
+    that is already running.
     """
     # The running checks must not outlive their caller, so SIGTERM leads to the same clean-up as any other exit.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
-#: A file in the state directory. Its modification time is the time of the last removal of old jobs.
+#: The name of a file in the state directory. Its modification time is the time of the last removal of old jobs.
 MARK = "pruned"
 _EVERY_S = 86_400.0
 #: Maximum number of jobs removed after one run, so that no user waits long.
@@ -58,7 +58,7 @@ def kept_out() -> dict[str, str]:
 def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
     """Remove old jobs that exceed the limits in the settings, and print how many.
 
-    This never fails, because the job's exit status matters more.
+    Ignore errors, because the run must exit with the job's status.
     """
     from holdfast.file_modes import open_to_others
     from holdfast.record.state_directory import home_of
@@ -80,7 +80,7 @@ def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
 
 
 def _is_due(home: Path) -> bool:
-    """Return whether a day has passed since the last removal of old jobs, or since the first run.
+    """Return whether old jobs must be removed now: a day has passed since the last removal, or since the first run.
 
     Raise OSError if there is no state directory.
     """

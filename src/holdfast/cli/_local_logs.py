@@ -38,7 +38,7 @@ class LogOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def as_they_stand(self) -> bool:
-        """Whether the logs can be copied unchanged, because no line needs to be examined."""
+        """Whether the logs can be copied as they are, because no option selects or changes single lines."""
         return not (self.in_time or self.timestamps or self.as_json or self.lines.pattern is not None)
 
 
@@ -131,7 +131,7 @@ def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -
 
 
 def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> list[LogPart]:
-    """Return the logs that can be shown, and report the others, which have no times to sort their lines by."""
+    """Return the logs whose lines have times. Report the others: without times their lines cannot be sorted."""
     written = [part for part in parts if _size(part.path)]
     without = [part for part in written if not has_times(part.path)]
     left = left_out(view, len(without), len(written), wish, several=len(parts) > 1)
@@ -214,8 +214,8 @@ def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
                 look()
                 # The reader begins at the start of each later log, so only the user's pattern filters its lines.
                 lines = LogLineFilter(pattern=wish.lines.pattern)
-                # Logs that the user did not select may also change. Their changes are no reason to search the
-                # directories again.
+                # Logs that the user did not select may also change. Do not search the directories again for such a
+                # change.
                 others = {path for path in changed if ".log" in path.suffixes} - sources.keys()
                 changed = set(sources)
             merge([sources[path] for path in sources if path in changed], printer.put, whole_lines=whole)

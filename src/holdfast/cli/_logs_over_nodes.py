@@ -28,7 +28,7 @@ def logs_over_nodes(
     Return False if all logs are on this machine, or if no owner answers, so that only the local logs can be printed.
     Raise HoldfastError if a request fails.
     """
-    # Only the owner's machine notices when the job ends, so only the owner can follow the logs.
+    # Only the owner's machine notices when the job ends, so on another machine follow the logs through the owner.
     told_there = following and is_elsewhere(view)
     if wish.rank is not None and not told_there and _here(home, view, wish, wish.rank):
         return False

@@ -134,7 +134,7 @@ def _at_platform(
 def _rows(
     note: SubmissionRecord, queue: JobQueue, queued: Mapping[str, QueueEntry], begun: Collection[str], home: Path
 ) -> Iterator[QueuedJob]:
-    """Yield the jobs of a submission that have not begun.
+    """Yield a row for each job of a submission (`note`) that has not begun.
 
     If the queue has none of its jobs, remove the submission's record.
     """
@@ -188,7 +188,7 @@ def _gone(note: SubmissionRecord, queue: JobQueue) -> str:
 
 
 def of_word(rows: Iterable[QueuedJob], job: str) -> list[QueuedJob]:
-    """Return the queued jobs that `job` means: it is their id, the id of their array, or their name."""
+    """Return the queued jobs that the typed word `job` names: by their id, the id of their array, or their name."""
     known = list(rows)
     for meant in (
         [row for row in known if row.platform.id == job],

@@ -44,7 +44,7 @@ class RemoteLog:
         self.stream = LogStream(part.stream)
         self.has_times = False
         self.files: tuple[LocalLogFile, ...] = ()
-        #: Whether the log is followed. If so, reads only use the pieces in `arrived`.
+        #: True if the log is followed. Then a read returns only pieces that the node has sent already (`arrived`).
         self.followed = False
         self.arrived: deque[LogPiece] = deque()
         self._far = far
@@ -79,7 +79,7 @@ def on_from(stream: LogStream, mark: Mark | None, most: int, *, whole: bool) -> 
 
 
 def _behind(piece: LogPiece | None, since: Mark | None) -> Mark | None:
-    """Return the position in the log at which this piece ends; without a piece, `since`."""
+    """Return the position in the log at which this piece ends. If there is no piece, return `since`."""
     if piece is None or not (piece.file or piece.data):
         return since  # the log does not exist yet
     return piece.file, piece.at + len(piece.data)
@@ -109,7 +109,9 @@ class FarLogs:
         self._reached = False
 
     def ask(self, line: LogLine) -> LogRead:
-        """Request a rank's logs from its node, and return the answer. Raise HoldfastError if the request fails."""
+        """Send the request `line` for a rank's logs to the owner, which passes it to the rank's node. Return the
+        answer. Raise HoldfastError if the request fails.
+        """
         # If the owner has answered before, try again: an owner that was killed is restarted in a moment.
         answer = self.owner.ask(line, again=self._reached)
         self._reached = True

@@ -34,7 +34,7 @@ class RemoteRefusal(HoldfastError):
 
 
 def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
-    """Return all jobs, this job, and the address of its owner (None: the job has one node).
+    """Return all jobs, the job that the word `job` names, and the address of its owner (None: the job has one node).
 
     Raise BadUsage if there is no such job.
     """

@@ -40,7 +40,7 @@ def fitted(
         at = max(places, key=lambda place: wide[place])
         if wide[at] <= _LEAST:
             break
-        # Shorten the widest column first, down to the width of the second widest.
+        # Shorten the widest column first, until it is as wide as the second widest.
         others = [wide[place] for place in places if place != at and wide[place] < wide[at]]
         size = max(_LEAST, wide[at] - over, *(others or [0]))
         rows = [(*line[:at], _cut(line[at], size), *line[at + 1 :]) for line in rows]

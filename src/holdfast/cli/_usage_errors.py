@@ -21,7 +21,7 @@ def usage_message(error: click.ClickException, argv: Sequence[str], group: click
     `error`: click's error. `argv`: the words as typed. `group`: the group of all verbs.
     """
     context = error.ctx if isinstance(error, click.UsageError) else None
-    # An error that click's option parser raises has no context.
+    # click's option parser raises errors without a context. Then find the command in the typed words.
     command, path = (context.command, context.command_path) if context else _command(argv, group)
     typed = f"holdfast {shlex.join(argv)}"
     help_line = f"{path} --help{'-all' if isinstance(command, GroupedCommand) else ''}"

@@ -40,7 +40,7 @@ class DoctorFinding(Noun, frozen=True, kw_only=True):
     name: str
     ok: bool
     found: str
-    #: The features that do not work if the tool or property is missing.
+    #: The features of holdfast that do not work without the tool or property.
     purpose: str
     #: The command with which the user can install the tool or get the property; empty: there is none.
     command: str = ""

@@ -91,8 +91,8 @@ def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
     def rank(row: ExitRow) -> tuple[bool, int] | None:
         """Return the sort key of a catalogue row for the words of a search; None if the row does not contain all words.
 
-        Whole words sort before parts of words. Then the row sorts by the least important text in which a word was
-        found.
+        Rows that contain the whole words come first. Among equal rows, those whose more important texts contain the
+        words come first.
         """
         texts = places(row)
         found = [next((at for at, text in enumerate(texts) if word in text), None) for word in asked]

@@ -129,7 +129,7 @@ def command(
     shown = fitting[:_ON_A_TERMINAL] if limit is None and sys.stdout.isatty() else fitting
     if not shown and not queued:
         if job:
-            find(found, job)  # `find` raises an error with the most similar names if there is no such job
+            find(found, job)  # raise an error with the most similar names if there is no such job
         say(f"none of {counted(len(found.jobs), 'job')} fits\n  try: holdfast jobs")
         return
     _print(shown, queued, seen)
@@ -183,7 +183,7 @@ _STYLES = {
 
 #: The class of an exception that has no row in the catalogue. The exception says more than this class.
 _ANY = Phrase.USER_EXCEPTION
-#: Classes that say less than the exit status or signal of the job.
+#: Failure classes that say less than the job's exit status or signal, so the table shows the latter.
 _BARE = (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH)
 _MOST_SAID = 80
 

@@ -75,7 +75,8 @@ def command(
         except HoldfastError as error:
             if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
                 raise
-            # use the owner's last recorded state; the state directory is shared with this machine
+            # ignore the error: use the owner's last recorded state, because the state directory is shared with this
+            # machine
             say(str(error))
     known = detail(found, view)
     if as_json or page is not None:
@@ -176,7 +177,7 @@ def _round(home: Path, known: JobDetail) -> ChecksTaken:
 
 
 def _still(home: Path, known: JobDetail, width: int, colour: bool) -> str:
-    """Return the text about an unfinished job: the last state that its owner has recorded."""
+    """Return the text about a job that has not ended, from the last state that its owner has recorded."""
     import time
 
     from holdfast.model.human_format import duration

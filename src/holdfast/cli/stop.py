@@ -31,7 +31,7 @@ MOST_ANSWER_BYTES = 1 << 20
 
 
 class NoAnswer(HoldfastError):
-    """The error that the owner is alive but does not answer. The user has made no mistake."""
+    """Raised if the owner is alive but does not answer. This is no mistake of the user."""
 
 
 @click.command()
@@ -174,7 +174,7 @@ class StopOutput:
             print_line(pretty({"schema": "holdfast.stopped/1", **whole}))
 
     def whole(self, asked: str, text: str) -> None:
-        """Print the only line of output: with `--json` as the JSON object, otherwise as text."""
+        """Print the complete output, which is one line: with `--json` the JSON object, otherwise `text`."""
         self.line(text)
         self.end(asked)
 
@@ -267,8 +267,8 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
     )
     if end_queued(home, view.id, request):
         return f"job {view.id} ({view.name}): it was queued as {platform.id}, and is taken out of the queue"
-    # The job's supervisor died before it could record that the job waits. Record the user's reason as the cause of its
-    # end.
+    # The job's supervisor died before it could record that the job waits in the queue. So record the user's reason as
+    # the cause of the job's end.
     known = survey({view.id: f"{wish.reason} (asked by {request.who})"})
     over = next((each for each in known.jobs if each.id == view.id), view).state is JobState.ENDED
     return (
@@ -279,9 +279,8 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
 
 
 def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: StopOptions) -> str:
-    """Stop a job whose owner is on another node of the cluster.
-
-    The same command runs on that node, as a step of the job.
+    """Stop a job whose owner is on another node of the cluster, by running `holdfast stop` on that node as a step of
+    the job.
     """
     from holdfast.platforms.platform_registry import title_of
 
