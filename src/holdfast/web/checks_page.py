@@ -10,7 +10,7 @@ from holdfast.web.page_parts import Page, PageRequest
 
 #: Limit on the nodes shown. Nodes with a failed check come first, then the nodes that were checked last.
 MOST_NODES = 40
-#: Maximum number of runs in a check's trend.
+#: Maximum number of runs in a check's trend (the row of its results).
 TREND = 8
 
 

@@ -31,13 +31,13 @@ class DeviceEntry(Noun, frozen=True, kw_only=True):
     codes: tuple[str, ...] = ()
     since: float | None = None
     reason: str = ""
-    #: Lines about counted faults, such as `79: 2 of 3 within 24 h before HOLD`.
+    #: Lines about faults that a rule counts, such as `79: 2 of 3 within 24 h before HOLD`.
     counted: tuple[str, ...] = ()
     #: The event that would make the device usable again.
     ends: str = ""
     #: The key of the device's state directory; see `Home.key`.
     home: str
-    #: Whether the user of this server may change the device's standing.
+    #: Whether the user of this server owns the device's state directory, and so may release the device.
     mine: bool
 
 

@@ -194,7 +194,8 @@ def _group(ask: PageRequest, homes: dict[str, Home], group: FailureGroup, severa
 def _shared(group: FailureGroup, several: bool) -> str:
     """Return a text such as `4 of 5 on gpu-07` about the device or node with at least half of the failures, or "".
 
-    A device is preferred because it is more precise. If all jobs ran on one node, that node is no sign of the cause.
+    A device is preferred because it is more precise. `several`: the jobs ran on several nodes. If not, name no node,
+    because the only node is no sign of the cause.
     """
     for counted in (group.devices, group.nodes) if several else (group.devices,):
         for place, count in list(counted.items())[:1]:

@@ -57,7 +57,7 @@ def day(at: float) -> str:
 
 
 def days_of(text: str, otherwise: int) -> int:
-    """Parse a number of days from an address; `otherwise` is the default for an empty text."""
+    """Parse the number of days in a page's address. `otherwise`: the result for an empty text."""
     if not text:
         return otherwise
     if not (text.isascii() and text.isdigit() and int(text[:9]) <= _MOST_DAYS):

@@ -51,7 +51,7 @@ def size(count: float) -> str:
 
 
 def picture(swimlane: Swimlane, address: str, more: str, logs: Iterable[LogLink]) -> Markup:
-    """Draw the swimlane, which escapes its texts.
+    """Draw the swimlane as HTML. The swimlane itself escapes its texts, so the template does not.
 
     `address`: the address of a moment's page. `more`: an addition to that page's query. `logs`: rank → the link for its
     row.

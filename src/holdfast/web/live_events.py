@@ -23,8 +23,8 @@ MOST_LISTENERS = 32
 MOST_FOLDERS = 16
 #: Minimum seconds between two events to one page.
 PAUSE_S = 1.0
-#: Seconds after which a page gets an event even without a change. On a network file system, inotify only reports writes
-#: of this machine.
+#: Seconds after which a page gets an event even without a change. It is needed on a network file system, where inotify
+#: reports only this machine's writes.
 BEAT_S = 15.0
 
 _MODIFY, _CREATE, _MOVED_TO = 0x002, 0x100, 0x080

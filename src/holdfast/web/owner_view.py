@@ -30,7 +30,9 @@ MOST_EVENTS = 50_000
 
 
 def waits(view: GangView) -> str:
-    """Return what must happen before the job's present phase ends. The page shows elsewhere when a pause ends."""
+    """Return the event that ends the job's present phase, in words. For a pause it names no time, because another part
+    of the page shows the time.
+    """
     return "the end of the pause before the next attempt" if view.phase is Phase.BACKOFF else view.waits_for
 
 
@@ -94,9 +96,8 @@ def budgets_of(policy: RestartPolicy, attempts: Sequence[AttemptRecord]) -> tupl
 
 
 def next_failure(policy: RestartPolicy, attempts: Sequence[AttemptRecord], now: float) -> str:
-    """Return the decision that would follow if the job failed now in the same way as last time.
-
-    For a job that has not failed yet: the decision after a failure of its program.
+    """Return the decision that the owner would make if the job failed now in the same way as last time. If the job has
+    not failed yet, assume a failure of its program.
     """
     if not attempts:
         if policy.max_restarts == 0:

@@ -1,4 +1,4 @@
-"""The parts of a page: an address, a reader, and a template.
+"""A page consists of an address, a reader and a template.
 
 The reader is a plain function that turns a request into one value. It runs in a thread, and only reads. The template
 shows the value as HTML. The page's `.json` form shows the same value as JSON.

@@ -1,4 +1,4 @@
-"""The page of one rank in one attempt: its logs with the deciding line, and where the ranks' stacks were."""
+"""The page of one rank in one attempt: its logs with the deciding line, and the ranks' places in the code at a hang."""
 
 from __future__ import annotations
 
@@ -187,9 +187,8 @@ def stacks(hang: HangEvidence, rank: int) -> tuple[Stack, ...]:
 
 
 def place_of(snapshot: RankSnapshot) -> str:
-    """Return a rank's place: its innermost line of Python, and the native call made from there.
-
-    Without a stack, the place is the kernel function in which a thread waits.
+    """Return a rank's place in the code: its innermost line of Python, and the native call made from that line. Without
+    a stack, return the kernel function in which a thread waits.
     """
     frames = _frames(snapshot)
     if not frames:

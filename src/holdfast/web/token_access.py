@@ -41,7 +41,7 @@ _NO_TOKEN = (
 
 
 def form_token(token: str) -> str:
-    """Return the token for forms. Nobody can compute the link's token from it."""
+    """Return the token for forms, derived from the link's token. The link's token cannot be computed from it."""
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 

@@ -82,7 +82,8 @@ class JobPage(Noun, frozen=True, kw_only=True):
     logs: tuple[LogLink, ...] = ()
     more_logs: int = 0
     swimlane: Swimlane | None = None
-    #: The query that each link to this job's pages needs, if the server has several state directories; else empty.
+    #: The query that each link to this job's pages needs to select the state directory; empty if the server has only
+    #: one.
     more: str = ""
     #: The report's first line as `holdfast show` prints it.
     text: str = ""
