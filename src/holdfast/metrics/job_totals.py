@@ -63,7 +63,7 @@ def count(jobs: Iterable[PastJob], into: Samples, names: LabelNames, nodes: Labe
 
 
 def mode_of(warm: bool | None) -> str:
-    """Return the label for the way in which an attempt's workers were started."""
+    """Return the label of a metric for the way in which an attempt's workers were started (warm or cold)."""
     return "warm" if warm else "cold"
 
 

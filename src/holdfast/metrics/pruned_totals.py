@@ -75,7 +75,7 @@ def keep(home: Path, kept: Kept, jobs: Sequence[PastJob], now: float) -> Kept:
         return kept
     add_up(kept, fresh, samples, names, nodes)
     counts = tuple((series, labels, value) for series, of in samples.numbers.items() for labels, value in of.items())
-    # The list needs only jobs that the journal still has, because no other job can be counted twice.
+    # The list needs only jobs that the journal still has: a job that is not in the journal cannot be counted again.
     made = Kept(
         jobs=tuple(job.view.id for job in old),
         counts=counts,
