@@ -149,7 +149,7 @@ class SendQueue:
         return child
 
     def _say(self, why: str) -> None:
-        """Print one line, unless the last printed line had the same reason."""
+        """Print one line with the reason `why`, unless the last printed line had the same reason."""
         if why != self._said:
             self._said = why
             self._tell(f"{self._name}: {why}; the job is not affected")
