@@ -36,7 +36,7 @@ def misfits(row: ExitRow, known: ExitRow | None = None) -> list[tuple[str, str]]
 
     Return [] if the row is valid.
 
-    known: the built-in row of the same failure class, or None. `row` may have the same code.
+    known: the built-in row of the same failure class, or None. `row` may keep the code of `known`.
     """
     found = []
     if (known is None or row.code != known.code) and (why := _misplaced(row)):
@@ -61,9 +61,8 @@ def _misplaced(row: ExitRow) -> str:
 
 
 def special(code: int) -> ExitRow | None:
-    """Return a row that explains an exit code without a failure class, or None.
-
-    Such codes are holdfast's own codes, signals, and the codes that a worker may choose.
+    """Return a row that explains an exit code of no failure class, or None. Such codes are holdfast's own codes, codes
+    of signals, and codes that a worker may choose.
     """
     if code == 1:
         return ExitRow(

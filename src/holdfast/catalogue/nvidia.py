@@ -61,7 +61,7 @@ def nvlink5_code(number: int, unit: str, intrinfo: int, error_status: int, fatal
     fitting = [rule for rule in rules if _fits(rule.new, intrinfo) or _fits(rule.old, intrinfo)]
     named = [rule for rule in fitting if unit in rule.units]
     if not any(unit in rule.units for rule in rules):
-        named = fitting  # The log line has no unit, or a unit that is not in the table.
+        named = fitting  # no rule matches the unit: the log line has no unit, or one that is not in the table
     # A status is a set of bits. Prefer rules for exactly this status, then rules whose bits are all set, then rules
     # without a status.
     exact = [rule for rule in named if rule.error_status == error_status]

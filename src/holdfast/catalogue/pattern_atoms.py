@@ -73,7 +73,9 @@ def atoms(pattern: str, usual: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def _of_sequence(items: list[Any], usual: Collection[str]) -> set[str] | None:
-    """Return the best set of strings among the parts of a sequence in a pattern: rare, long and few strings."""
+    """Return the best set of strings from the parts of a pattern: few strings, each long and rare. A text that matches
+    the pattern contains one of them.
+    """
     best: set[str] | None = None
     run = {""}
 
