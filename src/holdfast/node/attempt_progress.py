@@ -177,8 +177,8 @@ def _counted(spans: Sequence[Span]) -> tuple[Count, float | None] | None:
 
 
 def _printed_pace(spans: Sequence[Span], wanted: Count) -> float | None:
-    """Return the steps per second between the first and the last printed value of the count `wanted`, else the speed
-    that a progress bar printed; None if neither is known.
+    """Return the steps per second in the output (`spans`), between the first and the last printed value of the count
+    `wanted`, else the speed that a progress bar printed; None if neither is known.
     """
     epoch: float | None = None
     first: tuple[float, Count] | None = None

@@ -196,8 +196,8 @@ def first_to_die(workers: Sequence[WorkerEvidence]) -> set[int]:
 def _excerpt(path: Path, source: str, worker: WorkerEvidence, share: int) -> LogExcerpt | None:
     """Return the excerpt of a worker's log file, or the end of its output in memory if the file is missing or empty.
 
-    `share`: the number of workers whose logs (two files each) are searched far back; they share the limit on scanned
-    bytes. 0: read only the end of the log.
+    `source`: the name of the worker and the stream. `share`: the number of workers whose logs (two files each) are
+    searched far back; they share the limit on scanned bytes. 0: read only the end of the log.
     """
     try:
         if path.is_file() and path.stat().st_size:

@@ -56,7 +56,8 @@ def excerpt(path: Path, source: str, scan_bytes: int = LIVE_BYTES) -> LogExcerpt
     """Return the part of a worker's log to keep: its end, and the text around earlier lines that match a rule of the
     catalogue.
 
-    The log may have any size; at most its last `scan_bytes` are scanned. Raises OSError if it cannot be read.
+    The log may have any size; at most its last `scan_bytes` are scanned. Raises OSError if it cannot be read. `source`:
+    the log's name in the excerpt.
     """
     with opened(path) as file:
         status = os.fstat(file.fileno())

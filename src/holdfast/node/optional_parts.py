@@ -134,7 +134,7 @@ def checks_during(
 
 
 def torch_timers(part: NodePart, reactor: Reactor, host: LocalHost, say: Callable[[str], None]) -> TorchTimers | None:
-    """Serve torch's timers if the job uses them."""
+    """Return the object that serves torch's timers, or None if the job does not use them."""
     launch = part.launch
     path = timer_file(launch.environment, part.place.directory, launch.cwd)
     if path is None:

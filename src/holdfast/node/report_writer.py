@@ -140,7 +140,9 @@ VARIABLE = "TORCHELASTIC_ERROR_FILE"
 
 
 def write_error_out(path: Path, logs: Path, report: JobReport) -> None:
-    """Write the failure in `report` to the user's error file `path`, replacing an existing file. Raises OSError."""
+    """Write the failure in `report` to the user's error file `path`, replacing an existing file. Raises OSError.
+    `logs`: the directory that contains the attempts' log directories.
+    """
     said = report.report
     write_given(path, encode(_workers_own(logs, said) or _ours(report)))
 

@@ -84,7 +84,8 @@ class BufferedFaultLog:
                 changes += self._alone(trouble, at)
             else:
                 self.news += said
-                # Include the events that other processes wrote meanwhile, because faults are judged in the log's order.
+                # Include the events that other processes wrote meanwhile, because the rules apply to events in the
+                # log's order.
                 self._on_events(_taken(self.log))
                 return changes + more
         engine = self.engine
@@ -111,7 +112,9 @@ class BufferedFaultLog:
         return changes
 
     def reload(self, policy: Policy, at: float) -> list[LevelChange]:
-        """Use the fault rules of `policy` from now on. If the log cannot be written, store the rules later."""
+        """Use the fault rules of `policy` from now on. If the log cannot be written, store the rules later. `at`: the
+        present time.
+        """
         changes = self._try_again(at)
         if self._ahead is None:
             assert self.log is not None

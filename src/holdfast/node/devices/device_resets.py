@@ -344,8 +344,8 @@ class Resets:
         return True
 
     def _on_users(self, one: _ResetTry, users: Mapping[int, str], trouble: str, now: float) -> list[ToleranceAction]:
-        """Handle the answer of the vendor's tool: the users of the devices, or the reason why the tool failed
-        (`trouble`).
+        """Handle the answer of the vendor's tool for a reset (`one`): the users of the devices (pid → command), or the
+        reason why the tool failed (`trouble`).
         """
         if trouble and one.asking is not None:
             self._say(f"{one.asking.tool} does not tell who uses the devices: {trouble}")

@@ -66,8 +66,8 @@ class AttemptChecks:
         self._tell_at = 0.0
 
     def begin(self, order: RunChecks, now: float) -> list[ev.Event]:
-        """Start a round. The result is a `ChecksFinished` event, which is returned at once if there is nothing to
-        run.
+        """Start a round of checks. Its result is a `ChecksFinished` event. Return the event at once if no check must
+        run; otherwise it comes later.
         """
         self.close()
         self._order, self._told, self._tell_at = order, None, now

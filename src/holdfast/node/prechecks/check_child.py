@@ -48,7 +48,9 @@ def run(
     site: Site,
     fd: int,
 ) -> NoReturn:
-    """Run the checks one after another. Write one line with each check's result to `fd`."""
+    """Run the checks one after another. Write one line with each check's result to `fd`. `work`: the checks with their
+    parameters. `nodes`: the job's nodes. `site`: facts about this node.
+    """
     if site.running:
         _step_aside()
     for ref, params in work:

@@ -29,7 +29,7 @@ class Poller(Protocol):
 
 
 class CheckProcess:
-    """A forked check. When `poller` reports one of its descriptors, call `advance`.
+    """A check in a forked process, which runs `body`. When `poller` reports one of its descriptors, call `advance`.
 
     Raises OSError if no process or pipe can be made.
     """

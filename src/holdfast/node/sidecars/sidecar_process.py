@@ -34,7 +34,9 @@ class NoSshServer(Exception):
 
 
 class SidecarEnd:
-    """How a sidecar ended. `status`: its exit status, or the negative signal number, or None if unknown."""
+    """How a sidecar ended. `status`: its exit status, or the negative signal number, or None if unknown. `trouble`: why
+    the program was never started, or "". `last_words`: the end of its output.
+    """
 
     __slots__ = ("exit_code", "last_words", "signal", "trouble")
 
