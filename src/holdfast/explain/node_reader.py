@@ -186,7 +186,8 @@ def _evidence(item: Evidence, limit: int) -> Evidence:
     return replace(item, text=_kept(item.text, limit), source=_kept(item.source, _NAME))
 
 
-#: Maximum number of workers with unread logs whose last lines are kept, if no worker failed by itself.
+#: Limit on the workers whose last lines are kept although their logs were not read. They are kept only if no worker
+#: failed by itself.
 MOST_LAST_LINES = 64
 
 

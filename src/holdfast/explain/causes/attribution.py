@@ -173,10 +173,11 @@ _ENDED_BY_EXCEPTION = (Weight.DEATH, Weight.BROAD, Weight.OWN)
 
 
 def cut_short(worker: WorkerEvidence, evidence: AttemptEvidence) -> bool:
-    """Return whether holdfast's stop hit a worker that was already exiting, because its last output before the stop was
-    its own exception.
+    """Return whether the worker was already exiting when holdfast stopped it: its last output before the stop was an
+    exception of its own.
 
-    Python prints the traceback first and exits later. In between, a peer that noticed the failure may exit.
+    Python prints the traceback some time before the process exits. Meanwhile a peer that noticed the failure may exit
+    first.
     """
     ended, stopped_at, said_at = worker.exit, evidence.stop_asked_at, worker.last_output_at
     if ended is None or ended.ok or stopped_at is None or said_at is None or said_at > stopped_at:

@@ -27,8 +27,8 @@ from holdfast.model.worker_reading import Clue, RaisedException, Weight
 _SHOWN = 8
 
 
-#: Maximum seconds between exits that have a common reason. Later exits have another reason even if the exception is the
-#: same, because nothing stopped the later rank in between.
+#: Maximum seconds between exits that have a common reason. A rank that exits later has another reason, even with the
+#: same exception, because it continued after the first exit.
 _TOGETHER_S = 5.0
 #: The weights of clues whose exception ended the program.
 _RAISED = (Weight.DEATH, Weight.BROAD, Weight.OWN)

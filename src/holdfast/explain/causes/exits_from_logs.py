@@ -100,10 +100,9 @@ def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
 def ranks_with_ends(
     readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher
 ) -> tuple[list[Reading], AttemptEvidence] | None:
-    """Return the ranks' log readings with the exits that a launcher reports, and the evidence for these exits; None if
-    the exits are unknown.
+    """Return the ranks' log readings with the exits that a launcher reports, and the evidence for these exits.
 
-    The result is also None if a scheduler's line is better evidence than the exit of any rank.
+    Return None if these exits are unknown, or if a scheduler's line is better evidence than the exit of any rank.
     """
     ranks = ranks_alone(readings)
     mine = {id(each.worker.log) for each in ranks}

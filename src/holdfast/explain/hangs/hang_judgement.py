@@ -21,7 +21,7 @@ from holdfast.model.noun_base import Noun
 
 Look = tuple[RankSnapshot, ...]
 
-#: Number of samples that are needed to find a hang, if no rank uses the CPU.
+#: Number of samples without progress that are needed to report a hang, if no rank uses the CPU.
 LOOKS = 2
 #: Number of samples needed if some ranks spin in a collective (use the CPU while they wait) and another rank does not
 #: move.
@@ -34,8 +34,8 @@ ALL_SPIN_FACTOR = 2.0
 #: and the others wait for them in a collective.
 LOOP_LOOKS = 7
 LOOP_FACTOR = 2.0
-#: Number of time-outs without output needed if nothing shows whether the rank that the others wait for makes progress.
-#: This is so if its child process uses the CPU, or if the rank uses the CPU and has no stack.
+#: Number of time-outs without output needed to report a hang, if nothing shows whether the rank that the others wait
+#: for makes progress: its child process uses the CPU, or the rank uses the CPU and has no stack.
 CHILD_FACTOR = 3.0
 #: Number of samples, of time-outs and of seconds without output, needed if ranks use the CPU at one line and no rank
 #: waits for them. This is an endless loop or one long computation.
@@ -157,7 +157,8 @@ def judge(
 def with_stacks(hang: HangEvidence, looks: Sequence[Look], started_at: float, ended: Collection[int]) -> HangEvidence:
     """Return the hang with the samples `looks`, which have stacks, and choose the culprit again from these stacks.
 
-    `ended`: ranks that had exited with status 0 before the hang.
+    `ended`: ranks that had exited with status 0 before the hang. `started_at`: the start of the attempt, in seconds
+    since the epoch.
     """
     views = _views(looks, started_at)
     culprits, why = culprit(views, ended)
@@ -229,7 +230,7 @@ def _kept(looks: Sequence[Look]) -> tuple[Look, ...]:
     return tuple(looks) if len(looks) <= KEPT_LOOKS else (looks[0], *looks[-(KEPT_LOOKS - 1) :])
 
 
-# ---------------------------------------------------------------------------------------------- the rank that differs
+# ---------------------------------------------------------------------------- functions that find the rank that differs
 
 
 def culprit(views: Sequence[View], ended: Collection[int] = ()) -> tuple[tuple[int, ...], str]:

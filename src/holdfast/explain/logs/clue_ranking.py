@@ -67,7 +67,8 @@ def weakness(hit: Hit) -> float:
 def strongest(hits: Sequence[Hit], *, exception: bool) -> Hit | None:
     """Return the strongest of these catalogue matches.
 
-    `exception` ignores rows for UserException, because such a line is judged as an exception.
+    `exception`: the line is the last line of an exception, so rows that only match such lines count too. Rows for
+    UserException never count.
     """
     usable = [
         hit
@@ -194,7 +195,7 @@ def weight_of_line(hit: Hit, line: Line, gone_on: bool, past: bool) -> Weight | 
             return Weight.WARNED if line.level in ("D", "I", "W") else Weight.ENDING
 
 
-# ------------------------------------------------------------------------------------------ ranking
+# -------------------------------------------------------------------------------------------- functions that rank clues
 
 Key = tuple[float, int, bool, LinePlace]
 

@@ -323,7 +323,8 @@ def _is_progress(line: Line, hits: list[Hit]) -> bool:
 
 
 def _going_on(own: Sequence[Line], hits: Sequence[list[Hit]], times: int = 1) -> list[bool]:
-    """Return for each of the writer's own lines whether the writer continued its work afterwards.
+    """Return for each line of the writer (`own`) whether the writer continued its work afterwards. `hits`: each line's
+    catalogue matches.
 
     `times`: factor on the number of lines that prove this.
     """

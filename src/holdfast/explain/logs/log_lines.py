@@ -30,12 +30,11 @@ _DIGITS = re.compile(r"\d+")
 
 
 def _learnt(texts: Sequence[str]) -> tuple[re.Pattern[str] | None, frozenset[int]]:
-    """Return the pattern of the prefixes that an unknown launcher writes before each line of this log, or None. A text
-    before a traceback's header is such a prefix if it also precedes a later line of the same traceback: a frame (two
-    spaces and `File "`), or the exception's line.
+    """Return the pattern of prefixes that an unknown launcher writes before each line of this log; None: there are
+    none.
 
-    Also return the indices of lines in which other text precedes a traceback's header. That text is no prefix, because
-    it does not precede the traceback's first frame.
+    Text before a traceback's header is such a prefix if a later line of the traceback begins with the same text. Also
+    return the indices of headers after other text, which is no prefix.
     """
     forms: dict[str, None] = {}
     alone: set[int] = set()

@@ -31,7 +31,8 @@ SET_MEMORY = 64 << 20
 #: If the gate (one pattern for all atoms) stops this often in one block, the rest of the block is read line by
 #: line. At most this many new line shapes are then stored.
 MOST_STOPS = 32
-#: A block that matches more catalogue patterns than this counts as crowded.
+#: A block that matches more catalogue patterns than this counts as crowded: its lines are then searched one by one, and
+#: not with the set of all patterns.
 _FEW = 24
 _PIECE_BYTES = 8 << 10
 #: If more lines than this may match a catalogue pattern, search the whole text for it instead of each line.
@@ -178,7 +179,8 @@ class Prefilter:
         """Match a line exactly.
 
         Return (index of a catalogue pattern, offset in the line) for each matching pattern that fewer than `most` lines
-        matched so far. None: no pattern matches, so the gate stopped for nothing.
+        matched so far. None: no pattern matches, so the gate (one pattern for all atoms) stopped for nothing. `left`:
+        index of a pattern → number of lines that matched so far.
         """
         text = line.decode()
         key = line.translate(_DIGIT_BYTES)
@@ -209,7 +211,8 @@ class Prefilter:
 
     def _rest(self, block: bytes, at: int, most: int, left: Counter[int]) -> list[tuple[int, int]]:
         """Return pairs (offset, index of a catalogue pattern) for the block from `at` on, for patterns that fewer than
-        `most` lines matched so far."""
+        `most` lines matched so far. `left`: index of a pattern → number of lines that matched so far.
+        """
         rest = block[at:]
         crowd, told = (True, set[int]()) if self._crowded else self._by_set(rest)
         # In a crowded block, `_by_shape` also returns the lines that may match each pattern.
