@@ -245,7 +245,9 @@ def _usable(directory: Path) -> bool:
 
 
 def _handing_down(own: Path, top: Path) -> Path | None:
-    """Return the v2 group whose child groups get the memory controller: `own` or an ancestor; None if there is none."""
+    """Return the v2 group whose child groups get the memory controller: `own` or an ancestor; None if there is none.
+    `own`: the group of this process. `top`: the highest group to try.
+    """
     directory = own
     while True:
         if "memory" in small_text(directory / "cgroup.subtree_control").split() and _usable(directory):

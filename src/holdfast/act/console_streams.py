@@ -144,7 +144,9 @@ class PrefixedStream:
         return text
 
     def _show(self, held: bytes, text: bytes, end: int, source_bytes: int, now: float) -> None:
-        """Show `held` (the line's beginning), then `text` up to `end`, as a continuation of the text on the screen."""
+        """Show `held` (the line's beginning), then `text` up to `end`, as a continuation of the text on the screen.
+        `source_bytes`: how many of these bytes the worker wrote.
+        """
         console = self._console
         start = 0
         before = b""

@@ -153,7 +153,9 @@ class ManagedChild:
             pass  # ignore the error: the child has just exited, or its pipe is full of unread messages
 
     def fork(self, guard: int, others: Sequence[ManagedChild], *, deaf: Iterable[int]) -> None:
-        """Start the child. `deaf`: the signals that the guard has blocked and the child unblocks."""
+        """Start the child. `deaf`: the signals that the guard has blocked and the child unblocks. `others`: the other
+        children, whose pipes the child closes.
+        """
         reader, self._writer = os.pipe()
         self._settled, settled = os.pipe()
         self.started += 1

@@ -37,7 +37,8 @@ def isolate(parent: int, keep: Sequence[int], output: int) -> None:
     """Isolate the child: it gets its own session, default signals, and no descriptors but `keep` and the standard ones.
     It dies with `parent`.
 
-    The child becomes a subreaper, so its orphaned descendants stay below it and can be found.
+    The child becomes a subreaper, so its orphaned descendants stay below it and can be found. `output`: the fd for its
+    stdout and stderr.
     """
     os.setsid()
     die_with_parent(parent, signal.SIGKILL)

@@ -61,7 +61,8 @@ class Leftovers:
 
     def rank_ended(self, rank: int, directory: Path, now: float, *, ok: bool) -> None:
         """Record the end of a rank. `directory`: the rank's log directory, which its processes have in their
-        environment."""
+        environment. `ok`: the rank's exit status was 0.
+        """
         self._ranks[os.fsencode(directory)] = rank
         self._ended[rank] = now, ok
 

@@ -84,7 +84,9 @@ class WorkerConfig(msgspec.Struct, frozen=True):
         return self.cwd
 
     def environment_of(self, order: StartWorker, directory: Path, meeting: Meeting) -> dict[str, str]:
-        """Return a worker's environment. `meeting`: the rendezvous address of its attempt."""
+        """Return a worker's environment. `meeting`: the rendezvous address of its attempt. `order`: its start command.
+        `directory`: its directory.
+        """
         env = worker_environment(
             self.environment,
             self.spec,

@@ -108,7 +108,8 @@ def _numbers(names: Sequence[str], prefix: str, devices: Sequence[str]) -> list[
     """Return the driver's numbers of the named devices. `devices`: all devices of the node, unless a variable lists
     them by number.
 
-    In a container the device files keep the machine's numbers (`/dev/nvidia5`), but the driver counts from 0.
+    In a container the device files keep the machine's numbers (`/dev/nvidia5`), but the driver counts from 0. `prefix`:
+    the kind of device, such as `gpu`.
     """
     places = {name: str(at) for at, name in enumerate(one for one in devices if one.startswith(prefix))}
     return [places.get(name, name.removeprefix(prefix)) for name in names if name.startswith(prefix)]

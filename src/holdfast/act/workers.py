@@ -100,7 +100,8 @@ class Worker(msgspec.Struct):
 
     def exit(self, info: os.waitid_result | None, order: int, output: Output, now: float) -> WorkerExit:
         """Return the worker's exit. `info`: the result of waitid. `order`: how many workers of this machine have ended
-        so far."""
+        so far. `output`: the workers' output, whose end becomes part of the exit.
+        """
         exited = info is not None and info.si_code == os.CLD_EXITED
         status = info.si_status if info is not None else None
         if self.unended_s is not None and not exited:

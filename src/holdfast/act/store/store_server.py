@@ -25,7 +25,9 @@ if TYPE_CHECKING:  # for type checkers only
 
 
 def load(package: str, how: str) -> Any:
-    """Import torch in the way that `how` names, and return its TCPStore class."""
+    """Import torch from the directory `package`, and return its TCPStore class. `how`: `whole` imports torch normally,
+    `core` loads only its C extension.
+    """
     if how == "whole":
         sys.path.append(os.path.dirname(package))
         return importlib.import_module("torch.distributed").TCPStore
@@ -39,7 +41,7 @@ def load(package: str, how: str) -> Any:
 
 
 def serve(control: socket.socket, make: Any) -> None:
-    """Host one rendezvous store after another until the supervisor closes `control`."""
+    """Host one rendezvous store after another until the supervisor closes `control`. `make`: torch's TCPStore class."""
     size = array.array("i").itemsize
     store = None
     while True:

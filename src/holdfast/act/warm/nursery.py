@@ -229,7 +229,7 @@ class Nursery:
         while self._waiting:
             self._answers.append(WarmStart(self._waiting.popleft(), None))
 
-    # --------------------------------------------------------------------------------- methods that handle its messages
+    # ------------------------------------------------------------ methods that handle messages of the prewarmed process
 
     def _ready(self, fd: int, now: float) -> None:
         if self._process is not None and fd == self._process.pidfd:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-#: Limit on the number of torch's modules that are stored together with an unsafe import.
+#: Limit on the number of modules of torch that are stored with an unsafe import. The next prewarmed process imports
+#: them in its place.
 MOST_MODULES = 600
 
 
