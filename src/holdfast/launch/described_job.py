@@ -151,7 +151,8 @@ def _interpreter(text: str, where: str, environment: Mapping[str, str]) -> tuple
 
 def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None:
     """Raise BadUsage if `env` would not find the program `rest` on the user's PATH. The error message of `env` would
-    not show the PATH."""
+    not show the PATH. `place`: the source of the text, for messages.
+    """
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
         return  # no check: the line has options for `env`, or the error message of `env` is clear
     path = environment.get("PATH") or os.defpath

@@ -75,7 +75,8 @@ def _of_image(options: RunOptions, settings: Settings, asked: str | None, *, war
     """Choose the image's Python for the workers, because holdfast runs from its bundled runtime in the user's
     container.
 
-    If the commands name their interpreter themselves, only a `warm` start needs this Python.
+    If the commands name their interpreter themselves, only a `warm` start needs this Python. `asked`: the value of
+    `--python`, or None.
     """
     whole = bool(options.job or options.no_python or options.command_from)
     found = asked or (None if whole and not warm else on_path(os.environ, must=not whole))
@@ -160,7 +161,7 @@ def imports(path: str, modules: Sequence[str]) -> bool:
 
 def _other(path: str, where: str, note: str) -> Interpreter:
     """Return an interpreter that is not holdfast's own. Its version and path are found by running it. `where`: the
-    source of the path, for messages.
+    source of the path, for messages. `note`: a note for the user about the choice.
     """
     import subprocess
 

@@ -135,8 +135,7 @@ def job_name(text: str, otherwise: str) -> str:
         return plain_name(text, otherwise)
     import unicodedata
 
-    # In a file's name on macOS an accent may be a separate character. Typed text has one character for the letter with
-    # its accent.
+    # macOS may store an accent in a file's name as a separate character. Combine it with its letter, as in typed text.
     composed = unicodedata.normalize("NFC", text)
     kept = "".join(c if c in "._-" or unicodedata.category(c)[0] in "LMN" else " " for c in composed)
     name = "-".join(kept.split()).strip("-._")[:MOST_CHARACTERS]

@@ -33,7 +33,9 @@ class Mistakes:
         return len(self._found)
 
     def add(self, where: str, problem: str) -> None:
-        """Add a mistake. `where`: the path inside the file, such as `roles.worker.count`; "" for the file itself."""
+        """Add a mistake. `where`: the path inside the file, such as `roles.worker.count`; "" for the file itself.
+        `problem`: what is wrong and what is expected.
+        """
         self._found.append((where, problem))
 
     def end(self) -> None:
@@ -74,7 +76,8 @@ class Mistakes:
         """Convert a mapping of the file, at the path `where`, to the struct `kind`. If it is invalid, add the mistakes
         and return None.
 
-        Each key is converted separately, so that every key with a wrong type is reported.
+        Each key is converted separately, so that every key with a wrong type is reported. `example`: an example of such
+        a mapping, for the message.
         """
         if not isinstance(data, dict):
             self.add(where, f"expected a mapping {example}, got {kind_of(data)}")
@@ -104,7 +107,9 @@ class Mistakes:
         return 0.0
 
     def entries(self, where: str, data: Any, example: str) -> Iterator[tuple[str, Any]]:
-        """Yield the pairs of a mapping (at the path `where`) whose keys are names that the user chooses."""
+        """Yield the pairs of a mapping (at the path `where`) whose keys are names that the user chooses. `example`: an
+        example of such a mapping, for messages.
+        """
         if data is None:
             return
         if not isinstance(data, dict):

@@ -208,7 +208,7 @@ def _prerequisites(found: Mistakes, said: Any, notes: list[str]) -> dict[str, _P
 
 def _callbacks(found: Mistakes, one: _Prerequisite, role: str) -> list[Hook]:
     """Return the hooks of a prerequisite (`one`) whose plug-in runs commands before or after a task. Add mistakes to
-    `found`.
+    `found`. `role`: the name of the role that uses the prerequisite.
     """
     where = f"prerequisites.{one.name}"
     if one.plugin not in ("", "cmd", f"{PLUGINS}.cmd"):
@@ -326,7 +326,9 @@ def _role(
 
 
 def _fields(group: str, one: _Prerequisite) -> dict[str, str]:
-    """Return the values of a prerequisite (`one`) for references such as `<% $data.uri[0] %>`, by name."""
+    """Return the values of a prerequisite (`one`) for references such as `<% $data.uri[0] %>`, by name. `group`: the
+    beginning of the names, such as `data`.
+    """
     fields = {"name": one.name, "type": one.type, "version": one.version, "contributor": one.contributor}
     fields |= {"description": one.description}
     uris = one.uri if isinstance(one.uri, list) else [one.uri]
@@ -336,7 +338,7 @@ def _fields(group: str, one: _Prerequisite) -> dict[str, str]:
 
 def _referred(found: Mistakes, where: str, text: str, others: Mapping[str, str]) -> str:
     """Replace the references to the role's prerequisites in a text. Add a mistake to `found` for an unknown
-    prerequisite.
+    prerequisite. `others`: the values of the role's prerequisites, by name.
     """
     pieces, end = [], 0
     for token in _REFERENCE.finditer(text):

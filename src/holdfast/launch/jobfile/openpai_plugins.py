@@ -36,7 +36,8 @@ class _Plugin(msgspec.Struct, rename="camel"):
 
 def plan_of(found: Mistakes, extras: Any, roles: Collection[str], notes: list[str]) -> RuntimePlan:
     """Return the plan that the plug-ins request. Add mistakes to `found`, and a note for each key that holdfast
-    ignores."""
+    ignores. `extras`: that section of the file. `roles`: the names of the job's roles.
+    """
     plan = RuntimePlan()
     if extras is None:
         return plan
@@ -71,7 +72,8 @@ def plan_of(found: Mistakes, extras: Any, roles: Collection[str], notes: list[st
 
 def hooks_of(found: Mistakes, where: str, said: Any, policy: str, roles: tuple[str, ...]) -> list[Hook]:
     """Return the hooks of a list of `callbacks` (`said`): commands at the start and the end of a task. Add mistakes to
-    `found`."""
+    `found`. `policy`: the `failurePolicy` of the plug-in. `roles`: the roles whose tasks run the hooks.
+    """
     hooks = []
     if said is not None and not isinstance(said, list):
         found.add(where, f"expected a list, got {kind_of(said)}")

@@ -27,7 +27,9 @@ _KEYS = ("ssh-ed25519 ", "ssh-rsa ", "ssh-dss ", "ecdsa-sha2-", "sk-ssh-", "sk-e
 
 
 def runtime_of(found: Mistakes, prerequisites: Any, plugins: Any, roles: Collection[str]) -> RuntimePlan:
-    """Return the plan of everything that holdfast does besides running the workers. Add mistakes to `found`."""
+    """Return the plan of everything that holdfast does besides running the workers. Add mistakes to `found`.
+    `prerequisites`, `plugins`: these sections of the file. `roles`: the names of the job's roles.
+    """
     wanted = [
         _prerequisite(found, f"prerequisites.{name}", name, said)
         for name, said in found.entries("prerequisites", prerequisites, "of names, as in `data: {uri: s3://bucket/x}`")
@@ -169,7 +171,8 @@ def _roles(found: Mistakes, where: str, said: list[str] | str, roles: Collection
 
 def parameters_of(found: Mistakes, said: Any, written: Mapping[str, str]) -> dict[str, str]:
     """Return name → text as the user wrote it (`written`). Nested values are named by their path: `a.b`, `a[0]`. Add a
-    mistake to `found` for an invalid name."""
+    mistake to `found` for an invalid name. `said`: the file's section.
+    """
     for name, _ in found.entries("parameters", said, "of names and values, as in `{lr: 0.1}`"):
         if not PARAMETER.fullmatch(name):
             found.add(f"parameters.{name}", "expected a name of letters, digits, `_`, `-` or `.`")

@@ -26,7 +26,7 @@ def secrets_of(found: Mistakes, said: Any, *, here: bool) -> dict[str, str]:
     """Return name → value of the secrets. Add mistakes to `found`. `here`: the job starts from this machine, so values
     are read from variables and files.
 
-    No message contains a value.
+    No message contains a value. `said`: the file's section.
     """
     given = _given(found) if here else {}
     whole: dict[str, str] = {}
