@@ -147,8 +147,8 @@ def _head(report: JobReport, scene: FailurePlace, width: int, colour: bool) -> l
 def _headed(begin: str, word: str, what: str, width: int, style: Style, colour: bool) -> list[str]:
     """Wrap the report's headline to `width` columns, with `word` in colour.
 
-    Colour codes would count as columns, so a placeholder of the same width stands for the word until the lines are
-    wrapped.
+    `begin`, `what`: the text before and after the word. Colour codes would count as columns, so a placeholder of the
+    same width stands for the word until the lines are wrapped.
     """
     if len(what) > _MOST_SAID:
         what = what[:_MOST_SAID] + " …"
@@ -162,7 +162,7 @@ def _causes(report: ExitReport, width: int, colour: bool) -> list[str]:
     """Return a line for each exception that led to the one that ended the program."""
     lines: list[str] = []
     for text in map(one_line, report.chain[1:]):
-        label, _, rest = text.partition(" ")  # label: `because` or `while handling`
+        label, _, rest = text.partition(" ")  # `label` is `because` or `while handling`
         lines += entry(label, rest if len(rest) <= _MOST_SAID else rest[:_MOST_SAID] + " …", width, colour)
     return lines
 

@@ -296,7 +296,7 @@ def block_bytes(logs: int) -> int:
 def merge(sources: Sequence[LogCursor], put: Callable[[LogCursor, Span], None], *, whole_lines: bool = False) -> None:
     """Pass all available lines to `put`, in the order of their times.
 
-    Lines of equal time are in the order of the sources.
+    Lines of equal time are in the order of the sources. `whole_lines`: leave an unfinished last line for the next call.
     """
     heap = [
         (at, number)

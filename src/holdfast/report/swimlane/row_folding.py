@@ -56,7 +56,9 @@ def fold_rows(
 
 
 def thin_marks(marks: Sequence[Mark], span_s: float) -> tuple[Mark, ...]:
-    """Merge marks of the same kind that lie close together. `marks` are sorted by time."""
+    """Merge marks of the same kind that lie close together. `marks` are sorted by time. `span_s`: the duration of the
+    picture, in seconds.
+    """
     near_s = span_s / 100
     while True:
         groups: list[list[Mark]] = []
@@ -182,7 +184,9 @@ def _node(
 
 
 def _lane(rows: Sequence[RankRow], ranks_of: str | None = None) -> SwimlaneRow:
-    """Fold these rows into one. `ranks_of`: the node whose ranks the row's name shows; None: the ranks of all nodes."""
+    """Fold these rows into one. `ranks_of`: a node; the folded row shows only this node's ranks. None: it shows the
+    ranks of all nodes.
+    """
     stretches: dict[int, list[Stretch]] = defaultdict(list)
     marks: dict[tuple[int, MarkKind], list[Mark]] = defaultdict(list)
     for row in rows:

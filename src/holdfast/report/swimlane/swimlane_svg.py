@@ -183,7 +183,9 @@ class _Pen(NamedTuple):
         return out + self.marks(lane.marks, y + 11, of=whole)
 
     def stretch(self, each: Stretch, whole: str, lane: SwimlaneRow, y: float) -> str:
-        """Draw the life of a process. `whole`: the row's name and node. `y`: the upper edge of the row."""
+        """Draw the life of a process (`each`) in the row `lane`. `whole`: the row's name and node. `y`: the upper edge
+        of the row.
+        """
         x, end = self.scale.place(each.start), self.scale.place(each.end)
         step = f", last step {lane.step}" if lane.step is not None else ""
         words = f"{whole}, attempt {each.attempt}: {duration(each.end - each.start)}{step}"
