@@ -188,7 +188,9 @@ def logs(
     following: bool,
     refused: Sequence[str],
 ) -> None:
-    """Print the logs of a job's pods. `refused`: typed options that have no effect for a cluster."""
+    """Print the logs of a job's pods. `refused`: typed options that have no effect for a cluster. `following`: also
+    print later lines, until the job ends.
+    """
     if refused:
         raise BadUsage(
             f"{refused[0]}: a pod has one log, of all attempts and both streams, which lies on its node: expected "

@@ -13,7 +13,7 @@ from holdfast.safe_text import one_line, own_lines, styled
 def print_line(text: object, *, err: bool = False, nl: bool = True) -> None:
     """Print `text`, with holdfast's own colours.
 
-    A character that the terminal cannot encode becomes a question mark.
+    A character that the terminal cannot encode becomes a question mark. `err`: print to stderr. `nl`: end the line.
     """
     stream = sys.stderr if err else sys.stdout
     out = styled(str(text)) + ("\n" if nl else "")

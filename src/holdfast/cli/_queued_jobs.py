@@ -136,7 +136,8 @@ def _rows(
 ) -> Iterator[QueuedJob]:
     """Yield a row for each job of a submission (`note`) that has not begun.
 
-    If the queue has none of its jobs, remove the submission's record.
+    If the queue has none of its jobs, remove the submission's record. `queued`: the queue's entries, by the platform's
+    id of a job.
     """
     number = note.platform.id
     ids = [each for each in queued if each == number or each.startswith(f"{number}_")]

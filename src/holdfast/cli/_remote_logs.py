@@ -73,7 +73,9 @@ class RemoteLog:
 
 
 def on_from(stream: LogStream, mark: Mark | None, most: int, *, whole: bool) -> LogFrom:
-    """Return the request to a node for the bytes of a log from position `mark` on."""
+    """Return the request to a node for the bytes of a log from position `mark` on. `most`: maximum number of bytes.
+    `whole`: end with a complete line.
+    """
     file, at = mark or (0, 0)
     return LogFrom(stream=stream, timed=True, file=file, at=at, most=most, whole=whole)
 

@@ -86,7 +86,7 @@ OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout"
 
 def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
     """Return the options that begin with the typed `name`, as in argparse. A name that fits only one option means that
-    option.
+    option. `forms`: all options.
 
     torchrun's options take precedence: an abbreviation that torchrun accepts is accepted, even if options of holdfast
     begin in the same way.

@@ -140,8 +140,9 @@ def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
 
 
 def _is_task(view: JobView, array: str) -> bool:
-    """Return whether the job has run as a task of this array; False if `array` is not an array but the name of a
-    job."""
+    """Return whether the job (`view`) has run as a task of the job array with the id `array`; False if `array` is not
+    an array but the name of a job.
+    """
     return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
 
 
