@@ -1,8 +1,8 @@
 """Server-sent events: an open page gets an event when the journal has a new entry, or a file has grown.
 
-inotify reports writes. Then SQLite reports within microseconds whether the journal itself has changed. Without this
-check, reads by this server would cause events. The server has one connection per state directory, which is open only
-while a page listens.
+inotify reports writes to the state directory. SQLite then tells, within microseconds, whether another process has
+changed the journal: without this check, the server's own reads would cause events. The server has one connection per
+state directory, which is open only while a page listens.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class ReplayedGangs:
 REPLAYED = ReplayedGangs()
 
 
-# ---------------------------------------------------------------------------------------------- restart budgets
+# --------------------------------------------------------------------------------------------- functions about restarts
 
 
 class Budget(Noun, frozen=True, kw_only=True):

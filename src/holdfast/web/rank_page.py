@@ -214,7 +214,7 @@ def _line(ask: PageRequest) -> int:
     return int(given[:12])
 
 
-# ----------------------------------------------------------------------------------------------- its environment
+# ----------------------------------------------------------------------- functions that compare the rank's environments
 
 
 def _compare_environments(directories: Sequence[tuple[int, Path]], attempt: int) -> EnvironmentComparison | None:
