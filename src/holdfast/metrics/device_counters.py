@@ -16,7 +16,9 @@ from holdfast.untrusted import Malformed, json_as
 
 
 def count_devices(home: Path, kept_seq: int, into: Samples, nodes: LabelNames) -> None:
-    """Count the faults that began after entry `kept_seq` of the fault log, and all resets."""
+    """Count the faults that began after entry `kept_seq` of the fault log, and all resets. `into`: receives the values.
+    `nodes`: the names of nodes that may be label values.
+    """
     try:
         count_faults(home, kept_seq, None, into, nodes)
         for node, device, result, count in _resets(home):
@@ -28,7 +30,8 @@ def count_devices(home: Path, kept_seq: int, into: Samples, nodes: LabelNames) -
 def count_faults(home: Path, after: int, before: float | None, into: Samples, nodes: LabelNames) -> int:
     """Count faults that come after entry `after` of the log and are older than `before` (seconds since the epoch).
 
-    Return the number of the last entry that was read. Raises `StandingsUnusable`.
+    Return the number of the last entry that was read. Raises `StandingsUnusable`. `into`: receives the values. `nodes`:
+    the names of nodes that may be label values.
     """
     here, seq = os.uname().nodename, after
     levels: dict[str, Remedy] = {}

@@ -70,7 +70,7 @@ def mode_of(warm: bool | None) -> str:
 def count_restart(before: AttemptRecord, name: str, mode: str, into: Samples) -> None:
     """Count the restart after attempt `before`, if it was restarted.
 
-    `mode`: label for the way in which workers were started.
+    `mode`: label for the way in which workers were started. `into`: receives the values.
     """
     if restarted(before):
         into.add(m.RESTARTS, 1.0, name, before.report.phrase, "user" if before.decision.charged else "platform", mode)

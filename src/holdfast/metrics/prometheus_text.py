@@ -38,7 +38,7 @@ def metrics_text(homes: Sequence[Path], now: float, *, keeping: bool = False, un
         whole = whole and not seen.trouble
         kept, oldest_first = kept_in(home), seen.jobs[::-1]
         if keeping and not seen.trouble:
-            with contextlib.suppress(OSError):  # the disk may be full; the journal still has these jobs
+            with contextlib.suppress(OSError):  # ignore a full disk: the journal still has these jobs
                 kept = keep(home, kept, oldest_first, now)
         for known, more in ((names, kept.names), (nodes, kept.nodes)):
             for name in more:
