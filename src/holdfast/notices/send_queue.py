@@ -70,7 +70,7 @@ class SendQueue:
         if waiting:
             self._tell(f"{self._name}: {waiting} event{'s'[: waiting != 1]} left out: more came than could be told")
 
-    # ------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------ methods that run the commands
 
     def _next(self) -> None:
         while self._queue and self._child is None:
