@@ -183,7 +183,7 @@ class Catalogue:
         """Return a catalogue with the rows `others` added in front.
 
         If `others` has a row for a known failure class, its wordings come before the known wordings, and its other
-        fields replace the known ones.
+        fields replace the known ones. `source`: the origin of the rows, for messages. `further`: rows in other schemas.
         """
         first = frozenset(wording.id for row in others for wording in row.wordings)
         mine = dict(self.by_phrase)
