@@ -1,8 +1,8 @@
 """Buffers the machine's fault log for a run, so that a log that cannot be written never delays the run.
 
-If another process locks the log, or the disk is full, the run goes on. It judges faults (finds the remedy that they
-require) in memory and puts one message into `news`. Pending events are written when the log is writable again. Retries
-become rarer. A damaged log is not written again in this run.
+If another process locks the log, or the disk is full, the run goes on. It finds the remedies that faults require in
+memory, and puts one message for the user into `news`. Pending events are written when the log is writable again.
+Retries become rarer. A damaged log is not written again in this run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ PENDING_MOST = 10_000
 
 
 class BufferedFaultLog:
-    """A run's faults. It judges them, keeps those that overlap an attempt, and writes them to the log when possible.
+    """The faults of a run: it finds the remedies that they require, keeps those that overlap an attempt, and writes
+    them to the log when possible.
 
     Times are seconds since the epoch. A device's level is the remedy that its faults require; each method returns the
     changes of levels that it caused. Accepted events stay in `events` until the caller removes them; messages for

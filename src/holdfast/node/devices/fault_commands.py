@@ -53,7 +53,7 @@ def user_name() -> str:
 
 
 def list_codes(policy: Policy) -> list[dict[str, Any]]:
-    """List every fault code that the policy or a catalogue names, with its level, name and rules."""
+    """List every fault code that the policy or a catalogue names, with its level (required remedy), name and rules."""
     rows = []
     table = all_codes()
     for code in sorted({*policy.levels, *policy.frequency, *policy.duration, *table}):

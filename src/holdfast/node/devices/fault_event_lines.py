@@ -123,7 +123,9 @@ def read_events(line: str) -> list[FaultEvent]:
 
 
 def play_events(lines: Iterable[str], policy: Policy) -> tuple[list[LevelChange], list[str], FaultEngine]:
-    """Replay past events under these rules. Return the level changes, the bad lines and the final engine."""
+    """Replay past events under these rules. Return the changes of devices' levels (required remedies), the bad lines,
+    and the fault engine at the end.
+    """
     events: list[FaultEvent] = []
     bad: list[str] = []
     for number, line in enumerate(lines, 1):

@@ -50,11 +50,12 @@ class FaultLog:
     Raises `StandingsUnusable` if the state directory cannot be used. A log that is opened for reading evaluates faults
     by `policy` without storing it.
 
-    `home`: the state directory. `writable`: open the log for writing. `keep`: keep the rules in force, and use `policy`
+    `home`: the state directory. `writable`: open the log for writing. `keep`: keep the stored rules, and use `policy`
     only if there are none; so a reported fault does not change the rules of a run. `since`: `missed` has the changes
     from entries written at this time or later. `busy_ms`: the longest wait for another writer, in milliseconds.
 
-    `heard`: the latest events from the log, until the caller removes them. `missed`: level changes found on opening.
+    `heard`: the latest events from the log, until the caller removes them. `missed`: changes of devices' levels
+    (required remedies) that were found on opening.
     """
 
     def __init__(
@@ -136,8 +137,8 @@ class FaultLog:
         return changes
 
     def take(self, events: Iterable[FaultEvent], now: float) -> tuple[list[LevelChange], list[FaultEvent], list[str]]:
-        """Write the events of the fault sources to the log, and count the refused events. Return (level changes,
-        accepted events, reasons for refusals).
+        """Write the events of the fault sources to the log, and count the refused events. Return (changes of devices'
+        levels, accepted events, reasons for refusals).
 
         If the write fails, `missed` has the changes that other processes caused before.
         """
@@ -327,7 +328,7 @@ AT_A_TIME = 20_000
 
 
 class Escalated(Noun, frozen=True, kw_only=True):
-    """The fault of one device that now requires a harsher remedy, because of a frequency rule or a hold."""
+    """The fault of one device that now requires a more severe remedy, because of a frequency rule or a hold."""
 
     device: str
     code: str

@@ -181,8 +181,8 @@ class JobFaults:
     # --------------------------------------------------------------- methods that decide what a fault means for the job
 
     def _digest(self, changes: Iterable[LevelChange], now: float) -> list[ev.Event]:
-        """Return the consequences of these level changes for this job, followed by an event (as evidence) for each new
-        fault that changed no device's level.
+        """Return the consequences of these changes of devices' levels (required remedies) for this job, followed by an
+        event (as evidence) for each new fault that changed no device's level.
         """
         heard, self._faults.events = self._faults.events, []
         for text in self._faults.news:
@@ -250,8 +250,8 @@ class JobFaults:
         return fault.assertion is Assertion.OCCUR and self._spare(fault.device)
 
     def _mean_for_mates(self, change: LevelChange, now: float) -> list[ev.Event]:
-        """Handle a changed level of a device that the job does not use, but whose reset also resets a device of the
-        job.
+        """Handle a change of the level (required remedy) of a device that the job does not use, but whose reset also
+        resets a device of the job.
         """
         if not self._resets.possible:
             return []
@@ -385,7 +385,7 @@ class JobFaults:
         )
 
     def _fault(self, device: str, change: LevelChange | None, now: float = 0.0) -> FaultEvent:
-        """Return the event that caused a level change. If only a deadline caused it, return the device's latest
+        """Return the fault event that changed the device's level. If a deadline changed it, return the device's latest
         event.
         """
         latest = self._latest.get(device)

@@ -84,8 +84,8 @@ def load_policy(codes_file: str | None, rules_file: str | None, *, dry_run: bool
 
 
 def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
-    """Return, for every file, each entry that holdfast would not use, and why. Rules are compared with the levels in
-    all files.
+    """Return, for every file, each entry that holdfast would not use, and why. A rule is compared with the levels
+    (required remedies) of codes in all these files.
     """
     read = [_lint_one(name) for name in files]
     levels = with_catalogue(Levels(), of_seed=False).levels
@@ -99,7 +99,7 @@ def lint(files: Sequence[str]) -> tuple[LintedFile, ...]:
 
 def _without_effect(rules: Rules, levels: dict[str, Remedy]) -> Iterator[PolicyProblem]:
     """Yield duration rules that have no effect while the fault lasts, because the level of their code is at least as
-    harsh.
+    severe.
     """
     for code, rule in rules.duration.items():
         own = levels.get(code)

@@ -172,7 +172,7 @@ class CheckWatch:
         if name in self._failing:
             return []
         self._failing.add(name)
-        # A check may ask for several harsh actions. The mildest is enough, as for checks before the start.
+        # A check may ask for several severe actions. The mildest is enough, as for checks before the start.
         action = min(harsh, key=lambda action: action.kind)
         failure = replace(
             failure_of(name, finding, action),
