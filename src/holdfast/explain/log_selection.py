@@ -36,7 +36,8 @@ def matcher_of(catalogue: Catalogue | None) -> Matcher:
 
 
 def readings_of(evidence: AttemptEvidence, matcher: Matcher) -> list[Reading]:
-    """Return the log readings of all workers. A reading comes from the worker's node; otherwise read the logs here.
+    """Return the log readings of all workers. If a worker's node has sent a reading, use that; otherwise read the
+    worker's logs now.
 
     Read them in the order of the exits, until a worker failed by itself: later exits cannot be the culprit. Workers
     that holdfast stopped, or that exited with status 0, are no suspects. If many workers only blame each other, read

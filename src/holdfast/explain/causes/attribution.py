@@ -22,8 +22,8 @@ from holdfast.model.worker_reading import Clue, Weight
 def moments(exits: Iterable[WorkerExit]) -> dict[int, float]:
     """Return the time of each rank's exit, in seconds; 0 if unknown.
 
-    Within a node, the order in which the kernel announced the exits takes precedence over their times: an exit never
-    gets a later time than one that was announced after it.
+    The kernel's order of the exits on a node is certain. So an exit whose time is later than that of a following exit
+    gets the following exit's time.
     """
     found: dict[int, float] = {}
     # Go from the node's last exit to its first, and keep for each node: the kernel's order of the current exit, the
@@ -124,10 +124,11 @@ def attribute(readings: Sequence[Reading], evidence: AttemptEvidence) -> Attribu
 
 
 def fell_first(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence) -> list[Suspect]:
-    """Return the ranks that a device fault may have killed first: the culprit, and those that died before or with it.
+    """Return the ranks that a device fault may have killed first.
 
-    A rank that died before the culprit counts even if it blames a peer, because a failing device often shows first as a
-    missing peer. A rank that died in the same instant counts if it failed by itself, or if the culprit did not.
+    These are the culprit, and each rank that died before it, even if the rank blames a peer: a failing device often
+    shows first as a missing peer. A rank that died in the same instant as the culprit counts if it failed by itself, or
+    if the culprit did not.
     """
     culprit = who.culprit
     if culprit is None:

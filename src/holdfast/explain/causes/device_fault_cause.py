@@ -65,9 +65,9 @@ def explaining(faults: tuple[ActiveFault, ...], died_at: float | None, ranks: fr
     """Return the device fault that explains the exits: the most severe fault, and among equally severe faults one for
     which work was stopped.
 
-    A fault counts if work was stopped for it. It also counts if its remedy requires a stop, it began before the first
-    exit (or up to 5 s later, since the kernel log is read with a delay), and it had not ended more than `BEFORE_S`
-    seconds before.
+    A fault explains the exits if work was stopped for it. It also explains them if its remedy requires a stop, it began
+    before the first exit (or up to 5 s later, since the kernel log is read with a delay), and it had not ended more
+    than `BEFORE_S` seconds before.
 
     died_at: time of the first exit, in seconds; None: unknown.
     ranks: the ranks that exited by themselves; a fault of a device that none of them used is no cause.

@@ -81,7 +81,7 @@ _SUMMARIES = ("torchrun", "mpirun", "torch.multiprocessing")
 
 
 def ranks_alone(readings: Sequence[Reading]) -> list[Reading]:
-    """Return the readings of log files that have one rank each, with that rank.
+    """Return the readings of log files that are about one rank each, with that rank.
 
     Leave out logs of a launcher or the kernel.
 

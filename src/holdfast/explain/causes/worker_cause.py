@@ -193,10 +193,10 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
 
 
 def _followed(cause: Clue, root: EndNote) -> bool:
-    """Return whether the cause is only an effect of the first failure, which a launcher names.
+    """Return whether the cause is only an effect of the first failure (`root`), which a launcher names.
 
-    The cause then has another rank than that failure, or none. A status other than 1 is no uncaught Python exception,
-    so an exception about a lost peer belongs to another process.
+    Only a cause with another rank than `root`, or without a rank, can be such an effect. If the status of `root` is not
+    1, it was no uncaught Python exception, so an exception about a lost peer belongs to another process.
     """
     if cause.rank is not None and cause.rank == root.rank:
         return False

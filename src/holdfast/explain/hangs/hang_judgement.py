@@ -94,7 +94,7 @@ def judge(
     """Decide whether the attempt hangs, from the samples taken since a rank last moved. All times are seconds since the
     epoch.
 
-    Only ranks in the last sample are judged. A rank that is missing from all earlier samples counts as moving.
+    Only ranks in the last sample count. A rank that is missing from all earlier samples counts as moving.
 
     timeout_s: the hang time-out, in seconds.
     started_at: the start of the attempt.

@@ -46,8 +46,8 @@ _AT_WORK = frozenset(
 def looping_child(shots: Sequence[RankSnapshot]) -> ThreadState | None:
     """Return the child of a rank that may loop for ever, from the last snapshot; None if its children work or are idle.
 
-    The child's stack is not known. A child that works will sooner or later read or write, start a process, use more
-    than one core, or exit.
+    The child's stack is unknown, so its activity decides: a child that works will sooner or later read or write, start
+    a process, use more than one core, or exit.
 
     shots: the rank's snapshots in time order.
     """

@@ -250,8 +250,9 @@ class Prefilter:
     def _by_set(self, text: bytes) -> tuple[bool, set[int]]:
         """Search the text with the set of all patterns.
 
-        Return whether the text is crowded, and the catalogue patterns that it may match. Each further pattern that the
-        set finds makes it slower, so a first piece of the text decides whether to use it for the rest.
+        Return whether the text is crowded (it matches more than `_FEW` patterns), and the catalogue patterns that it
+        may match. Each further pattern that the set finds makes it slower, so a first piece of the text decides whether
+        to use it for the rest.
         """
         chosen, numbers = self._all if self._all is not None else self._set()
         found: set[int] = set()
