@@ -23,8 +23,8 @@ def check_program(program: str, env: Mapping[str, str]) -> None:
     """Raise the OSError that `os.execvpe` would raise for this program in the present working directory.
 
     The function finds a missing file, a file that may not be executed, a directory, a script whose interpreter is
-    missing, and a text file without an interpreter line. It does not judge a program for another processor, because the
-    kernel may have an emulator.
+    missing, and a text file without an interpreter line. It finds nothing wrong with a program for another processor,
+    because the kernel may have an emulator.
     """
     if "/" in program:
         _check_file(Path(program))

@@ -53,8 +53,8 @@ class Termination:
         """Send the signal to the processes `tops` and their descendants. If a process handles the signal, leave out its
         descendants.
 
-        `mute`: pids that get SIGABRT instead of SIGTERM, so that they write their stacks, unless they catch SIGTERM.
-        With the value True they get SIGABRT even if they catch SIGTERM, because only `on_drain` handles it.
+        `mute`: processes that get SIGABRT instead of SIGTERM, so that they write their stacks: pid → whether the
+        process catches SIGTERM only for `on_drain`. A process that catches SIGTERM for another purpose gets SIGTERM.
         """
         if number == ALREADY_TOLD:
             self._asked.update(pid for top in tops for pid in _tree(top))

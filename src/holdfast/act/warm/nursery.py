@@ -2,7 +2,8 @@
 and may die at any time.
 
 No call in this module blocks. A *ticket* requests a worker. The answer (a prepared process, or None for a cold start)
-comes within the time limits: from `ask`, from `tick`, or through `heard`."""
+comes within the time limits: from `ask`, from `tick`, or through the callback `heard`.
+"""
 
 from __future__ import annotations
 

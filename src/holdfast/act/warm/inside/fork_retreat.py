@@ -169,11 +169,12 @@ _READ_BY_TORCH = ("TORCH", "PYTORCH_", "CUDA_", "OMP_", "MKL_", "KMP_", "GOMP_",
 
 
 def torch_part(known: frozenset[str], environ: dict[str, str], but: frozenset[str]) -> list[str]:
-    """Return the modules of torch that an import has loaded, in order: those that are not in `known`. They can be
-    imported without that import.
+    """Return the modules of torch that an import has loaded, in order: those that are not in `known`. The next
+    prewarmed process can import them without that import.
 
     Return none if the import has set a variable, other than those in `but`, that torch may read. `environ`: the
-    environment before the import."""
+    environment before the import.
+    """
     now = dict(os.environ)
     for name in environ.keys() | now.keys():
         if name.startswith(_READ_BY_TORCH) and name not in but and environ.get(name) != now.get(name):
