@@ -207,7 +207,7 @@ def active(env: Mapping[str, str]) -> tuple[str, Path] | None:
 
     If a virtual and a conda environment are active, the one that comes first on PATH counts. In many shells conda's
     base is active although the user did not activate it; the same may be true of the Python from which holdfast's
-    environment was made. Both are skipped if torch is in holdfast's environment and not in them.
+    environment was made. Skip such an environment if torch is in holdfast's environment and not in it.
     """
     places = env.get("PATH", "").split(os.pathsep)
 
