@@ -53,12 +53,10 @@ class LogWatch:
         return True
 
     def wait(self) -> set[Path] | None:
-        """Wait for a change in the watched directories and return the changed paths; empty: too many paths changed to
-        list them.
+        """Wait for a change in the watched directories. Return the changed paths; empty: too many paths changed to list
+        them. Return None if the job has ended (its lock is free).
 
-        None: the job has ended (its lock is free).
-
-        The file with a log's times changes before the log does, so changes of that file are ignored.
+        Ignore changes of the file with a log's times, because it changes before the log does.
         """
         while True:
             ready, _, _ = select.select([self._fd, self._ended], [], [])
