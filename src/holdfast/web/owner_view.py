@@ -25,7 +25,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.web.journal_cache import REMEMBERED
 
 MOST_JOBS = 64
-#: A job with more events is shown without the owner's view.
+#: The page of a job with more events does not show the owner's view (the gang's state and the next decision).
 MOST_EVENTS = 50_000
 
 

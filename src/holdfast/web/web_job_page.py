@@ -73,7 +73,7 @@ class JobPage(Noun, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     more_evidence: int = 0
     attempts: tuple[AttemptEntry, ...] = ()
-    #: A running job from its owner's view.
+    #: The state of a running job's gang, as its owner sees it.
     view: GangView | None = None
     budgets: tuple[Budget, ...] = ()
     next_failure: str = ""
