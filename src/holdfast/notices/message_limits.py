@@ -18,7 +18,8 @@ _MOST_TEXT = 2000
 class Messages:
     """Sends the messages of one job.
 
-    `urls`: addresses of the receivers, as apprise's URLs. `begin`: describes the job. `lane`: the queue that sends.
+    `urls`: addresses of the receivers, as apprise's URLs. `begin`: describes the job. `lane`: the queue that sends
+    them.
     """
 
     def __init__(self, urls: Sequence[str], begin: Beginning, lane: SendQueue) -> None:
