@@ -2,9 +2,9 @@
 
 A signal can arrive in two ways. The guard is the process that the user started: it receives the signals of a user, a
 terminal or a scheduler. The supervisor has its own session and pid: a signal that did not come from the guard was sent
-to that pid. If both get the same signal within a moment, it was sent to every process of the job (Slurm without
-cgroups, systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker that is
-exiting because of the first. So the supervisor does not forward it.
+to that pid. If guard and supervisor get the same signal within a moment, it was sent to every process of the job (Slurm
+without cgroups, systemd, `kill` over a tree). Then the workers have it already, and a second one could kill a worker
+that is exiting because of the first. So the supervisor does not forward it.
 """
 
 from __future__ import annotations

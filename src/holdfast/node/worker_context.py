@@ -95,8 +95,8 @@ def _with_data(launch: LaunchSpec, environment: Mapping[str, str]) -> Mapping[st
 def kept_out(
     faults: DeviceFaults, home: Path, node: NodeInfo, now: float, say: Callable[[str], None]
 ) -> tuple[DeviceStanding, ...]:
-    """Return the devices of this node that the job may not use, without those that are reset before the start. If the
-    whole node is excluded, the node is among them.
+    """Return the devices of this node that the job may not use. Devices that are reset before the start are not among
+    them. If the whole node is excluded, the result contains the node.
     """
     try:
         found = kept_out_here(home, node, now)

@@ -136,8 +136,8 @@ class Resets:
         return _group(device, self._command.group)
 
     def settle(self) -> None:
-        """Unlock the devices of finished resets. Call this after the results were stored, because others may then use
-        them.
+        """Unlock the devices of finished resets. Call this after the results were stored, because other jobs may use
+        the unlocked devices at once.
         """
         for devices, group in self._groups.items():
             if group.phase is not TolerancePhase.RESETTING:

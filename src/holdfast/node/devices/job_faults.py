@@ -43,7 +43,9 @@ RESET_FAILED = "RESET-FAILED"
 
 
 class JobFaults:
-    """Decides what the machine's faults mean for one job. `node`: the node with the devices that this job may use."""
+    """Decides the consequences of the machine's faults for one job. `node`: the node with the devices that this job may
+    use.
+    """
 
     def __init__(
         self,

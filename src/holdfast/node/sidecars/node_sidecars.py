@@ -81,7 +81,7 @@ class NodeSidecars:
         return self._host.processes()
 
     def learn(self, facts: list[Fact], now: float) -> None:
-        """Pass facts about processes to the agent, for facts that no instruction has just caused."""
+        """Pass facts about processes to the agent, unless they are the direct result of an instruction."""
         if facts := self._pass(facts, now):
             self._learn(facts, now)
 
