@@ -7,7 +7,7 @@ Frames are text, innermost first: `function (file:line)`; native frames have no 
 A row of the table matches a frame's function and file. Frames are searched from the innermost outwards. A strong row in
 an outer frame of the library takes precedence over a weak row (a lock, a sleep), because a collective that polls sleeps
 too. The search ends at the first frame of the user's code: if a library calls user code (a hook in the backward pass),
-a wait in that code is not the library's wait. Further out, only the name of a collective counts.
+a wait in that code is not the library's wait. Outside that frame, only a frame with the name of a collective counts.
 """
 
 from __future__ import annotations

@@ -129,7 +129,9 @@ class _WorkerLogReader:
         self._texts += 1
 
     def _read_lines(self, parsed: list[Line], source: str, *, past: bool) -> list[bool]:
-        """Add the clues from these lines. Return for each line whether its writer continued after it."""
+        """Store the clues in the lines `parsed` of the log `source`. Return for each line whether its writer continued
+        its work after it. `past`: the program showed progress after all these lines.
+        """
         text = Text(parsed, self._matcher, source, self._texts, self._rank, past=past)
         went: dict[int, bool] = {}
         for stream, own in _lines.streams(parsed):

@@ -1,12 +1,11 @@
-"""A fast first pass over a log.
+"""A fast first pass over a log: finds the lines that may match the catalogue, and the patterns that each may match.
 
-It selects the lines of a block, and the catalogue patterns for each line, that need the full match.
+Each match of a pattern contains at least one of the pattern's atoms (words). The gate is one pattern that matches any
+atom of the catalogue. It searches a block, and only the lines at which it stops are matched with the exact patterns.
 
-An atom is a word that every match of a pattern contains. The gate is one pattern, the alternation of all atoms. The
-gate searches a block, and only the lines at which it stops are matched with the exact patterns. If it stops too often
-(a log full of words that failures contain), the rest of the block is read line by line. Most lines differ only in
-digits from a line that was matched before, so only new lines are matched. The result is the same either way: for each
-wording, the first lines of the block that contain it.
+If the gate stops too often (a log full of words that failures contain), the rest of the block is matched line by line.
+Lines that differ only in digits share one result. Either way the result is, for each pattern (wording), the first lines
+of the block that match it.
 
 Measured on the built-in rows and a training log, the gate is nearly as fast as a search for two words. A set of all
 exact patterns has a quarter of that speed, and a set of widened patterns half of it.
@@ -215,7 +214,8 @@ class Prefilter:
         """
         rest = block[at:]
         crowd, told = (True, set[int]()) if self._crowded else self._by_set(rest)
-        # In a crowded block, `_by_shape` also returns the lines that may match each pattern.
+        # In a crowded block (with matches of many patterns), `_by_shape` also returns the lines that may match each
+        # pattern.
         likely = self._by_shape(rest, left, most) if crowd else dict.fromkeys(told)
         low = b""
         found = []
