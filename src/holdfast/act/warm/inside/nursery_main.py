@@ -167,8 +167,9 @@ class _Nursery:
         return steps, places, files, main, left
 
     def _first_fork(self) -> None:
-        """Fork once as a trial. Some libraries end their threads for a fork, so only threads of other libraries
-        remain."""
+        """Fork once as a trial, before the threads are checked: some libraries end their threads for a fork, so only
+        threads of other libraries remain.
+        """
         pid = fork()
         if pid == 0:
             status = 1
