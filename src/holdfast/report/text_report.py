@@ -167,7 +167,7 @@ _LOOKS = {
     "draining": ("▚", "draining"),
     "decision": ("▞", "decision"),
 }
-#: Phases that contain the time to the first output, which the attempt's record also has as a part of its own.
+#: Phases that contain the time to the first output. The attempt's record has that time as a separate part too.
 _AFTER_GO = ("starting", "running", "detection", "draining")
 _BAR = 30
 
