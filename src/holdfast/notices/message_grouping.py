@@ -37,7 +37,7 @@ _WORDS = slice(2, 6)
 
 
 class MessageGroup(Noun, frozen=True, kw_only=True):
-    """All messages about one cause that were recorded before now."""
+    """The messages about one cause that were recorded up to now."""
 
     key: str
     #: Time of the first message, in seconds since the epoch.
