@@ -67,7 +67,7 @@ def atoms(pattern: str, usual: Collection[str] = ()) -> tuple[str, ...]:
             warnings.simplefilter("ignore")
             tree = parser.parse(pattern, flags)
     except (re.error, OverflowError, RecursionError):
-        return ()  # Python's parser does not know all of re2's syntax
+        return ()  # return no atoms: Python's parser does not know all of re2's syntax
     found = _of_sequence(list(tree), usual)
     return tuple(sorted(_without_longer(found))) if found is not None and len(found) <= MOST else ()
 
