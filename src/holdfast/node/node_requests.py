@@ -111,7 +111,7 @@ class NodeParts(msgspec.Struct, frozen=True):
     faults: DeviceFaults
     #: Looks for checkpoints.
     checkpoints: CheckpointPoller
-    #: Obeys stop files.
+    #: Requests the job's stop if a stop file orders it.
     stops: StopFiles
     #: Runs checks during the job, or None.
     during: DuringChecks | None

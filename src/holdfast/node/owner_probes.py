@@ -176,7 +176,7 @@ class LinkProbe:
                 self.close()
 
     def close(self) -> None:
-        """Stop serving peers, and stop measuring."""
+        """Stop measuring links, and close the port that peers connect to."""
         for probe in self._probes:
             probe.close()
         self._probes.clear()
