@@ -43,7 +43,7 @@ class _Limits(NamedTuple):
 
     #: Maximum length of each text of the strongest clue.
     best: int
-    #: Maximum length of every other text.
+    #: Maximum length of each text that is not of the strongest clue.
     text: int
     clues: int
     weaker: int

@@ -71,7 +71,7 @@ class Raised(msgspec.Struct):
     line: Line
     #: Index, in the stream, of the exception's first line: the traceback's header if there is one.
     first: int
-    #: Index of the message's last line.
+    #: Index, in the stream, of the last line of the exception's message.
     last: int
     #: Frames as (file, line, function), outermost first.
     frames: list[tuple[str, int, str]] = msgspec.field(default_factory=list)
