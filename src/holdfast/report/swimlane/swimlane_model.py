@@ -102,7 +102,7 @@ class Band(Noun, frozen=True, kw_only=True):
 
 
 class Swimlane(Noun, frozen=True, kw_only=True):
-    """The whole picture of a job."""
+    """Everything that a job's swimlane (a time chart of its ranks) shows."""
 
     start: float
     end: float
