@@ -27,7 +27,7 @@ class JobSortOrder(enum.StrEnum):
 
 
 class Dot(Noun, frozen=True, kw_only=True):
-    """One attempt as a coloured dot."""
+    """One attempt, shown as a coloured dot."""
 
     attempt: int
     #: `ok`: success; `own`: the program failed; `else`: a node, a device or the platform failed; `stopped`: a person or
@@ -37,7 +37,7 @@ class Dot(Noun, frozen=True, kw_only=True):
 
 
 class JobRow(Noun, frozen=True, kw_only=True):
-    """One job. Times are in seconds."""
+    """One row of the table of jobs. Times are in seconds."""
 
     id: str
     name: str

@@ -61,7 +61,7 @@ class ReplayedGangs:
             return gang.view()
 
 
-#: The replayed gangs of this process.
+#: The replayed gangs that all pages of this process share.
 REPLAYED = ReplayedGangs()
 
 
