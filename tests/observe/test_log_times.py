@@ -207,12 +207,15 @@ print(total)
 def test_a_job_shows_its_lines_by_time_with_all_that_can_be_asked(holdfast: Holdfast) -> None:
     script = holdfast.script(
         """
-import os, sys, time
+import os, pathlib, time
 rank, attempt = int(os.environ["RANK"]), os.environ["HOLDFAST_ATTEMPT"]
+[logs] = pathlib.Path(os.environ["HOLDFAST_HOME"]).glob(f"jobs/*/attempt-{attempt}")
 for step in range(3):
-    time.sleep(0.1 * rank + 0.05)
+    before = f"a{attempt} r1 s{step - 1}" if rank == 0 else f"a{attempt} r0 s{step}"
+    while step + rank and before not in (logs / f"worker-{1 - rank}/stdout.log").read_text():
+        time.sleep(0.01)
+    time.sleep(0.01)
     print(f"a{attempt} r{rank} s{step}", flush=True)
-    time.sleep(0.25 - 0.1 * rank)
 if rank == 0 and attempt == "1":
     os.kill(os.getpid(), 11)
 """

@@ -90,6 +90,8 @@ class OperatorService:
         self._open: dict[int, OpenQuestion] = {}
         self._held: list[HeldQuestion] = []
         self._followers = LogFollowers()
+        #: The number of answers about logs that users have got.
+        self.logs_read = 0
         self._attempt = 0
         #: Attempt → rank → where the rank runs: its role and node.
         self._places: dict[int, dict[int, RankAt]] = {}
@@ -309,6 +311,7 @@ class OperatorService:
         match said:
             case LogRead():
                 del self._open[said.id]
+                self.logs_read += 1
                 # After the log of an earlier attempt, the user's command asks for the next attempt. So the user stays a
                 # follower.
                 if said.attempt >= self._attempt and said.over and not any(piece.data for piece in said.pieces):

@@ -64,8 +64,10 @@ if TYPE_CHECKING:
 
 #: Seconds that the connected nodes may take to confirm the job's report.
 FAREWELL_S = 10.0
-#: Maximum number of seconds by which the job's end is delayed for users who read the ends of logs from other nodes.
+#: The job's end waits for users who follow logs of other nodes: this many seconds for the next request of one of them,
+#: and `MOST_FOLLOWED_S` in all.
 FOLLOWERS_S = 2.0
+MOST_FOLLOWED_S = 20.0
 
 #: Maximum number of printed reports about peers without the job's key, because the terminal is for the job's output.
 STRANGERS = 20
@@ -219,7 +221,7 @@ class _OwnerProcess:
                 return QUEUED_AGAIN
             self._writer().show(report)
             self._wait_while(lambda: self._operators.fetching)
-            self._wait_while(lambda: self._operators.followed, FOLLOWERS_S)
+            self._wait_for_followers()
             self._operators.close()
             self._bid_farewell(Finished(report=report))
         finally:
@@ -255,6 +257,15 @@ class _OwnerProcess:
         """
         self._members.finish(finished)
         self._wait_while(lambda: any(not self._owner.is_lost(node) for node in self._members.unfinished))
+
+    def _wait_for_followers(self) -> None:
+        """Wait while users read the logs that they follow, see `FOLLOWERS_S`."""
+        until = self._reactor.now() + MOST_FOLLOWED_S
+        while self._operators.followed and (left := until - self._reactor.now()) > 0:
+            read = self._operators.logs_read
+            self._wait_while(lambda: self._operators.followed, min(FOLLOWERS_S, left))
+            if self._operators.logs_read == read:
+                return
 
     def _wait_while(self, wanted: Callable[[], bool], within_s: float = FAREWELL_S) -> None:
         until = self._reactor.now() + within_s
