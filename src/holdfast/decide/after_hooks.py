@@ -1,5 +1,6 @@
-"""The hooks after an attempt: once the attempt's end is explained, the owner lets the nodes run the hooks; then it
-decides what follows. Pure.
+"""Runs the hooks after an attempt.
+
+The owner explains the attempt's end, lets the nodes run the hooks, and only then decides what follows. Pure.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class AfterHooks:
         course.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
-        """Decide without the hook results of nodes that missed the time limit."""
+        """Decide what follows, without the hook results of nodes that missed the time limit."""
         course = self._course
         assert course.trial.hooks is not None, "the deadline is theirs"
         self._say_unanswered(course.trial.hooks.nodes)

@@ -1,7 +1,7 @@
 """The agent: it owns one node's processes and obeys the present owner.
 
-Pure like the gang: commands and process facts come in, instructions go out. On one machine it runs in the supervisor's
-process; with several machines each node runs one. It is safe to lose messages, owners and agents:
+Pure like the gang: commands of the owner and facts about processes come in, instructions go out. On one machine it runs
+in the supervisor's process; with several machines each node runs one. It is safe to lose messages, owners and agents:
 
 - it ignores commands of an earlier owner (a lower term);
 - it ignores commands for attempts older than its present one, for attempts that the owner has ended, and for attempts
@@ -68,7 +68,10 @@ SIGTERM = int(Signals.SIGTERM)
 
 
 class AgentStop:
-    """The planned stop of the agent's present attempt. Times are seconds on the agent's clock."""
+    """The planned stop of the agent's present attempt: when its processes get which signal.
+
+    Times are seconds on the agent's clock.
+    """
 
     def __init__(self) -> None:
         self.reason = ""
@@ -107,7 +110,7 @@ class AgentStop:
         self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
 
     def asked(self, now: float) -> None:
-        """Record that the first signal is sent now, and plan the signals after it."""
+        """Record that the workers get the first signal now, and plan the signals after it."""
         self.term_at = None
         self.kill_by(now + self.grace_s)
         self.again_at = None if self.signal == SIGTERM else now + self.grace_s / 2
@@ -165,7 +168,7 @@ class Agent:
         The agent answers every command except `Ack` with a report.
         """
         if command.term < self.term:
-            # Ignore commands of an earlier owner: its attempts may have other workers under the same numbers.
+            # Ignore commands of an earlier owner: its attempt numbers may belong to other attempts now.
             if not isinstance(command, Ack):
                 self._report(now)
             return self._take()
@@ -186,7 +189,7 @@ class Agent:
         return self._take()
 
     def learn(self, fact: Fact, now: float) -> list[Instruction]:
-        """Handle a fact about a process of this node."""
+        """Handle a fact about a process of this node, such as its exit."""
         match fact:
             case WorkerPrepared() if fact.attempt == self.attempt:
                 self.crew.prepared(fact.rank, warm=fact.warm)
@@ -231,7 +234,7 @@ class Agent:
         return self._take()
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due, in seconds on the clock of `now`; None: nothing is due without an input."""
+        """Return when `tick` is due, in seconds on the clock of `now`; None: nothing is due until an input comes."""
         stopping = self.stopping
         wakes = [stopping.kill_at, stopping.term_at, stopping.again_at]
         if self.lease.length_s is not None:

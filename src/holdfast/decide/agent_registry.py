@@ -1,5 +1,5 @@
-"""Records each node's present agent, the last attempt that ended on the node, and the nodes that have not
-reported yet.
+"""Records for each node its present agent, the last attempt that ended on it, and whether its agent has reported
+since the owner's restart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from holdfast.model.gang_protocol import ALIVE, Report
 
 
 class AgentRegistry:
-    """The owner's knowledge about each node's agent, over all attempts."""
+    """The owner's knowledge about each node's agent. It is kept over all attempts of the job."""
 
     def __init__(self, course: GangState) -> None:
         self._course = course
@@ -98,7 +98,7 @@ class AgentRegistry:
         self.hears_until = until
 
     def may_be_waited_for(self, now: float) -> bool:
-        """Return whether the owner must still wait for first reports since its restart.
+        """Return whether the owner must still wait for the agents' first reports since its restart.
 
         If nodes can join the job, the owner waits even if all nodes in its journal have reported: the journal may have
         lost the latest joins.

@@ -56,17 +56,16 @@ class AttemptRecorder:
     def record(self, record: AttemptRecord) -> None:
         course = self._course
         course.record(record)
-        # After any other decision the job ends, and the job's report prints the same facts.
+        # Print these lines only if the job goes on. At the job's end its report prints the same facts.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             for left in record.report.left_running:
                 course.say(f"attempt {record.attempt}: {left}")
             course.say(decision_line(record))
 
     def finish(self, report: ExitReport, kind: DecisionKind, reason: str) -> None:
-        """End the job. `reason`: why no attempt follows.
+        """End the job. `kind`: the decision. `reason`: why no attempt follows.
 
-        If the last decision announced another attempt, this reason replaces it, because that attempt never came.
-        `kind`: the decision.
+        If the last decision announced another attempt, `kind` and `reason` replace that decision.
         """
         course = self._course
         if course.records and course.records[-1].decision.kind in (*AGAIN, DecisionKind.REQUEUE):
@@ -350,8 +349,8 @@ def _signs(trial: AttemptState, evidence: AttemptEvidence) -> Iterator[float]:
 
 
 def blamed(report: ExitReport) -> tuple[str, ...]:
-    """Return the names that the next attempt would have to avoid: the devices that the report blames, else the
-    culprit's node.
+    """Return the names that the next attempt must avoid: the devices that the report blames, else the culprit's
+    node.
     """
     return report.devices or ((report.first.node,) if report.first else ())
 

@@ -1,5 +1,5 @@
-"""Handles all reasons for an attempt's end except a worker's exit: silence, a request, a fault, a hang, a check, a
-deadline.
+"""Handles each reason for an attempt's end except a worker's exit: a silent or lost node, a stop request, a device
+fault, a hang, a failed check, a missed deadline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.model.sidecar_ends import hooks_before_s
 
 #: The report describes the last known state of up to this many workers that were not ready in time.
 LATE_NAMED = 8
-#: The last reported state of a worker → the report's words for it.
+#: The last reported state of a worker → the words for it in the report.
 _HEARD_OF = {
     None: "was not heard of",
     MemberState.NONE: "had not begun",

@@ -16,7 +16,8 @@ from holdfast.model.job_spec import JobSpec, Seat, shapes
 FINISHED = frozenset({MemberState.DONE, MemberState.FAILED, MemberState.STOPPED})
 #: The states of a rank that exited without being stopped.
 ENDED = frozenset({MemberState.DONE, MemberState.FAILED})
-#: The states of a rank that is ready to run. It may have been sent GO already, if the journal lost its last events.
+#: The states of a rank that is ready to run. A rank in `READY` may have got GO already, if the journal lost its last
+#: events.
 READY = frozenset({MemberState.PREPARED, MemberState.GOING, MemberState.UP, MemberState.DONE})
 #: The states of a rank that has obeyed GO, even if the rank failed afterwards (a failure that counts ends the attempt).
 GONE = frozenset({MemberState.UP, MemberState.DONE, MemberState.FAILED})
@@ -159,8 +160,9 @@ class AttemptMembers:
         return tuple(known for known in self.members.values() if known.state is MemberState.FAILED)
 
     def verdict(self, spec: JobSpec) -> bool | None:
-        """Apply the job's completion policy to the ranks' states. Return True: complete; False: failed; None: not
-        decided yet.
+        """Apply the job's completion policy to the ranks' states.
+
+        Return True: the job is complete; False: the attempt failed; None: not decided yet.
         """
         for role in spec.roles:
             count = self._count.get(role.name, Counter())

@@ -1,8 +1,8 @@
 """Ensures that no attempt's number is used twice.
 
-The record that begins an attempt must survive a power cut before any agent gets the attempt's number. The disk or the
-journal may still lose it. Then an agent has a higher number than the owner: the owner takes over that number, and stops
-that attempt on every node.
+An agent gets an attempt's number only once the record that begins the attempt survives a power cut. The disk or the
+journal may still lose this record. Then an agent reports a higher number than the owner knows: the owner takes over
+that number, and stops that attempt on every node.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class AttemptNumbers:
         course = self._course
         course.raise_highest(report.attempt)
         if course.phase is Phase.DONE:
-            # every acknowledgement names the last ended attempt (`floor`), so the agent ends this attempt without a
-            # command
+            # the agent ends this attempt without a command, because every acknowledgement names the last ended attempt
+            # (`floor`)
             return
         if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
             course.adopt_highest(now)

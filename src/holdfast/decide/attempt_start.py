@@ -141,8 +141,9 @@ class AttemptStart:
         return True
 
     def _ask_again(self, now: float) -> None:
-        """Run another round of checks without the failed node or device. Its failure is not the cause of the attempt's
-        end.
+        """Run another round of checks without the failed node or device.
+
+        Its failure is then not the cause of the attempt's end.
         """
         self._course.trial.next_round()
         self.ask_checks(now)
@@ -178,11 +179,11 @@ class AttemptStart:
         self._orders.send(now)
 
     def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
-        """Store the addresses of the attempt's tasks, for the workers. If ports are missing, return why the checks must
-        run again.
+        """Store the addresses of the attempt's tasks for the workers. Return why that failed; empty if it worked.
 
-        If a node has reserved fewer ports than the owner requested, the start fails and `trial.check` is set.
-        `reserved`: node → its ports.
+        If nodes must reserve other ports, the checks run again. If a node has reserved fewer ports than the owner
+        requested, `trial.check` is set and the start fails. `seats`: the placement of each rank. `reserved`: node → its
+        ports.
         """
         course, trial = self._course, self._course.trial
         if not course.spec.tells_peers:

@@ -96,8 +96,8 @@ class AttemptState:
         self.late: tuple[int, ...] = ()
         #: For some of the late ranks: a clause with the rank's name and its state in the last report of its node.
         self.late_words: tuple[str, ...] = ()
-        #: The event that reported the failure of a worker that only blames a peer; the gang waits for the peer's own
-        #: report. Empty: no such failure.
+        #: The event that reported the failure of a worker that only blames a peer. The gang then waits for the peer's
+        #: own report. Empty: there is no such failure.
         self.suspect = ""
         self.reason = ""
         #: The stop request that ended the attempt; None: it ended by a failure or a success.
@@ -127,7 +127,7 @@ class AttemptState:
         self.left: AbstractSet[str] = self._left
         #: Silent node → when its agent last reported.
         self._silent_since: dict[str, float] = {}
-        #: The name of the owner's own node, if all other nodes fell silent at once, so that the owner's link has
+        #: The name of the owner's own node if all other nodes fell silent at once, which means that the owner's link
         #: failed; else empty.
         self.cut_off = ""
         self._fenced: set[str] = set()
@@ -144,7 +144,7 @@ class AttemptState:
         self._faults: list[ActiveFault] = []
         self.faults: Sequence[ActiveFault] = self._faults
         self._said: list[Evidence] = []
-        #: The platform's statements about the attempt's nodes and the job.
+        #: The platform's (Slurm's or Kubernetes') answers about this job and the attempt's nodes, as evidence.
         self.said: Sequence[Evidence] = self._said
         #: The hooks that run after the attempt, as requested; None once the nodes have answered.
         self.hooks: RunHooks | None = None
@@ -164,8 +164,9 @@ class AttemptState:
         self.asked, self.meet_on, self.ports = frozenset(nodes), meet_on, ports
 
     def next_round(self) -> None:
-        """Begin another round of checks without the failed node or device. Its failure is not the cause of the
-        attempt's end.
+        """Begin another round of checks without the failed node or device.
+
+        Its failure is then not the cause of the attempt's end.
         """
         self.check = None
         self._lost.clear()
@@ -241,7 +242,7 @@ class AttemptState:
         self._faults.append(fault)
 
     def add_said(self, words: Evidence) -> None:
-        """Add the platform's statement about the job or a node of the attempt."""
+        """Add the platform's answer about the job or a node of the attempt to the evidence."""
         self._said.append(words)
 
     def miss_deadline(self, deadline: Deadline, late: Sequence[int], words: Iterable[str]) -> None:
@@ -326,7 +327,8 @@ class AttemptState:
     def ask_with(self, request: StopRequest) -> None:
         """Choose the first signal to the workers.
 
-        A signal that holdfast itself received is passed on unchanged; no signal is sent if the workers already got it.
+        If holdfast itself received a signal, the workers get the same one; no signal is sent if the workers already got
+        it.
         """
         if request.source in (StopSource.SIGNAL, StopSource.PLATFORM) and request.signal is not None:
             self.signal, self.hold_s = 0 if request.everywhere else request.signal, request.hold_s
@@ -337,11 +339,13 @@ class AttemptState:
             self.kill_by = min(now + request.within_s, self.kill_by or float("inf"))
 
     def died_of(self, request: StopRequest) -> bool:
-        """Return whether the signal of this request also ended the workers that failed before its meaning was known."""
+        """Return whether the signal of this request also ended the workers that failed before the owner knew what
+        the signal means.
+        """
         fallen = self.roster.failed()
         if request.source is StopSource.PLATFORM and request.at is not None and request.everywhere:
-            # The platform had to be asked what the signal means. A worker that ended meanwhile was ended by the signal,
-            # as was a rank whose helper process the signal killed, or a rank that then lost its peer.
+            # The platform takes time to answer what the signal means. Count a worker as ended by the signal if it died
+            # of it, or if it exited after the signal: its helper process may have died of it, or a peer.
             exits = [known.exit for known in fallen if known.exit is not None]
             at = [end.ended_at for end in exits if end.ended_by == request.signal and end.ended_at is not None]
             begun = min([request.at, *(when for when in at if when >= request.at - SAME_SIGNAL_S)])
@@ -358,8 +362,8 @@ class AttemptState:
     def find_cut_off(self, known: Mapping[str, NodeInfo], at_once_s: float) -> None:
         """Set `cut_off` if all other nodes fell silent at once, because then the owner's link has failed.
 
-        With two machines either link may have failed, so `cut_off` stays empty. `at_once_s`: maximum seconds between
-        the first and the last silence. `known`: all nodes of the job.
+        In a job of two machines either link may have failed, so `cut_off` stays empty. `at_once_s`: maximum seconds
+        between the first and the last silence. `known`: all nodes of the job.
         """
         since = self._silent_since
         others = [node for node in self.roster.nodes if not known[node].here]

@@ -35,10 +35,10 @@ class TimerKind(enum.StrEnum):
     PEER_WAIT = "peer wait"
     #: The wait for late evidence of a drained attempt is over.
     SETTLE = "settle"
-    #: The end of the attempt is explained, and the decision about what follows is due. It is a separate step so that
-    #: its time includes the explaining.
+    #: The end of the attempt is explained, so the decision about what follows is due. It is a separate step, so that
+    #: its recorded time includes the explaining.
     DECIDE = "decide"
-    #: The time is over in which every agent must report after the owner's restart.
+    #: The time limit is over within which every agent must report after a restart of the owner.
     CONFIRM = "confirm"
 
 

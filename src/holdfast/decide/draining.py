@@ -156,7 +156,7 @@ class Draining:
         """Stop the attempt because of a failure or a request.
 
         `reason`: one clause for the user. `stop`: the request; None: a failure is the reason. `cause`: the event that
-        reported the failure or request; empty: the present event. `told`: whether the reason has already been printed.
+        reported the failure or request; empty: the present event. `told`: whether `reason` has already been printed.
         """
         course, trial = self._course, self._course.trial
         course.caused_by_this(cause)
@@ -169,8 +169,8 @@ class Draining:
         save_s = stop.save_s if stop is not None else 0.0
         if not told:
             course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
-        # After a failure, processes that exited workers left running have half of the grace period between SIGTERM and
-        # SIGKILL.
+        # If the attempt failed, processes that exited workers left running get SIGTERM at the latest after half of the
+        # grace period.
         leftover_s = min(course.spec.timers.leftover_s, grace_s / 2) if stop is None else None
         self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s, leftover_s)
 
@@ -289,8 +289,8 @@ class Draining:
         drained = trial.has_drained(self._speakers.is_stopped)
         if trial.collecting or not drained:
             return
-        # A fenced node (its lease ended without a report) could not say how its workers ended. Evidence from other
-        # nodes may still arrive: wait for it, unless the last worker ended long ago.
+        # A node whose lease ended without a report could not say how its workers ended. Wait a moment for evidence of
+        # other nodes, unless the last worker ended long ago.
         if trial.fenced and not settled and (due := trial.roster.last_exit(now) + course.spec.timers.settle_s) > now:
             if not course.armed(TimerKind.SETTLE):
                 course.arm(TimerKind.SETTLE, due)
@@ -335,7 +335,7 @@ class Draining:
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Return whether the gang still waits for this evidence.
 
-        The gang ignores evidence of older attempts, and evidence after the deadline.
+        It ignores evidence of older attempts, and evidence that comes after the deadline.
         """
         course = self._course
         return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
@@ -346,7 +346,7 @@ class Draining:
         """
         course = self._course
         if course.trial.said:
-            # Add the platform's statements that arrived after the evidence.
+            # Add the platform's answers that arrived after the evidence.
             evidence = replace(evidence, platform=tuple(course.trial.said))
         if evidence.stop is None and course.trial.stop is not None:
             # Add the stop request that explains these exits, because it arrived after the evidence.
@@ -379,8 +379,7 @@ class Draining:
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
         trigger = PhaseTrigger.TRY_AGAIN if again else PhaseTrigger.REQUEUE if requeue else PhaseTrigger.ENOUGH
         course.move(trigger, now, decision.reason)
-        # `move` has added the seconds in DRAINING, so `time_spent` below is complete. Seconds that are added later are
-        # left out.
+        # `move` has added the seconds in DRAINING, so `time_spent` below counts the whole phase.
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
         self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))

@@ -16,7 +16,7 @@ from holdfast.decide.faults.fault_remedies import by_severity, remedy_of
 from holdfast.model.faults import FaultEvent, Remedy, Severity
 
 INF = 1 << 62
-#: The level of a device without any fault; it is below every remedy.
+#: The level of a device without any fault. It is below every remedy (action against a fault).
 NOTHING = -1
 
 SEVERITIES = (Severity.INFO, Severity.MINOR, Severity.MAJOR, Severity.CRITICAL)
@@ -24,8 +24,8 @@ SEVERITY_INDEX = {severity: index for index, severity in enumerate(SEVERITIES)}
 _BY_SEVERITY = tuple(int(by_severity(severity)) for severity in SEVERITIES)
 
 # The kinds of events in the order in which events of one millisecond are applied: occurrences, momentary events,
-# recoveries, then actions of a person. The fixed order makes the result independent of the order of arrival. Among
-# events of one kind the most severe comes last.
+# recoveries, then a person's actions (reloads of the rules and releases of devices). The fixed order makes the result
+# independent of the order of arrival. Among events of one kind the most severe comes last.
 OCCUR, ONCE, RECOVER, DEED = range(4)
 STEP = 16
 
@@ -49,13 +49,14 @@ def order_of(entry: Entry) -> int:
 class CompiledRules(msgspec.Struct, frozen=True):
     """The rules for one code, as a struct because the engine reads its fields a dozen times for each event."""
 
-    #: The code's base level. `NOTHING`: no list has the code, so the severity of each event decides.
+    #: The code's base level: the remedy (action) that a code list sets for it. `NOTHING`: no list names the code, so
+    #: the severity of each event decides.
     level: int
     window: int
     #: The number of occurrences within `window` (milliseconds) that cause an escalation; 0: no frequency rule.
     times: int
     frequency: int
-    #: Milliseconds without the code after which the escalation ends; `INF`: only a person ends it.
+    #: Milliseconds without an event of this code after which the escalation ends; `INF`: only a person ends it.
     release: int
     frequency_dry: bool
     #: The duration rule's limit: a fault that lasts longer than this many milliseconds escalates; `NOTHING`: no
@@ -68,8 +69,8 @@ class CompiledRules(msgspec.Struct, frozen=True):
     duration_entry: str
 
     def bases(self) -> tuple[int, ...]:
-        """Return the base level for each severity of event: the code's level, or the severity's level if no list has
-        the code.
+        """Return the base level (remedy) for each severity of an event: the code's own level, or the severity's
+        level if no list names the code.
         """
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
@@ -120,9 +121,9 @@ Sighting = tuple[int, int]
 class Code:
     """One code's rules (`judge`), and the latest times at which a momentary event of the code was seen (sightings).
 
-    On a bad day most events are momentary events of codes that have no remedy and that no rule counts. Only the time of
-    such an event matters. So the engine keeps no track of such a code, only the latest sighting for each device.
-    Sightings are kept in two generations; `age` drops the older one.
+    If a code has no remedy and no rule counts it, only the time of its latest momentary event matters. So the engine
+    keeps only that time for each device, and no track. Most events on a bad day are of this kind. Sightings are kept in
+    two generations; `age` drops the older one.
     """
 
     __slots__ = ("bases", "earlier", "judge", "key", "passing", "seen", "spelled")
@@ -136,7 +137,7 @@ class Code:
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
         """Use the rules `judge`, which come from `policy`, for this code from now on."""
         self.judge = judge
-        #: Severity of an event (its index in `SEVERITIES`) → the base level of this code.
+        #: Severity of an event (its index in `SEVERITIES`) → the base level (remedy) of this code.
         self.bases = judge.bases()
         #: The code in the spelling of the user's file.
         self.spelled = policy.spell(self.key)

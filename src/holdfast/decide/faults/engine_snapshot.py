@@ -18,9 +18,9 @@ FORMAT = 1
 
 
 class TrackState(Noun, frozen=True, kw_only=True):
-    """The saved state of one code on one device.
+    """The saved state of one fault code on one device.
 
-    `folded` is the track's snapshot. `log` has the entries since `checkpoint`. The other fields are as in `Track`.
+    `folded` is the track's snapshot at `checkpoint`. `log` has the events after it. The other fields are as in `Track`.
     """
 
     folded: list[Any]

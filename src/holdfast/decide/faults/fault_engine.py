@@ -1,4 +1,6 @@
-"""The fault engine turns fault events into changes of a device's level. It reads no clock: callers pass in `now`.
+"""The fault engine turns fault events into changes of a device's level (its most severe remedy, such as AVOID).
+
+It reads no clock: callers pass in `now`.
 
 The engine applies events in the order of their own times, so the same events give the same state however they are
 batched. A late event is inserted by its time, and the code's short history is applied again. An event older than the
@@ -53,7 +55,9 @@ _MINOR, _MAJOR, _CRITICAL = Severity.MINOR, Severity.MAJOR, Severity.CRITICAL
 
 
 class FaultEngine(FaultState):
-    """Tracks the level of every device. Use it from one thread. No method raises on a bad event.
+    """Tracks the level of every device: the most severe remedy that its faults demand.
+
+    Use it from one thread. No method raises on a bad event.
 
     `handle`, `tick`, `reload` and `release` return the changes of level that they caused. `next_wake` returns the time
     for the next `tick`. `refused` counts the refused events by reason.
@@ -87,8 +91,9 @@ class FaultEngine(FaultState):
         return arrived
 
     def _take(self, event: FaultEvent, arrived: int, future: float, changes: list[LevelChange]) -> None:
-        """Apply one event of a batch, and append the changes of device levels to `changes`. Most events change no
-        level.
+        """Apply one event of a batch, and append the resulting changes of device levels to `changes`.
+
+        Most events change no level.
         """
         seconds = event.at
         if not _OLDEST < seconds < future:
@@ -170,8 +175,10 @@ class FaultEngine(FaultState):
         return None
 
     def reload(self, policy: Policy, now: float) -> list[LevelChange]:
-        """Use the rules of `policy`. Counts and timers continue, and the new rules judge them at once. Holds stay in
-        force.
+        """Use the rules of `policy`.
+
+        Counts and timers continue, and the new rules apply to them at once. Holds (exclusions that outlast the fault)
+        stay in force.
         """
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
@@ -215,8 +222,9 @@ class FaultEngine(FaultState):
         return changes
 
     def release(self, name: str, now: float) -> list[LevelChange]:
-        """Release a device on a person's request: end its holds and frequency escalations, and set its counts to
-        zero."""
+        """Release a device on a person's request: end its holds (exclusions that outlast the fault) and frequency
+        escalations, and set its counts to zero.
+        """
         at = int(now * 1000 + 0.5)
         self.clock = max(self.clock, at)
         changes = self.tick(now)
@@ -242,7 +250,8 @@ class FaultEngine(FaultState):
         return changes
 
     def hold(self, name: str, code: str, now: float, remedy: Remedy = Remedy.HOLD) -> None:
-        """Add a hold or an escalation from the records of another system about the device.
+        """Add a hold (an exclusion that outlasts the fault) or an escalation (a higher remedy), which another system
+        has recorded about the device.
 
         `code`: `AUTOFILL` if those records have no code.
         """
@@ -297,8 +306,8 @@ class FaultEngine(FaultState):
         return track
 
     def _settle(self, track: Track, before: int, at: int, changes: list[LevelChange]) -> None:
-        """Finish a change of a track: check the circuit breaker, set the track's next alarm, report a changed level of
-        the device.
+        """Finish a change of a track: check the circuit breaker, set the track's next alarm, and report the device's
+        level if it changed.
         """
         judge = track.code.judge
         if track.escalated > before >> 1:
@@ -330,7 +339,7 @@ class FaultEngine(FaultState):
                 )
 
     def _escalated(self, track: Track, which: int, changes: list[LevelChange]) -> None:
-        """Handle an escalation of a track (`which` 1: by frequency, 2: by duration).
+        """Handle an escalation of a track, which is a rise of its remedy. `which`: 1: by frequency; 2: by duration.
 
         An escalation of a dry-run rule is only reported. The circuit breaker may suppress any other escalation.
         """

@@ -64,7 +64,8 @@ class Overlaps:
 
 def cleared_by_reset(engine: FaultState, devices: Iterable[str], at: float) -> list[FaultEvent]:
     """Return an event that ends the fault, for every active code of these devices, because a reset has cleared them.
-    Holds stay.
+
+    A hold (an exclusion that outlasts the fault) stays.
     """
     return [
         FaultEvent(device=device, code=code, assertion=Assertion.RECOVER, at=at, source="reset")

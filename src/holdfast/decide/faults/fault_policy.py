@@ -54,8 +54,9 @@ class FrequencyRule(Noun, frozen=True, kw_only=True):
 
 
 class DurationRule(Noun, frozen=True, kw_only=True):
-    """A rule that sets `remedy` when a fault has lasted longer than `fault_s` seconds. The remedy ends when the fault
-    has been gone for `recover_s` seconds.
+    """A rule that demands `remedy` when a fault has lasted longer than `fault_s` seconds.
+
+    The remedy ends when the fault has been gone for `recover_s` seconds.
     """
 
     fault_s: int
@@ -227,9 +228,9 @@ def policy_of(levels: Levels, rules: Rules) -> Policy:
 
 
 def allowed_remedy(code: str, remedy: Remedy, *, hold: bool) -> Remedy:
-    """Return `remedy`, or NONE if a rule for this code may not have it.
+    """Return `remedy`, or NONE if a rule for this code may not demand it.
 
-    A rule for the link fault may only have NONE, AVOID or ISOLATE, and HOLD if `hold` is set.
+    A rule for the link fault may only demand NONE, AVOID or ISOLATE, and HOLD if `hold` is set.
     """
     if code != LINK_DOWN or remedy in LINK_REMEDIES or (hold and remedy is Remedy.HOLD):
         return remedy

@@ -35,9 +35,9 @@ _RESTARTS = frozenset({Remedy.RETRY_REQUEST, Remedy.RESTART_WORKERS, Remedy.RESE
 
 
 def base_remedy(code: str, listed: Iterable[Remedy]) -> Remedy:
-    """Return the level of a code from its entries in code lists: the highest one.
+    """Return the level of a code: the highest of its remedies in the code lists (`listed`).
 
-    A level that is not possible on the network plane counts as NONE. `listed`: the remedies of the code in the lists.
+    A level that is not possible on the network plane counts as NONE.
     """
     if code not in NETWORK_CODES:
         return max(listed)
@@ -51,7 +51,10 @@ def by_severity(severity: Severity) -> Remedy:
 
 
 def remedy_of(code: str, severity: Severity, levels: Mapping[str, Remedy]) -> Remedy:
-    """Return the base level of one canonical code. `levels`: code → the level in a code list."""
+    """Return the base level of one canonical code: the remedy by code alone, without rules.
+
+    `levels`: code → the level in a code list. `severity`: decides if no list names the code.
+    """
     known = levels.get(code)
     return by_severity(severity) if known is None else known
 

@@ -68,7 +68,10 @@ class ChangeKind(enum.StrEnum):
 
 
 class LevelChange(Noun, frozen=True, kw_only=True):
-    """A change of a device's level. `before` and `after`: the levels; None: the device has no fault."""
+    """A change of a device's level (its most severe remedy).
+
+    `before` and `after`: the levels; None: the device has no fault.
+    """
 
     device: str
     node: str
@@ -132,7 +135,9 @@ _SPOKEN_MOST = 65_536
 
 
 class FaultState:
-    """The level of every device as of the latest `now`. `FaultEngine` adds the methods that change it.
+    """The level (most severe remedy) of every device as of the latest `now`.
+
+    `FaultEngine` adds the methods that change it.
 
     `policy`: the rules. `tick_s`: seconds between ticks; a momentary event counts as active that long. `lateness_s`:
     seconds of history for late events. `breaker`: the circuit breaker; None: no limit.
@@ -196,8 +201,8 @@ class FaultState:
     # ---- queries
 
     def level(self, name: str) -> Remedy | None:
-        """Return the device's level as of the latest `now`: the higher one of its chip plane and its network plane.
-        None: no fault.
+        """Return the device's level (its most severe remedy) as of the latest `now`, of its chip plane and its
+        network plane together. None: no fault.
         """
         return remedy_or_none(max(self._levels(name)))
 
@@ -264,9 +269,7 @@ class FaultState:
         return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
 
     def given_back(self, name: str) -> bool:
-        """Return whether a person has released the device since its latest event, and it has no fault or escalation
-        now.
-        """
+        """Return whether a person has released the device after its latest event, and it has no fault or escalation."""
         released = max((order for order, device in self._releases if device == name), default=-INF)
         return not self.lasts(name) and released >= max((track.order for track in self._tracks(name)), default=INF)
 
@@ -367,7 +370,7 @@ class FaultState:
         due = track.due
         shown = track.seen_until - 1
         if shown < due and shown >= self.clock and not track.active and track.code.bases[track.severity] > 0:
-            # The deadline is the end of a momentary event, which only changes the level if the code has a remedy.
+            # The next deadline is the end of a momentary event. It only changes the level if the code has a remedy.
             due = shown
         if due < track.wake:
             track.wake = due

@@ -44,7 +44,8 @@ class TrackedDevice:
         self.name = name
         self.node = node
         self.tracks: dict[str, Track] = {}
-        #: The device's level as last reported. A momentary event without a remedy is not reported as a change of level.
+        #: The device's level (most severe remedy) as last reported. A momentary event without a remedy is not reported
+        #: as a change of level.
         self.level = NOTHING
         self.in_use = False
 
@@ -80,8 +81,8 @@ class Track:
         "wake",
     )
 
-    #: The fields that follow from the events, in the order of a snapshot. The other fields follow from these, or are
-    #: set by the engine.
+    #: The fields that are computed from the events, in the order of a snapshot. The other fields are computed from
+    #: these, or set by the engine.
     FOLDED = (
         "active",
         "since",
@@ -115,12 +116,11 @@ class Track:
         #: Whether the fault has ended since its last counted occurrence. If so, the release window counts from
         #: `last_recover`.
         self.quiet = False
-        #: When the present fault began, while the duration rule still waits for it to time out; else `NOTHING`.
+        #: When the present fault began, while the duration rule waits for its limit; else `NOTHING`.
         self.pending = NOTHING
         self.timed_out = False
         self.timed_at = 0
-        #: When a timed-out fault ended, while its recovery time runs; `NOTHING`: the fault lasts, or none has timed
-        #: out.
+        #: When a fault that exceeded the duration rule's limit ended, while its recovery time runs; else `NOTHING`.
         self.recovering = NOTHING
         #: The order (see `event_order`) of the latest change. An event with a smaller order is late.
         self.order = NOTHING
@@ -222,7 +222,8 @@ class Track:
     def advance(self, to: int, judge: CompiledRules, floor: int = 0) -> bool:
         """Apply every deadline before `to`, in the order of their times. Return whether the track escalated.
 
-        `floor`: the earliest date of a change, because the rules are in force since then. A deadline may be earlier.
+        `judge`: the rules for the code. `floor`: since when these rules are in force, which is the earliest date of a
+        change even if a deadline is earlier.
         """
         escalated = False
         while True:
@@ -295,9 +296,10 @@ class Track:
         self.order = max(self.order, at * STEP + DEED * 4)
 
     def reloaded(self, at: int, old: CompiledRules, new: CompiledRules) -> bool:
-        """Apply new rules. Counts and timers continue, and the new rules judge them at once.
+        """Apply new rules. Return whether the track escalated.
 
-        If a rule was removed, its counts and escalations end, except a hold. Return whether the track escalated.
+        Counts and timers continue, and the new rules apply to them at once. If a rule was removed, its counts and
+        escalations end, except a hold, which outlasts them.
         """
         if self.due < at:
             self.advance(at, old)
@@ -312,7 +314,8 @@ class Track:
             self.forget_before(at - old.window)
         if old.fault >= 0 and new.fault < 0:
             if self.timed_out and not self.active:
-                # The fault has already ended, and the new rules have no duration rule that would wait for its recovery.
+                # The new rules have no duration rule, so the fault that has already ended need not wait for its
+                # recovery time.
                 self.last_recover = self.recovering if self.recovering >= 0 else at
                 self.quiet = True
             self.timed_out = False
@@ -408,7 +411,7 @@ class Track:
         return self.code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
 
     def asked(self, now: int) -> int:
-        """Return the level that the track demands: the highest of the code's base level and the effective
+        """Return the level (remedy) that the track demands: the highest of the code's base level and the effective
         escalations.
         """
         code = self.code

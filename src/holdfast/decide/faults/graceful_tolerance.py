@@ -36,7 +36,8 @@ class TolerancePhase(enum.StrEnum):
     RESETTING = "resetting"
     #: The workers were restarted because a RESTART_WORKERS fault did not end. The restart may have ended it.
     RETRIED = "retried"
-    #: The group was reset after a restart did not help. If the fault comes back soon, the devices are isolated.
+    #: The group was reset after a restart of the workers did not help. If the fault comes back soon, the devices are
+    #: isolated.
     PROVING = "proving"
     ISOLATED = "isolated"
 

@@ -1,7 +1,7 @@
 """The public interface of the fault engine: which devices may be used, and why.
 
-`FaultEngine` folds fault events into levels; `standing` and `standings` return for each device whether it may be used,
-with a reason. All functions are pure. A supervisor uses them like this:
+`FaultEngine` computes each device's level (its most severe remedy) from fault events; `standing` and `standings` return
+for each device whether it may be used, with a reason. All functions are pure. A supervisor uses them like this:
 
     engine = FaultEngine(policy, breaker=Breaker())
     engine.register(devices)
@@ -46,7 +46,7 @@ RETRY_WAIT_S = 60.0
 
 
 class LevelConsequence(Noun, frozen=True, kw_only=True):
-    """What a device's level means for a job that uses the device."""
+    """What a device's level (its most severe remedy) means for a job that uses the device."""
 
     #: Whether to stop the attempt.
     stop: bool = False
@@ -112,8 +112,8 @@ def answer_of(
 
 
 def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStanding:
-    """Return whether one device may be used (its standing), as of the engine's latest `now`, with the reason in one
-    sentence. `zone`: the time zone of the times in that sentence.
+    """Return the standing of one device (whether it may be used) as of the engine's latest `now`, with the reason in
+    one sentence. `zone`: the time zone of the times in that sentence.
     """
     known = engine.devices.get(device)
     node = known.node if known is not None else ""
@@ -141,7 +141,7 @@ def standing(engine: FaultEngine, device: str, zone: Zone = utc) -> DeviceStandi
 
 
 def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ...]:
-    """Return the standings of all known devices (whether each may be used), sorted by name (gpu2 before gpu10)."""
+    """Return the standing of each known device (whether it may be used), sorted by name (gpu2 before gpu10)."""
     return tuple(standing(engine, name, zone) for name in sorted(engine.devices, key=natural))
 
 
