@@ -65,8 +65,9 @@ def fetch_limit_s(spec: JobSpec) -> float:
 
 
 def soonest(moments: Iterable[float | None]) -> float | None:
-    """Return the earliest of these times; None if all are None. A plain loop is used, because this is called very
-    often.
+    """Return the earliest of these times; None if all are None.
+
+    The function uses a plain loop, because it is called very often.
     """
     first = None
     for moment in moments:

@@ -93,7 +93,7 @@ def view_of(course: GangState, speakers: AgentRegistry, next_wake: float | None)
 def waits_for(
     phase: Phase, trial: AttemptState, *, undrained: tuple[str, ...], unheard: frozenset[str], due: float
 ) -> str:
-    """Return what must happen before the phase ends, in words.
+    """Return in words what must happen before the gang's phase ends.
 
     `undrained`: the nodes that may still have processes. `unheard`: the nodes that have not reported since the owner
     restarted. `due`: when the pause ends. `trial`: the attempt's state.

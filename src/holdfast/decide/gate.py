@@ -43,7 +43,7 @@ class CheckStep(Noun, frozen=True, kw_only=True):
 
 
 class GatePlan(Noun, frozen=True, kw_only=True):
-    """The plan of one round of checks."""
+    """The plan of one round of checks: which checks to run, and within which limits."""
 
     attempt: int = 1
     round: int = 1
@@ -189,8 +189,8 @@ class Gate:
                     raise AssertionError(f"{action.kind!r} fails nothing")
                 case _:
                     assert_never(action.kind)
-        # The report shows the failed check with the hardest action. Among equally hard ones it shows the first in the
-        # job's order.
+        # The report shows the failed check whose action is most severe; of several such checks, the first in the job's
+        # order.
         failed.sort(key=lambda line: -(line.action.kind if line.action else ActionKind.STOP))
         warnings += [f"{line.step.name} failed too: {check_message(line.final)}" for line in failed[1:]]
         return ChecksFinished(
@@ -277,7 +277,8 @@ class Gate:
 
     def _may_retry(self, line: _CheckProgress, finding: Finding, now: float) -> bool:
         if finding.answer is CheckOutcome.BAD and (_is_note(line, finding) or _aborts(finding)):
-            return False  # no retry: the failure only causes a warning, or its check wants the job stopped at once
+            # no retry: the failure only causes a warning, or its check requests that the job stops at once
+            return False
         if line.tried - 1 >= max(
             [line.step.retries, *(a.times for a in finding.actions if a.kind is ActionKind.RETRY)]
         ):
@@ -316,9 +317,9 @@ class Gate:
         return out
 
     def _choose(self, finding: Finding, actions: tuple[FailedAction, ...]) -> FailedAction:
-        """Return the mildest action that can help after a failed check.
+        """Return the action to take after a failed check: the mildest of the requested ones that can help.
 
-        Leaving out nodes only helps if they are nodes of this round and enough other nodes are left.
+        To leave out nodes only helps if they are nodes of this round and enough other nodes are left.
         """
         left_out: FailedAction | None = None
         for action in sorted(actions, key=lambda action: action.kind):
@@ -379,7 +380,7 @@ def _is_note(line: _CheckProgress, finding: Finding) -> bool:
 
 
 def _aborts(finding: Finding) -> bool:
-    """Return whether the failed check only asks to stop the job."""
+    """Return whether stopping the job is the only action that the failed check requests."""
     return bool(finding.actions) and all(action.kind is ActionKind.STOP for action in finding.actions)
 
 

@@ -12,7 +12,7 @@ from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.model.exit_report import Evidence, EvidenceKind
 
-#: Maximum number of the platform's statements that are kept for one attempt.
+#: Maximum number of answers of the platform (Slurm or Kubernetes) that are kept as evidence about one attempt.
 MOST_SAID = 16
 
 
@@ -70,7 +70,7 @@ class Resuming:
             self._give_up(event.reason, now)
 
     def unanswered(self, now: float) -> None:
-        """End the job because the platform, asked to start the job again, has not ended this run in time."""
+        """End the job, because the platform was asked to start it again and has not ended this run in time."""
         self._give_up(f"the platform was asked, and this run goes on {now - self._course.entered_at:.0f} s later", now)
 
     def _give_up(self, why: str, now: float) -> None:
@@ -82,15 +82,16 @@ class Resuming:
         self._ending.finish(course.asked.report, course.asked.kind, f"not queued again: {why}")
 
     def said(self, event: ev.PlatformSaid) -> None:
-        """Add the platform's statement, which the owner requested, to the evidence of the attempt. Before the first
-        attempt, add it to the evidence about nodes that do not join.
+        """Add the platform's answer to a query of the owner to the evidence of the attempt.
+
+        Before the first attempt, add it to the evidence about nodes that do not join.
         """
         course = self._course
         awaited = course.pending or (course.phase is Phase.ASSEMBLING and not course.attempt)
         if event.attempt != course.attempt or not awaited or len(course.trial.said) >= MOST_SAID:
             return
         if event.node and event.node not in course.trial.nodes:
-            return  # the statement is about a node that this attempt does not use
+            return  # the answer is about a node that this attempt does not use
         at = course.trial.stop_asked_at
         words = Evidence(
             kind=EvidenceKind.PLATFORM,

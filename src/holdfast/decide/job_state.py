@@ -198,8 +198,9 @@ class GangState:
         self.utc_offset_s = event.utc_offset_s
 
     def resume(self, event: ev.JobResumed) -> None:
-        """Use the new run's nodes, job specification and term. A stop request that asked for a new run is now
-        fulfilled.
+        """Use the new run's nodes, job specification and term.
+
+        A stop request that was to end only the previous run is fulfilled now.
         """
         self.run, self.began_after = event.run, self.highest
         self.raise_term()
@@ -262,7 +263,7 @@ class GangState:
         self._avoid.update(names)
 
     def allow_resets(self, reset_s: float) -> None:
-        """Allow resets to delay the next attempt's checks by up to `reset_s` seconds."""
+        """Let resets of devices delay the next attempt's checks by up to `reset_s` seconds."""
         self.reset_s = max(self.reset_s, reset_s)
 
     def end_resets(self) -> None:

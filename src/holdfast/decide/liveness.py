@@ -21,8 +21,9 @@ HISTORY = 3
 
 
 class _Word(msgspec.Struct):
-    """The last heartbeat of one node's agent. `said_at`: when the silence since this heartbeat was last reported
-    (seconds); None: not yet.
+    """The last heartbeat of one node's agent.
+
+    `said_at`: when an event last reported the silence since this heartbeat (seconds); None: not yet.
     """
 
     boot: int
@@ -94,8 +95,8 @@ class Liveness:
         if self._wake is None or now < self._wake:
             return []
         if now > self._wake + self._beat_s:
-            # The owner itself was suspended or starved, and reports that arrived meanwhile are still unread, so blame
-            # no node yet.
+            # If the owner itself was suspended or starved, reports that arrived meanwhile are still unread. So count no
+            # node as silent yet.
             for word in self._words.values():
                 word.heard_at = max(word.heard_at, now - self.silent_s + self._beat_s)
         found: list[NodeSilent | NodeFenced] = []

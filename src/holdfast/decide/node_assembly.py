@@ -16,8 +16,8 @@ from holdfast.model.human_format import with_address
 from holdfast.model.job_spec import NodeInfo
 from holdfast.model.phrases import Phrase
 
-#: The output names each of the first joining nodes, up to this many. For later ones it only prints a count from time to
-#: time.
+#: The owner prints the name of each joining node for up to this many nodes. For later ones it only prints a count from
+#: time to time.
 SAID = 32
 
 
@@ -29,8 +29,8 @@ class Assembly:
         #: The nodes that can take part in an attempt. Kept because thousands may join one by one, and each would need a
         #: scan of all nodes.
         self._able: set[str] = set()
-        #: The number of avoided names and of the run for which `_able` was computed. If either has changed, `_able` is
-        #: out of date.
+        #: The number of avoided names, and the number of the run, for which `_able` was computed. If either has
+        #: changed, `_able` is out of date.
         self._judged_by = (-1, 0)
 
     # -------------------------------------------------------------------------------- which nodes are present
@@ -110,7 +110,7 @@ class Assembly:
         return course.places() is not None
 
     def at_least(self) -> bool:
-        """Return whether enough nodes are present to begin, even if no more nodes join."""
+        """Return whether enough nodes are present to begin an attempt, even if no more nodes join."""
         return self.count() >= self._course.spec.nodes.least
 
     @property

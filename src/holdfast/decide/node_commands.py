@@ -13,7 +13,7 @@ from holdfast.decide.phases import Phase
 from holdfast.model.actions import Send
 from holdfast.model.gang_protocol import Command, Go, MemberState, Prepare, Stop
 
-#: The time `resend_s` is enough for a PREPARE that lists the peers on this many nodes. For more nodes it is multiplied,
+#: `resend_s` suffices for a PREPARE that lists the peers on up to this many nodes. For more nodes it is multiplied,
 #: because the command is longer.
 AT_ONCE = 100
 
@@ -63,8 +63,8 @@ class Orders:
             course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s * self._patience())
 
     def _patience(self) -> float:
-        """Return a factor for `resend_s`: 1, or more for a PREPARE that lists all peers of a large gang, because it
-        takes longer.
+        """Return the factor for `resend_s`: 1, or more for a PREPARE that lists all peers of a large gang, because
+        such a command takes longer.
         """
         trial = self._course.trial
         if self._course.phase is not Phase.PREPARING or trial.peers is None:

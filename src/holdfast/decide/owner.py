@@ -93,9 +93,10 @@ class Owner:
         self.liveness = liveness
         self.clocks = clocks or AgentClocks()
         self._acknowledge = acknowledge
-        #: Node and kind of event → the (boot, attempt, phase) in which a silence of the node was last reported.
+        #: Node → the last report of its agent that the owner has handled.
         self.said: dict[str, Report] = {}
-        #: Node and kind of event → the (boot, attempt, phase) for which the event was last reported to the gang.
+        #: Node and type of event (silent or fenced) → the (boot, attempt, phase) for which the gang got such an event
+        #: last.
         self._silences: dict[tuple[str, type[ev.Event]], tuple[object, ...]] = {}
 
     @property

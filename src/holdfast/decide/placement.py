@@ -47,7 +47,7 @@ def on_node(node: NodeInfo | None, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def names_here(names: Iterable[str], node: str) -> frozenset[str]:
-    """Return a node's own names of devices, given their names in the job: `gpu0` for `node/gpu0`."""
+    """Return a node's own names of devices (`gpu0`) for their names in the job (`node/gpu0`)."""
     return frozenset(name.removeprefix(f"{node}/") for name in names)
 
 
@@ -71,8 +71,9 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
 
     Ranks follow the roles in the order of the job; a role's ranks are consecutive. If a node lists devices, local rank
     i gets the i-th usable device. If it has more slots than devices, holdfast does not know which worker uses which
-    device: all workers share all. If a role's environment names devices, its workers share those devices. If a role
-    sets devices or CPUs (`Resources`), each of its workers gets them reserved, on the next node with enough left.
+    device, so all workers share all devices. If a role's environment names devices, its workers share those devices. If
+    a role sets devices or CPUs (`Resources`), each of its workers gets them reserved, on the next node with enough
+    left.
     """
     whole = {node.name: node for node in nodes}
     kept = usable(nodes, avoid)
@@ -155,8 +156,8 @@ def _bound(
     at = 0
     for role in spec.roles:
         for _ in range(role.count):
-            # The ranks of a node are consecutive, so a node without room for a worker is only tried again after all
-            # other nodes.
+            # Retry a node without room for a worker only after all other nodes, because the ranks of a node are
+            # consecutive.
             for step in range(len(nodes)):
                 here = (at + step) % len(nodes)
                 share = free[here].take(spec, role) if local[here] < nodes[here].slots else None

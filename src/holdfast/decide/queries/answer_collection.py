@@ -44,7 +44,7 @@ Answer = ev.ChecksFinished | ev.EvidenceCollected | ev.HooksFinished
 
 
 class _OpenQuestion(msgspec.Struct):
-    """A request to several nodes, some of which have not answered yet."""
+    """A request to several nodes that some of them have not answered yet."""
 
     question: Question
     #: The nodes that have not answered yet, in the order of the request.
@@ -154,8 +154,8 @@ def _number(question: Question) -> tuple[int, int]:
 def _limit_s(question: Question) -> float:
     match question:
         case RunChecks():
-            # A node ends its checks just before `deadline_s`. This limit is later, and the gang's own limit is later
-            # still.
+            # A node ends its checks just before `deadline_s`. The owner waits a little longer, and the gang's own time
+            # limit is later still.
             return question.deadline_s - min(0.5, question.deadline_s / 20) + question.fetch_s
         case CollectEvidence():
             return EVIDENCE_S

@@ -42,8 +42,7 @@ from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen, Want
 from holdfast.model.job_spec import Seat
 
 _MOST_LOOKS = 64
-#: Maximum exponent of the back-off: silent but active ranks are sampled less and less often, at least once in 2**4 / 2
-#: hang time-outs.
+#: Limits how rarely silent but active ranks are sampled: the interval doubles up to 2**4 / 2 hang time-outs.
 _MOST_CALM = 4
 
 
@@ -125,9 +124,10 @@ class HangWatch:
         return None
 
     def looked(self, look: Look, now: float, closeness: Closeness = Closeness.STACKS) -> Judgement:
-        """Judge with one more sample, which `wants` requested.
+        """Judge from all samples so far, with this new one, whether the attempt hangs.
 
-        The result `Hung` is final. After any other result `next_wake` returns the next time.
+        The result `Hung` is final. After any other result, `next_wake` returns when to take the next sample. `look`:
+        the sample, which `wants` requested. `closeness`: its kind.
         """
         self._looks.append(look)
         if len(self._looks) > _MOST_LOOKS:
@@ -138,7 +138,7 @@ class HangWatch:
         self._closer = self._closer_after(look, judgement)
         match judgement:
             case Hung() if self._closer is NativeLook.WANTED:
-                # Take one more sample now, with native frames, to show where native code waits. The job hangs, so the
+                # The attempt hangs. Take one more sample now, with native frames, to show where native code waits. The
                 # delay does no harm.
                 self._next_at = now
                 return LookAgain(why="the frames of machine code are wanted", look_at=now)
@@ -296,8 +296,8 @@ class HangDetection:
         if closeness is Closeness.STACKS:
             limit_s += STACK_S * max(map(len, self._ranks.values()), default=0)
             limit_s += NATIVE_S if native else 0.0
-        # The sample with native frames follows directly after another one. Skip nodes that did not answer that one, to
-        # save a second wait.
+        # Skip nodes that did not answer the previous sample. The sample with native frames follows at once, and a
+        # second wait for these nodes would be in vain.
         wanted = set(self._ranks) - set(self._deaf if native else ())
         self._asked = _OpenLook(look, wanted or set(self._ranks), now, now + limit_s)
         return look

@@ -16,7 +16,7 @@ from holdfast.model.evidence import HangEvidence, RankSnapshot
 from holdfast.model.gang_protocol import Closeness, LookAtRanks, RanksSeen
 from holdfast.model.job_spec import Seat
 
-#: A silent gang is sampled this many times before the warning is due.
+#: The number of samples of a silent gang that are taken before the warning is due.
 PARTS = 4
 #: Seconds that a node may take for a sample. The job does not wait for it.
 ANSWER_S = 60.0
@@ -130,7 +130,7 @@ class IdleWarning:
         return self._ask(Closeness.LIGHT, now)
 
     def _moved(self, at: float, now: float) -> None:
-        """A rank was active at the time `at`: count the idle time from then."""
+        """Count the idle time from `at`, because a rank was active then."""
         self._since = at
         self._looks = []
         self._cores = {}

@@ -33,8 +33,8 @@ SIZE = 1 << 20
 WAIT_S = 5.0
 #: Seconds that the measurement of all links may take.
 ALL_S = 20.0
-#: Maximum number of waves of exchanges, because more waves find nothing more. If no exchange of a larger job has worked
-#: after two waves, the search ends.
+#: Maximum number of waves (parallel exchanges between pairs of nodes), because more waves find nothing more. If no
+#: exchange of a larger job has worked after two waves, the search ends.
 MOST_WAVES = 8
 #: An exchange counts as slow, which causes a warning, if it takes this many times the first quartile of all exchanges.
 SLOW_FACTOR = 8.0
@@ -67,8 +67,8 @@ class _Exchange(msgspec.Struct):
 class LinkMeasurement:
     """Measures the links between the nodes of one round of checks. Times are seconds on the owner's clock.
 
-    `order`: the request for the checks. `addresses`: node → its address. `token`: the secret by which nodes recognise
-    each other.
+    `order`: the request for the checks. `addresses`: node → its address. `token`: the secret that a node must present
+    to its peer.
     """
 
     def __init__(self, order: RunChecks, addresses: Mapping[str, str], token: str, now: float) -> None:

@@ -44,8 +44,8 @@ def signs_of(
         found.append(Sign(kind=SignKind.CHECKPOINT, text=f"checkpoint {first}{more} was finished"))
     if history and (sign := _longer(ran_s, history)):
         found.append(sign)
-    # If two attempts end at exactly the same counts, the program seems to fail at that point, so a long run is no sign
-    # of health.
+    # A long run is no sign of health if two attempts end at exactly the same counts, because then the program seems to
+    # fail at that point.
     stuck = bool(counts) and bool(history) and _standing(counts) == _standing(history[-1].counts)
     if ran_s >= healthy_s and not stuck:
         found.append(Sign(kind=SignKind.HEALTHY, text=f"it ran for {ran_s:.0f} s, which counts as healthy"))
@@ -63,7 +63,9 @@ def healthy(signs: Iterable[Sign]) -> bool:
 
 
 def stood_at(evidence: AttemptEvidence) -> tuple[Count, ...]:
-    """Return the attempt's last counts: for each name the count that all ranks of a role have reached.
+    """Return the attempt's last counts (step, epoch).
+
+    For each name this is the count that all ranks of a role have reached.
 
     The ranks of a role advance together, and a fast rank is only ahead by chance, so the lowest rank counts. Of several
     roles the furthest role counts.

@@ -1,6 +1,6 @@
 """Decides what follows a failed attempt: one pure function with an ordered list of rules.
 
-It computes all budgets from the history of attempts, so a replay of the records gives the same decision.
+The function computes all budgets from the history of attempts, so a replay of the records gives the same decision.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.model.progress_facts import Sign, SignKind
 CHARGED = frozenset({Blame.WORKLOAD, Blame.UNKNOWN})
 #: Each attempt has a new rendezvous port. So if two attempts in a row find a port in use, the program chose that port.
 OWN_PORT = Phrase.ADDRESS_IN_USE
-#: Before these failures all ranks only waited, so the length of the attempt says nothing about its health.
+#: Failures before which all ranks only waited. The length of such an attempt says nothing about its health.
 WAITED = frozenset({Phrase.COLLECTIVE_TIMEOUT, Phrase.HUNG_WORKER})
 
 
@@ -59,7 +59,8 @@ def recover(
         # A lost node takes part again once it is back, so the job need not avoid it the first time.
         bad = tuple(name for name in bad if any(is_loss(r.report) and name in r.report.devices for r in history))
         elsewhere = spare = bool(bad) and len(taken | set(bad)) <= policy.max_isolations
-    # The next attempt on other nodes counts as a new try: the same failure only ends the job if it happens there too.
+    # If the next attempt runs on other nodes, it counts as a new try: the same failure only ends the job if it happens
+    # there too.
     same = "" if elsewhere else _same_again(report, policy, history, signs=signs, charged=charged)
     if left is not None and left.refusal is None and not charged and report.rerun is not Rerun.NEVER:
         # A further run of the job gets other nodes, and is not charged to the user's budget.
@@ -172,7 +173,10 @@ def _same_again(
 
 
 def _is_judged(report: ExitReport, *, charged: bool) -> bool:
-    """Return whether the job ends if the next attempts fail in the same way."""
+    """Return whether the job ends if the next attempts fail in the same way as this one.
+
+    `charged`: whether the failure counts against the user's budget.
+    """
     return bool(report.fingerprint) and ((charged and report.rerun is Rerun.UNKNOWN) or report.phrase == OWN_PORT)
 
 

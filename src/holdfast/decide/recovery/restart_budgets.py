@@ -77,7 +77,7 @@ class RequeueBudget(msgspec.Struct, frozen=True):
 
     spent: int
     limit: int
-    #: Why no further run of the job is possible; empty: no platform starts jobs again. None: a further run is possible.
+    #: Why the platform may not start the job again. Empty: the platform never starts jobs again. None: it may.
     refusal: str | None
 
     def cost(self) -> str:
