@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-#: Descriptions of the accepted durations and sizes, for messages.
+#: The forms of durations and sizes that users may type, as text for messages.
 DURATION = "seconds, or a time such as 5m, 2h or 1d12h"
 SIZE = "bytes, or a size such as 500M, 16GiB or 1.5T"
 

@@ -46,7 +46,7 @@ def limit_in_words(directory: str) -> str:
     """Return who set the memory limit of a control group, and by which option: `Slurm's step 12.0 (sbatch --mem)`.
 
     The function recognises the names that Slurm, Kubernetes, container engines and systemd give their groups, in v1 and
-    v2.
+    v2. `directory`: the group's directory.
     """
     if found := _SLURM.search(directory):
         if found["step"]:
@@ -118,8 +118,8 @@ def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controlle
         try:
             inside = PurePosixPath(path).relative_to(mount.root)
         except ValueError:
-            # In a container with a cgroup namespace, the mount's root and the group's path are relative to different
-            # roots. Then the path `/` means the mounted directory itself.
+            # The path `/` means the mounted directory itself. In a container with a cgroup namespace, the mount's root
+            # and the group's path are relative to different roots.
             if path != "/":
                 continue
             inside = PurePosixPath()

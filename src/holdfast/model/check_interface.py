@@ -75,8 +75,9 @@ class Note(DiagnosisAction):
 
 
 class Retry(DiagnosisAction):
-    """Run the check again after the retry interval, at most `times` more times. `times` 0: as often as the check's own
-    limit allows.
+    """Run the check again after the retry interval, at most `times` more times.
+
+    `times` 0: the check's own limit applies.
     """
 
     kind = ActionKind.RETRY
@@ -98,7 +99,7 @@ class ReplaceNode(DiagnosisAction):
 
 
 class StopJob(DiagnosisAction):
-    """Stop the job. No other node may start it either, until a person has examined the problem."""
+    """Stop the job. No node may start it, until a person has examined the problem."""
 
     kind = ActionKind.STOP
 
@@ -127,8 +128,8 @@ class EventAction(DiagnosisAction):
 class NodeAction(ReplaceNode):
     """DLRover's action on one node: `action_type` decides whether its workers restart on this node or on another one.
 
-    `restart_worker` means another try on this node. Every other value (`relaunch_worker`, or none) leaves the node out
-    and asks for another node.
+    `restart_worker`: try again on this node. Any other value, or none: leave the node out and ask the platform for
+    another one.
     """
 
     def __init__(
@@ -159,8 +160,9 @@ class JobAbortionAction(StopJob):
 
 @dataclass
 class PreCheckResult:
-    """The result of a check. The number 0 is good; each check defines its other numbers. Override `is_success` for
-    other rules.
+    """The result of a check. The number 0 means good; each check defines its other numbers.
+
+    A subclass may override `is_success` for other rules.
     """
 
     result: int = 0
@@ -235,7 +237,7 @@ class PreCheckOperator(ABC):
 
     @abstractmethod
     def failed_actions(self, *args: Any, **kwargs: Any) -> Sequence[DiagnosisAction]:
-        """Return the actions to take after a failure, from mild to hard; an empty list: the job does not start.
+        """Return the actions to take after a failure, the mildest first; an empty list: the job does not start.
 
         The method also gets the keyword argument `result`.
         """

@@ -1,7 +1,7 @@
 """Pre-checks as data: the chosen checks, their results, and the actions that they request.
 
 The interface for authors of checks (`PreCheckOperator`, `PreCheckResult`) is in `model/check_interface.py`. This module
-has the data about checks that is sent between processes, written to the journal, or used by `decide/gate.py`.
+has the data that is sent between processes, written to the journal, or used by `decide/gate.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CheckState(enum.StrEnum):
 
 
 class ActionKind(enum.IntEnum):
-    """The actions that a failed check can request, from mild to hard; code compares them with `<`."""
+    """The actions that a failed check can request, the mildest first; code compares them with `<`."""
 
     #: Print the check's failure, and start the job with a warning.
     NOTE = 0
@@ -121,8 +121,8 @@ class ChecksTaken(Noun, frozen=True, kw_only=True):
     """The result of an attempt's last round of pre-checks: its state, and each check in the order of the job."""
 
     state: CheckState
-    #: Whether the results of an earlier round were used, because it has just passed and nothing has cast doubt on the
-    #: machine since.
+    #: Whether the results of the previous round were used again, because it passed shortly before and nothing has cast
+    #: doubt on the machine since.
     reused: bool = False
     checks: tuple[CheckLine, ...] = ()
     #: In a job of several nodes: node → the states of its checks, for at most `MOST_NODES` nodes, those with failures
@@ -154,7 +154,7 @@ class CheckInfo(Noun, frozen=True, kw_only=True):
     #: The origin of the check: built-in, entry point, plugin file or executable, with its path or package.
     source: str = "built-in"
     by_default: bool = False
-    #: Whether the check loads the machine or the network. Such a check runs alone, after the cheap checks.
+    #: Whether the check puts load on the machine or the network. Such a check runs alone, after the cheap checks.
     needs_gang: bool = False
     during_job: bool = False
     #: Seconds between two runs of the check during a job; 0: it only runs before a job.

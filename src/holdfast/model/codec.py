@@ -13,7 +13,10 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
-    """Return a struct as JSON bytes. Lone surrogates in texts become U+FFFD, so that any text can be encoded."""
+    """Return a struct as JSON bytes.
+
+    Lone surrogates (which no encoding allows) in texts become U+FFFD, so that any text can be encoded.
+    """
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:

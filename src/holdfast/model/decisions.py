@@ -68,8 +68,8 @@ class Tally(Noun, frozen=True, kw_only=True):
     stopped: int = 0
     #: Whose memory limit led to an OOM kill: `worker`, `container` or `host`; empty: no OOM kill.
     memory_scope: str = ""
-    #: Console's name → bytes of output that the console did not get, because its reader had stopped reading. The name
-    #: `log` counts bytes that could not be written to a log file.
+    #: Console's name (`stdout`, `stderr`) → bytes of output that the console did not get, because its reader had
+    #: stopped reading. The name `log` counts bytes that could not be written to a log file.
     dropped_bytes: dict[str, int] = {}
 
 
@@ -84,12 +84,12 @@ class AttemptRecord(Noun, frozen=True, kw_only=True):
     #: Phase (its name in lower case: checking, preparing, starting, running, draining) → the seconds that the attempt
     #: spent in it.
     parts: dict[str, float] = {}
-    #: Whether the attempt got further than all earlier attempts, or ran for at least `healthy_s`. The progress is a
-    #: step of `holdfast.progress` or a count in the output.
+    #: Whether the attempt got further than all earlier attempts (by a step of `holdfast.progress` or a count in the
+    #: output), or ran for at least `healthy_s`.
     progressed: bool = False
     #: The lowest of the last steps that the ranks reported.
     step: int | None = None
-    #: The last counts (steps, epochs) in the workers' output. Of each name and role, the lowest count among the role's
+    #: The last counts (steps, epochs) in the workers' output: for each name and role, the lowest count of the role's
     #: ranks.
     counts: tuple[Count, ...] = ()
     #: The result of the pre-checks before this attempt; None: the record is of an earlier release, which did not store
@@ -120,8 +120,8 @@ def lost_steps(attempts: Iterable[AttemptRecord]) -> list[tuple[AttemptRecord, i
     """Return the attempts whose last steps had to be repeated by a later attempt, each with the number of repeated
     steps.
 
-    Both attempts must call `holdfast.progress`. For the last attempt of a failed job, count the steps after the last
-    saved step, if the program ever reported a saved step.
+    Both attempts must call `holdfast.progress`. If the job failed and its program ever reported a saved step, the steps
+    of the last attempt after the last saved step count as well.
     """
     found = []
     last: AttemptRecord | None = None

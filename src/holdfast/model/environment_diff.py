@@ -21,7 +21,7 @@ HIDDEN = "***"
 #: Variables that look like passwords because their names contain `PWD`, but are not.
 _DIRECTORIES = frozenset({"PWD", "OLDPWD"})
 #: The prefix of the variables that pass a job file's secrets to the workers. The job's `env` may copy such a secret
-#: into another variable.
+#: into a variable with another name.
 _OF_THE_JOB = "HOLDFAST_SECRET_"
 #: Variables that holdfast sets to a new value in each attempt.
 OWN = frozenset({"HOLDFAST_ATTEMPT", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
@@ -54,8 +54,8 @@ def _secret(name: str, value: str) -> bool:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Return the differing variables by name, except differences that any two attempts have, such as the attempt's
-    directory.
+    """Return the variables that differ between two environments, by name, except those that always differ between
+    attempts (see `OWN`).
     """
     return tuple(
         Difference(name=name, before=old, now=new)

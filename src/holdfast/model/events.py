@@ -57,16 +57,19 @@ class JobResumed(Message, frozen=True, kw_only=True):
 
 
 class PlatformSaid(Message, frozen=True, kw_only=True):
-    """The platform's statement about a node or the job. The owner adds it to the evidence about an attempt."""
+    """The platform (Slurm or Kubernetes) has answered a query about a node or the job.
+
+    The owner adds the answer to the evidence about an attempt.
+    """
 
     #: The attempt about which the owner had asked the platform.
     attempt: int
-    #: The node or job that the statement is about: `n3`, `job 1234`.
+    #: The node or job that the platform's answer is about: `n3`, `job 1234`.
     subject: str
     words: str
-    #: The command with which a user can see the statement: `scontrol show node n3`.
+    #: The command with which a user gets the same answer from the platform: `scontrol show node n3`.
     command: str
-    #: The node that the statement is about; empty: the whole job.
+    #: The node that the platform's answer is about; empty: the answer is about the job.
     node: str = ""
 
 
@@ -170,9 +173,10 @@ class NodeFenced(Message, frozen=True, kw_only=True):
 
 
 class NodeSignalled(Message, frozen=True, kw_only=True):
-    """The guard of a node has received a signal from the platform, and keeps running. The event itself changes nothing.
+    """The guard of a node has received a signal from the platform, and keeps running.
 
-    The owner asks its platform what the signal means, and the answer becomes another event.
+    The event changes nothing in the gang. The owner asks its platform what the signal means, and the answer becomes
+    another event.
     """
 
     node: str
@@ -190,10 +194,10 @@ class StopRequested(Message, frozen=True, kw_only=True):
 
 
 class FaultSeen(Message, frozen=True, kw_only=True):
-    """A fault of a device or node began, ended, or was momentary. The event also has the consequence for this job.
+    """A fault of a device or node began, ended, or was momentary.
 
-    The consequence comes from the machine's record of faults, which outlives the job. It is part of the event, so that
-    a replay does not need that record.
+    The event has the consequence for this job too: it comes from the machine's record of faults, which a replay of the
+    journal does not read.
     """
 
     fault: FaultEvent

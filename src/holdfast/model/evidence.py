@@ -27,13 +27,14 @@ class LogExcerpt(Noun, frozen=True, kw_only=True):
 
     #: The origin of the log: `worker-1 stderr`, or a file's name.
     source: str
-    #: The kept end of the stream, decoded with replacement characters.
+    #: The kept end of the stream as text. Each invalid byte is replaced by U+FFFD.
     text: str = ""
     #: The number of bytes of the stream before `text`.
     skipped_bytes: int = 0
     #: Cut-outs of the skipped part, in the order of the stream. Each has a matched line and the lines around it.
     cuttings: tuple[str, ...] = ()
-    #: How many of the first cut-outs report trouble that the program survived: it continued its work after them.
+    #: How many of the first cut-outs report trouble that the program survived, because its output shows work after
+    #: them.
     settled: int = 0
     #: The line number of `text`'s first line in the stream.
     first_line: int = 1
@@ -71,14 +72,14 @@ class StopSource(enum.StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> StopSource:
-        """Map an unknown value to COMPONENT: journals of 0.1.0 have the name of the component's file
-        instead of a kind.
+        """Map an unknown value to COMPONENT: journals of release 0.1.0 have the name of the component's file instead
+        of a kind.
         """
         return cls.COMPONENT
 
 
 class Deadline(enum.StrEnum):
-    """A deadline of the gang that an attempt missed."""
+    """The deadlines of the gang that an attempt can miss."""
 
     NONE = ""
     PREPARE = "prepare"
@@ -254,7 +255,7 @@ class CheckFailure(Noun, frozen=True, kw_only=True):
     phrase: str = ""
 
 
-#: The subject of the owner's statement about a node that it refused to admit.
+#: The `subject` of the owner's message about a node that it refused to admit.
 TURNED_AWAY = "turned away"
 
 
@@ -398,7 +399,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     late_words: tuple[str, ...] = ()
     #: The nodes that had joined by the deadline for joining; None: the attempt did not miss this deadline.
     muster: GangShortfall | None = None
-    #: The statement of the container engine about the end of the job's container.
+    #: What the container engine recorded about the end of the job's container, in one line.
     container: str = ""
     #: Lines of `*.pai.error` files; `source` is the file's name without its suffix.
     pai_errors: tuple[Evidence, ...] = ()
@@ -425,7 +426,7 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     surroundings: HostFacts | None = None
     #: Node → the address at which its peers reach it; empty if the job has one node.
     addresses: dict[str, str] = {}
-    #: The platform's statements about lost nodes and the job; `source` is the command that shows the statement.
+    #: The platform's answers about lost nodes and the job; `source` is the command that shows the same answer.
     platform: tuple[Evidence, ...] = ()
     #: The failures of hooks and required daemons that make the attempt count as failed.
     beside: tuple[SideFailure, ...] = ()
@@ -435,8 +436,10 @@ class AttemptEvidence(Noun, frozen=True, kw_only=True):
     unanswered: tuple[LeftBehind, ...] = ()
 
     def zone(self, _: float) -> float:
-        """Return `utc_offset_s` whatever the time is. The report passes this method to `human_format.clock` as its
-        `Zone`, and so uses one zone.
+        """Return `utc_offset_s`, whatever the time is.
+
+        The report passes this method to `human_format.clock` as its `Zone`, so that all times in the report have one
+        zone.
         """
         return self.utc_offset_s
 
@@ -474,7 +477,7 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     killed: tuple[LostProcess, ...] = ()
     #: Processes of the job that are still alive.
     left: tuple[LostProcess, ...] = ()
-    #: Why the owner had asked the platform to start the job again, if it ended for that; else empty.
+    #: Why the owner asked the platform to start the job again, if the owner ended because of that; else empty.
     queued: str = ""
     #: Who removed the job from the platform's queue, and why; empty if unknown.
     dropped: str = ""
@@ -482,7 +485,9 @@ class LostOwner(Noun, frozen=True, kw_only=True):
     utc_offset_s: float = 0.0
 
     def zone(self, _: float) -> float:
-        """Return `utc_offset_s` whatever the time is. The report passes this method to `human_format.clock` as its
-        `Zone`.
+        """Return `utc_offset_s`, whatever the time is.
+
+        The report passes this method to `human_format.clock` as its `Zone`, so that all times in the report have one
+        zone.
         """
         return self.utc_offset_s

@@ -104,10 +104,9 @@ class ProcessLimit(Noun, frozen=True, kw_only=True):
 class WorkerExit(Noun, frozen=True, kw_only=True):
     """The end of one process as the operating system reported it, without any judgement.
 
-    Exactly one of `exit_code` and `signal` is set. Neither is set if the process vanished, so that its status was not
-    available. Times are seconds since the epoch, on the clock of the process that holds this struct. `order` numbers
-    the deaths of an attempt in the order in which the node's kernel announced them. It decides between deaths with
-    equal times.
+    Exactly one of `exit_code` and `signal` is set. Neither is set if the exit status was not available. Times are
+    seconds since the epoch, on the clock of the process that holds this struct. `order` numbers the deaths of an
+    attempt in the order in which the node's kernel announced them. It decides between deaths with equal times.
     """
 
     role: str

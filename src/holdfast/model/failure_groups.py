@@ -13,8 +13,8 @@ from holdfast.lazy_pattern import Lazy
 if TYPE_CHECKING:
     import re
 
-#: Number of words of a fingerprint's text that are compared. The text is cut off, and the place of the cut depends on
-#: the lengths of paths and names.
+#: The number of words of a fingerprint's text that are compared. More would not be reliable: the text is cut off at a
+#: length, and where the cut is depends on paths and names.
 MOST_WORDS = 16
 
 #: The first four parts of a fingerprint are compared as they are: class, signal or status, exception, place in the
@@ -45,8 +45,8 @@ _SIGNS = Lazy(r"#+")
 def group_of(fingerprint: str) -> str:
     """Return the group of a fingerprint; empty for an empty one.
 
-    Fingerprints that only differ in numbers, addresses, paths, hashes, machines, ranks or devices have the same group.
-    Fingerprints with another class, signal, status, exception or place in the program have another group.
+    Two fingerprints have the same group if they only differ in numbers, addresses, paths, hashes, machines, ranks or
+    devices. They have different groups if the class, signal, status, exception or place in the program differs.
     """
     parts = fingerprint.split("|")
     kept = parts[:_PLACES]

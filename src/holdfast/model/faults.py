@@ -8,7 +8,10 @@ from holdfast.model.noun_base import At, Noun
 
 
 class Remedy(enum.IntEnum):
-    """The remedies for a fault, from mild to severe; code compares them with `<`. The journal stores their names."""
+    """The remedies (actions) for a fault, the mildest first; code compares them with `<`.
+
+    The journal stores their names.
+    """
 
     NONE = 0
     WATCH = 1
@@ -41,7 +44,10 @@ class Assertion(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """The severity that the source reported. It decides the remedy only if no list names the fault's code."""
+    """The severity that the source of a fault event reported.
+
+    It decides the remedy only if no code list names the fault's code.
+    """
 
     INFO = "info"
     MINOR = "minor"
@@ -81,7 +87,7 @@ class ActiveFault(Noun, frozen=True, kw_only=True):
     #: Whether the attempt was stopped because of this fault. If so, the fault is the cause of the attempt's end,
     #: however mild it is.
     stopped: bool = False
-    #: Whether the job continues without the faulty device; False: that depends on the remedy.
+    #: Whether the job continues without the faulty device; False: the remedy decides that.
     avoid: bool = False
 
 
@@ -97,9 +103,9 @@ class DeviceStanding(Noun, frozen=True, kw_only=True):
 
 
 def is_verdict_of_a_check(codes: tuple[str, ...]) -> bool:
-    """Return whether all these codes come from pre-checks (`CHECK-DISK`), as release 0.1.0 stored them.
+    """Return whether all these codes come from pre-checks, such as `CHECK-DISK`.
 
-    That release excluded such a device from every later job. A check's result should only hold for its own job, because
-    the next job checks again.
+    Release 0.1.0 stored such codes, and excluded the device from every later job. A check's result should only apply to
+    its own job, because the next job checks again.
     """
     return bool(codes) and all(code.upper().startswith("CHECK-") for code in codes)

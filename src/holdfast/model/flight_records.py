@@ -1,5 +1,6 @@
-"""The records of PyTorch's flight recorder: for each process group of a rank, its last collective and the first
-incomplete one."""
+"""The records of PyTorch's flight recorder: for each process group of a rank, the last collective that was called
+and the first that is incomplete.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The gang protocol: the messages between the owner and the agents.
 
-Every command has the number of its attempt, and a message about an old attempt never changes a newer one. Every report
-repeats the whole state, so a lost message does no harm. A time is sent as an age, or as a reading of the sender's clock
-that the receiver echoes. The wall clocks of two machines are never compared.
+Every command has the number of its attempt, so that a message about an old attempt never changes a newer one. Every
+report contains the whole state of the node's workers, so a lost message does no harm. A time is sent as an age, or as a
+reading of the sender's clock that the receiver echoes. The wall clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class Meeting(Noun, frozen=True, kw_only=True):
 
 
 class Peers(Noun, frozen=True, kw_only=True):
-    """The addresses of all tasks of one attempt in a compact form, because every node of the gang gets them.
+    """The addresses of all tasks of one attempt, in a compact form because every node of the gang gets them.
 
-    Only the position of an entry tells its meaning. `holdfast.model.peer_addresses` builds and reads this form.
+    The form has no keys: the position of an entry tells its meaning. `holdfast.model.peer_addresses` builds and reads
+    this form.
     """
 
     #: The addresses of the attempt's nodes, in the order of their ranks.
     hosts: tuple[str, ...]
-    #: Role → where its tasks run, in order: pairs in one flat tuple, of a node (its index in `hosts`) and the number of
+    #: Role → where its tasks run, in order, as a flat tuple of pairs: a node (its index in `hosts`), and the number of
     #: consecutive tasks on that node.
     tasks: dict[str, tuple[int, ...]]
     #: Role → label of ports → the number of such ports of each task of the role.
@@ -77,9 +78,8 @@ class Stop(Message, frozen=True, kw_only=True):
     save_s: float = 0.0
     term: int = 0
     #: The first signal to the workers: SIGTERM, or the signal that the owner got. 0: none, because the workers already
-    #: got one from outside holdfast.
-    #:
-    #: If the signal is not SIGTERM, SIGTERM follows after half of the grace period.
+    #: got one from outside holdfast. If the first signal is not SIGTERM, SIGTERM follows after half of the grace
+    #: period.
     signal: int = 15
     #: Seconds from this command to the first signal. The owner may learn meanwhile that the workers already got the
     #: signal.
@@ -92,7 +92,9 @@ class Stop(Message, frozen=True, kw_only=True):
 
 
 class Ack(Message, frozen=True, kw_only=True):
-    """The owner's answer to a report. It renews the lease, which counts from when that report was *sent*."""
+    """The owner's answer to a report. It renews the agent's lease, which counts from when the agent *sent* that
+    report.
+    """
 
     #: When the acknowledged report was sent, by the agent's clock; the owner copies it from the report.
     sent: float
@@ -163,7 +165,7 @@ class Report(Noun, frozen=True, kw_only=True):
 
 
 class Closeness(enum.StrEnum):
-    """How much data a node collects about its ranks in one sample."""
+    """How much data a node collects about each of its ranks in one sample."""
 
     #: Only the time of each rank's last line or step. Reading it costs nothing.
     WORDS = "words"
@@ -204,8 +206,9 @@ class RanksSeen(Message, frozen=True, kw_only=True):
 
 
 class WantLastWords(Message, frozen=True, kw_only=True):
-    """Let the workers write their stacks when they are stopped. The owner sends it when the gang hangs and no sample
-    has a stack.
+    """Make the workers write their stacks when they are stopped.
+
+    The owner sends this request when the gang hangs and no sample has a stack.
     """
 
     attempt: int

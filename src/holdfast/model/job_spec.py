@@ -20,8 +20,8 @@ NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 VISIBLE = {"CUDA_VISIBLE_DEVICES": "gpu", "ASCEND_RT_VISIBLE_DEVICES": "npu"}
 
 
-#: Prefixes of environment variables. A job that uses a variable with such a prefix gets OpenPAI's environment (see
-#: `tells_peers`).
+#: Prefixes of environment variables of OpenPAI. If a job's commands or variables mention one, its workers get OpenPAI's
+#: environment (see `tells_peers`).
 _TOLD = ("PAI_", "HOLDFAST_PEERS", "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_CONFIG")
 
 
@@ -31,8 +31,9 @@ class JobKind(enum.StrEnum):
 
 
 class Completion(Noun, frozen=True, kw_only=True):
-    """The completion policy of a role: how many ended workers of the role end the job. If both fields are None, the job
-    ends when all workers have ended.
+    """The completion policy of a role: how many ended workers of the role end the job.
+
+    If both fields are None, the job ends once all workers have ended.
 
     `min_failed`: this many failed workers fail the attempt. `min_succeeded`: this many succeeded workers complete the
     job, and holdfast stops the rest.
@@ -159,7 +160,7 @@ class NodePlan(Noun, frozen=True, kw_only=True):
 
     @property
     def many(self) -> bool:
-        """Whether the job may use machines other than the owner's."""
+        """Whether the job may run on machines other than the owner's."""
         return self.most > 1 or self.spares > 0 or self.apart
 
 
@@ -179,7 +180,7 @@ class PlatformJob(Noun, frozen=True, kw_only=True):
 
 
 class Requeuing(Noun, frozen=True, kw_only=True):
-    """Whether and when the platform may start the job again if this run ends early."""
+    """Whether the platform may start the job again if this run ends early, and when not."""
 
     possible: bool = False
     #: Whether the platform may also start the job again after its time limit has ended the run.
@@ -219,7 +220,8 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     #: The job file's parameters by name, which commands can use.
     parameters: dict[str, str] = {}
     runtime: RuntimePlan = RuntimePlan()
-    #: Whether workers are bound to the CPUs and devices in their `Resources`; False: the `Resources` are only recorded.
+    #: Whether workers are bound to the CPUs and devices that their `Resources` request; False: the request is only
+    #: recorded.
     binds: bool = True
     #: Whether workers get OpenPAI's environment variables with the addresses of their peers; None: only if the job uses
     #: such variables.
@@ -233,10 +235,10 @@ class JobSpec(Noun, frozen=True, kw_only=True):
 
     @property
     def tells_peers(self) -> bool:
-        """Whether workers get OpenPAI's variables, with hosts and reserved ports of their peers.
+        """Whether workers get OpenPAI's environment variables, which contain hosts and reserved ports of their peers.
 
         If `pai` is None, workers get them if a role has ports, if sshd is on, or if a command or variable of the job
-        names one of these variables.
+        mentions one of these variables.
         """
         if self.pai is not None:
             return self.pai
@@ -299,10 +301,10 @@ class Seat(Noun, frozen=True, kw_only=True, omit_defaults=True):
     node: str
     local_rank: int
     device: str = ""
-    #: The devices that the worker shares with other workers, if no device is reserved for it. A fault of any of them
-    #: affects the worker.
+    #: The devices that the worker shares with other workers, if none is reserved for it. A fault of any of them counts
+    #: as a fault of this worker's device.
     shares: tuple[str, ...] = ()
-    #: The devices that the worker may see, if it must not use all devices of its node; empty: it may see all.
+    #: The devices that the worker may see; empty: all devices of its node, unless `bound` is set.
     visible: tuple[str, ...] = ()
     #: Whether the devices in `visible` are reserved for this worker, so that it sees no other device (and none if
     #: `visible` is empty).

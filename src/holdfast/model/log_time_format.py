@@ -1,7 +1,8 @@
 """The format of the file that records when the bytes of a log were written: `stdout.times` beside `stdout.log`.
 
-The file has a head and then records of equal length. A record has an offset in the log and a time. The bytes from this
-offset to the next record's offset were read at that time. An incomplete last record is ignored.
+The file has a head and then records of equal length. Each record has an offset in the log and a time: the bytes from
+this offset to the next record's offset were read from the worker at that time. Readers ignore an incomplete last
+record.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ def head(inode: int) -> bytes:
 
 
 def inode_in(data: bytes) -> int | None:
-    """Return the inode number in the head of such a file; None if the bytes are no such head."""
+    """Return the inode number in the head of a file of times; None if the bytes are no such head."""
     if len(data) < HEAD_BYTES or not data.startswith(_MAGIC):
         return None
     return int.from_bytes(data[4:HEAD_BYTES], "big")
 
 
 def record(at: int, now: float) -> bytes:
-    """Return one record of a file of times, as bytes. `at`: the offset of a byte of the log. `now`: when it was
-    written, in seconds since the epoch.
+    """Return one record of a file of times, as bytes.
+
+    `at`: an offset in the log. `now`: when the bytes from this offset on were read, in seconds since the epoch.
     """
     return (max(0, int(now * 1000)) << _HALF | at & _MASK).to_bytes(RECORD_BYTES, "big")
 

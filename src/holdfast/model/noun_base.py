@@ -1,7 +1,7 @@
 """The base classes of all structs of `holdfast.model`: frozen and keyword-only.
 
-The journal, the connections and the JSON output use one codec, so every message is a msgspec struct with a tag. New
-fields have defaults, and a field's meaning never changes.
+The journal, the connections and the JSON output use one codec, so every message is a msgspec struct with a tag. A new
+field must have a default, and the meaning of a field never changes, so that old files stay readable.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-#: Marks a field as a time on the monotonic clock of a process.
+#: Marks a field as a time on the monotonic clock of the process that holds it.
 MONOTONIC = {"clock": "monotonic"}
 #: A time in seconds, on the clock of the process that holds it. In a sent message it is an age
 #: (`holdfast.wire.message_ages`).

@@ -1,10 +1,10 @@
 """Finds bad nodes by testing nodes in pairs: it chooses the pairs, and names the bad nodes. Pure.
 
-This is DLRover's node check in general form. In the first wave every node is tested with a neighbour; if the pair
-works, both nodes are cleared. In the next waves every suspect is tested with a cleared node, so that a failure shows
-which node is bad. A suspect that works with a cleared node is cleared too, and helps to test the rest. The search names
-exactly the bad nodes under two conditions: some pair of good nodes was tested, and good nodes always work while bad
-nodes never do.
+This is DLRover's node check in general form. Pairs are tested in waves. In the first wave every node is tested with a
+neighbour; if the pair works, both nodes are cleared (known as good). In the next waves every other node (a suspect) is
+tested with a cleared node, so that a failure shows which node is bad. A suspect that works is cleared too, and helps to
+test the rest. The search names exactly the bad nodes under two conditions: some pair of good nodes was tested, and good
+nodes always work while bad nodes never do.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class PairSearch:
         self._wave += 1
         if self._wave == 1:
             return [(node, node + 1) for node in range(0, self.count - 1, 2)]
-        # With two or three nodes, each wave tests one pair. Test every pair before judging, because one time alone
-        # shows nothing.
+        # With two or three nodes, each wave tests only one pair. Test every pair before judging, because a single time
+        # has nothing to be compared with.
         if self.count <= 3 and (wave := self._untried()):
             return wave
         self._judge()
@@ -85,8 +85,9 @@ class PairSearch:
         return self._untried()
 
     def _second(self) -> list[Pair]:
-        """Pair each suspect with a cleared (good) node with which it was not tested yet. Each cleared node takes one
-        suspect.
+        """Pair each suspect with a cleared (good) node with which it was not tested yet.
+
+        No cleared node is in two pairs.
         """
         free = sorted(self.cleared)
         wave: list[Pair] = []

@@ -87,7 +87,7 @@ class NotifyWorkers(Message, frozen=True, kw_only=True):
 
 
 class SignalWorkers(Message, frozen=True, kw_only=True):
-    """Send the attempt's processes a signal to exit, or kill them (`hard`, SIGKILL). Answer with `AllReaped`."""
+    """Send the attempt's processes a signal to exit, or kill them by SIGKILL (`hard`). Answer with `AllReaped`."""
 
     attempt: int
     hard: bool

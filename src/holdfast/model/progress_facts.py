@@ -22,8 +22,8 @@ class SignKind(enum.StrEnum):
     HEALTHY = "healthy"
 
 
-#: The signs of progress that restore the user's restart budget. The other signs only show that a failure differs from
-#: the one before.
+#: The signs of progress that restore the user's restart budget. The other signs only show that this failure differs
+#: from the previous one.
 RESTORING = frozenset({SignKind.STEP, SignKind.COUNT})
 
 
@@ -44,6 +44,6 @@ class Count(Noun, frozen=True, kw_only=True):
     #: The epoch in which the count was printed, if the output names it. A count with an epoch may restart in each
     #: epoch.
     epoch: float | None = None
-    #: Whether the attempt printed no lower count of this name before this one. Such a count may be a number that every
-    #: attempt prints at its start.
+    #: Whether this is the only number of its name in the attempt, without a lower one before it. Every attempt may
+    #: print such a number at its start, so it proves no progress.
     alone: bool = False

@@ -45,7 +45,7 @@ class Daemon(Noun, frozen=True, kw_only=True):
 class HookMoment(enum.StrEnum):
     """The time at which a hook runs.
 
-    Hooks before the workers run in the order of the job file, hooks after them in reverse order.
+    Hooks before the workers run in the order of the job file, hooks after the workers in reverse order.
     """
 
     BEFORE = "taskStarts"

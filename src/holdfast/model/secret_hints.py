@@ -1,12 +1,13 @@
-"""Decides quickly, by searching for plain words, whether a text may contain a secret. So most runs never load the
-patterns for secrets.
+"""Decides quickly, by searching for fixed words, whether a text may contain a secret.
+
+In most runs no text does, so these runs never load the slow patterns for secrets.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-#: Plain words, of which every secret's text contains at least one. If a text has none,
+#: Words of which every text with a secret contains at least one. If a text has none,
 #: `holdfast.explain.text.secret_masking.mask` finds no secret in it.
 WORDS = (
     "key", "token", "secret", "passw", "pwd", "auth", "bearer", "cookie", "://", "credential", "passphrase", "sig",

@@ -10,8 +10,8 @@ MOST_CHARS = 80
 def shown(cmdline: bytes) -> str:
     r"""Return the bytes of /proc/PID/cmdline as one line of at most 80 characters, quoted as for a shell.
 
-    Another program wrote this text. Line ends and control characters could garble the terminal, so they are escaped
-    (`$'two\nlines'`). The line is empty if the process has no command line (a kernel thread, a zombie).
+    Line ends and control characters are escaped (`$'two\nlines'`), because they could garble the terminal. The line is
+    empty if the process has no command line (a kernel thread, a zombie).
     """
     words = cmdline.rstrip(b"\0").decode("utf-8", "replace").split("\0")
     line = "" if words == [""] else " ".join(_quoted(word) for word in words)

@@ -21,15 +21,19 @@ WORKER_BYTES = 16 * 1024
 
 
 class Weight(enum.IntEnum):
-    """How strongly a line points to the cause, which depends on its place in the log. A smaller value is stronger."""
+    """How strongly a log line points to the cause of a worker's end.
 
-    #: The line is a statement of the kernel, a scheduler or a container engine.
+    It depends on the line's kind and its place in the log. A smaller value is stronger.
+    """
+
+    #: The line was written by the kernel, a scheduler or a container engine.
     EVENT = 1
-    #: The line is the exception that ended the program, and a narrow row of the catalogue matches it.
+    #: The line is the exception that ended the program, and a narrow (exact) row of the catalogue matches it.
     DEATH = 2
     #: The line is an error of the process itself among the last lines of a log.
     ENDING = 3
-    #: The line is the exception that ended the program, and a broad row of the catalogue matches it.
+    #: The line is the exception that ended the program, and a broad row of the catalogue matches it, which many causes
+    #: share.
     BROAD = 4
     #: The line is the report of a launcher or shell about a crash signal.
     CRASH = 5
@@ -41,7 +45,7 @@ class Weight(enum.IntEnum):
     PEERS = 8
     #: The line reports that the process aborted itself. It shows how the process ended, not why.
     ABORT = 9
-    #: The line only reports the failure of another part.
+    #: The line only reports that something else failed.
     CONSEQUENCE = 10
 
 
@@ -73,14 +77,14 @@ class RaisedException(Noun, frozen=True, kw_only=True):
     type: str
     #: The first line of the exception's message.
     message: str = ""
-    #: The part of the message that certainly belongs to the exception.
+    #: The part of the exception's message that certainly belongs to it, not to other output.
     words: str = ""
-    #: The log line that names the exception, and the rest of the exception's message, as written in the log.
+    #: The log line with the exception's name and the rest of its message, as written in the log.
     told: str = ""
     #: The innermost stack frame in the user's own code: file, line, function.
     frame: tuple[str, int, str] | None = None
-    #: The exceptions that were raised because of this one, the outermost first. All but the first begin with their
-    #: link: `because` or `while handling`.
+    #: The exceptions that were raised because of this one, the outermost first. Each but the first begins with its link
+    #: to the one before: `because` or `while handling`.
     above: tuple[str, ...] = ()
     #: The link from the last exception in `above` to this one: `because` or `while handling`.
     link: str = ""
@@ -119,11 +123,11 @@ class EndNote(Noun, frozen=True, kw_only=True):
 
 
 class LinePlace(Noun, frozen=True, order=True):
-    """The place of a line in a worker's logs. A place earlier in reading order compares as smaller."""
+    """The place of a line in a worker's logs. A place that is read earlier compares as smaller."""
 
     #: The index of the worker's log text (stderr, stdout, error file), from 0.
     text: int = 0
-    #: The line's number in that text. A clue that belongs after a line has the line's number plus a half.
+    #: The line's number in that text. A clue that belongs between two lines has the first line's number plus a half.
     line: float = 0.0
 
 
@@ -134,7 +138,7 @@ class Clue(Noun, frozen=True, kw_only=True):
     phrase: str
     line: QuotedLine
     place: LinePlace = LinePlace()
-    #: The name of the line's writer, in a text with several writers.
+    #: The name of the line's writer, if several processes have written to the text.
     stream: str = ""
     #: The id of the pattern (wording) that matches the line; empty: no pattern matches.
     wording: str = ""
@@ -146,8 +150,8 @@ class Clue(Noun, frozen=True, kw_only=True):
     #: Whether `line` is the line that names the exception `raised`.
     naming: bool = False
     rank: int | None = None
-    #: Whether lines that look like progress but have no time follow this line. They may be buffered output, or the
-    #: program may have survived.
+    #: Whether lines that look like progress, but have no time, follow this line. They may be buffered output, or the
+    #: program may have survived the error.
     doubtful: bool = False
     #: The report of a launcher or shell about the process's end, if nothing else reported it; else None.
     note: EndNote | None = None
@@ -210,13 +214,13 @@ class WorkerReading(Noun, frozen=True, kw_only=True):
     end: QuotedLine | None = None
     #: Whether the logs have any line that is not blank.
     spoke: bool = False
-    #: The rank in the prefixes of the log lines, if all prefixes name the same rank.
+    #: The rank that the prefixes of the log lines name, if all name the same rank; else None.
     tagged: int | None = None
     #: The last line that the worker wrote, preferably on stderr.
     last_line: Evidence | None = None
     #: The growth of memory in the worker's last lines, as `16 MiB to 176 MiB`; empty: no growth is logged.
     grown: str = ""
-    #: The last exception in logs that were only partly read, for comparison with the exceptions of other workers.
+    #: The last exception in logs that were only partly read. It is compared with the exceptions of other workers.
     last_raised: RaisedException | None = None
     #: The function in which the crashed thread was, as faulthandler printed it: `main (train.py:12)`.
     crashed_in: str = ""
