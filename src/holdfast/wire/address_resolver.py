@@ -40,8 +40,9 @@ def literal(host: str) -> list[Address]:
 
 
 class Resolving:
-    """One look-up of a host name. It calls `done(addresses, why, now)` once; `why` is the reason if no address was
-    found.
+    """One look-up of a host name. It calls `done(addresses, why, now)` once.
+
+    `addresses`: the found addresses. `why`: the reason if none was found. `now`: the time of the call.
     """
 
     def __init__(self, reactor: Reactor, host: str, done: Callable[[list[Address], str, float], News]) -> None:

@@ -122,8 +122,9 @@ def admit(
 
 
 def _stranger(hello: Hello | Foreign, house: AdmissionContext) -> Refused | None:
-    """Return a refusal if the agent is of another version, because the other fields of its hello may have another
-    meaning. Else return None.
+    """Return a refusal if the agent's version of holdfast differs from the owner's; else None.
+
+    The other fields of its hello (first message) are then not compared, because they may have another meaning.
     """
     if hello.protocol == PROTOCOL and hello.version == house.version and isinstance(hello, Hello):
         return None
@@ -192,8 +193,8 @@ def _no_room(
             hint="holdfast run --node-rank N …   (another N on each node, or none at all)",
             code=BAD_USAGE,
         )
-    # With several roles, the number of workers of each role is not fixed: the placement fits them to the node's
-    # devices.
+    # Only compare the number of workers of a single role: with several roles, the placement fits the numbers to the
+    # node's devices.
     roles = house.spec.roles if len(house.spec.roles) == 1 and house.spec.binds else ()
     asked = sum(role.resources.devices or 0 for role in roles) * hello.node.slots
     has = len(hello.node.devices)
@@ -241,8 +242,8 @@ def _name(
         had = lodgers.named(name)
         if had is None:
             return name
-        # Another agent may only take the name of a lost node: the node's own agent may still reconnect after a broken
-        # connection or a kill.
+        # Give the name to another agent only if its node is lost: the node's own agent may still reconnect after a
+        # broken connection or a kill.
         if had.address == address and not is_live(name) and (is_lost is None or is_lost(name)):
             return name
         # the name belongs to another node, such as a second run on the same machine: try the next name

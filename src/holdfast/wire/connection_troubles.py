@@ -57,7 +57,8 @@ def trouble(end: ChannelEnd, host: str, port: int, key: Key) -> HoldfastError:
 
 
 def stranger(end: ChannelEnd, owner: str, key: Key) -> tuple[str, str] | None:
-    """Return why a peer was not admitted, and a command to try; None if the peer cannot be an agent of any job.
+    """Return a sentence on why a peer was not admitted, with a command to try; None if the peer cannot be an agent of
+    any job.
 
     end: why the peer's connection ended. owner: host name of the owner's machine. key: the owner's key.
     """

@@ -98,7 +98,7 @@ class Control:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self._clients:
                 self._make_room()
-            return False  # the client waits in the kernel's queue until the next turn
+            return False  # the client waits in the kernel's queue until the reactor's next turn
         client = _socket.socket(fileno=accepted)
         credentials = client.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
@@ -125,7 +125,7 @@ class Control:
             self._drop(fd)
 
     def _read(self, fd: int) -> None:
-        # This client has just been active, so it goes to the end of the order of silence.
+        # Move this client to the end of the dictionary, because it has just been active.
         client, buffer = self._clients[fd] = self._clients.pop(fd)
         try:
             data = client.recv(LINE_BYTES)

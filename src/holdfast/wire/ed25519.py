@@ -1,8 +1,8 @@
 """Ed25519 keys from 32 secret bytes: public key, signatures, and their encodings for X.509, PKCS #8 and OpenSSH.
 
-An ordinary installation uses the package `cryptography`. A runtime's tree (holdfast as copied for every task) lacks
-this package, because it would take a fifth of the tree. There the OpenSSL library is used, which TLS needs anyway. Both
-give the same bytes.
+An ordinary installation uses the package `cryptography`. A copied runtime (holdfast's files, as sent to each task)
+lacks this package, because it would take a fifth of the space, and uses the OpenSSL library, which TLS needs anyway.
+Both give the same bytes.
 """
 
 from __future__ import annotations

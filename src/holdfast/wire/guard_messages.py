@@ -21,8 +21,9 @@ _WORDS = 64
 
 
 def from_node(event: ev.Event, node: str) -> ev.Event:
-    """Return the event to send to the owner: if it is a stop by a signal to this node's run, its reason
-    names the node.
+    """Return the event to send to the owner.
+
+    If it is a stop request by a signal to this node's run, add the node's name to its reason.
     """
     if isinstance(event, ev.StopRequested) and event.request.source is StopSource.SIGNAL:
         request = event.request

@@ -88,7 +88,7 @@ def copy_command(host: str, path: Path | None) -> str:
     if shutil.which("scp") is None:
         return "export HOLDFAST_JOB_KEY=/path/of/one/key  (a mounted secret or a shared file, the same on every node)"
     there = f"[{host}]" if ":" in host else host
-    # A key that came on standard input has no file, so the command copies the key from the default path.
+    # If the key came on standard input, it has no file. The command then copies the key from the default path.
     where = quote(str(path)) if path is not None and path.is_absolute() else f"~/.local/state/holdfast/{NAME}"
     return f"scp -p {there}:{where} {where}"
 
@@ -119,8 +119,10 @@ def _read(path: Path, what: str) -> Key:
 
 
 def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat_result) -> None:
-    """Raise BadUsage if other users can read the key file, or could have replaced it. Root may do both. `what`: where
-    the user named the file. `link`, `found`: the status of the path itself, and of the file to which it leads.
+    """Raise BadUsage if other users (except root) can read the key file, or could have replaced it.
+
+    `what`: the option or variable that names the file. `link`, `found`: the status of the path itself, and of the file
+    to which it leads.
     """
     ours = (os.geteuid(), 0)
     named = quote(str(path))

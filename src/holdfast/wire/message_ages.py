@@ -96,8 +96,9 @@ def _of_struct(told: inspect.StructType) -> tuple[tuple[str, Turn], ...]:
 
 
 def _turn_of(told: inspect.Type, within: tuple[type, ...]) -> Turn | None:
-    """Return the function that converts the times in values of the type `told`. Return None if the type contains no
-    times.
+    """Return the function that converts the times in values of a type (`told`).
+
+    Return None if the type contains no times.
 
     within: the types that are already being examined, so that a recursive type does not lead to endless recursion.
     """

@@ -127,8 +127,8 @@ class FrameReader:
         except Malformed:
             if not self._first:
                 raise
-            # The hello of another version may have other fields. `Foreign` only reads the fields that all versions
-            # have, such as the version.
+            # The hello (first message) of another version may have other fields. `Foreign` only has the fields that all
+            # versions have, such as the version.
             return msgpack_as(body, Foreign, most_bytes=LONGEST_MESSAGE_BYTES)
 
     def _bodies(self) -> Iterator[bytes]:

@@ -41,8 +41,9 @@ class Moved(Message, frozen=True, kw_only=True):
 
 
 class Recorded(Message, frozen=True, kw_only=True):
-    """The owner has explained an attempt and decided what follows. From the record the nodes learn which files to write
-    beside the logs, and whether their checks must run again.
+    """The owner has explained an attempt and decided what follows.
+
+    From the record each node computes which files to write beside the logs, and whether its checks must run again.
     """
 
     record: AttemptRecord
@@ -74,7 +75,7 @@ class Hello(Message, frozen=True, kw_only=True):
     #: The highest number of an attempt that the agent knows.
     attempt: int = 0
     kept_out: tuple[DeviceStanding, ...] = ()
-    #: Why this node hosts another owner of the job although an owner already answers at the endpoint; empty: it hosts
+    #: Why this node hosts an owner of the job itself, although another owner answers at the endpoint; empty: it hosts
     #: none.
     hosts: str = ""
     #: The OOM kill that ended the node's previous agent, if the guard has found one.
@@ -94,7 +95,8 @@ class Welcome(Message, frozen=True, kw_only=True):
     job_id: str
     #: The node's name in this job.
     node: str
-    #: The job's specification. The node uses the policy and timers in it, but its own workers' commands.
+    #: The job's specification. The node uses its policies and timers, but takes the commands of its workers from its
+    #: own options.
     spec: JobSpec
     term: int
     #: The host name of the owner's machine.
@@ -184,7 +186,8 @@ class LogRead(Message, frozen=True, kw_only=True):
     attempt: int = 0
     role: str = ""
     pieces: tuple[LogPiece, ...] = ()
-    #: Whether the log is complete on this node: the attempt has ended, or the rank has moved to another node.
+    #: Whether no more output can come to this log on this node, because the attempt has ended or the rank has moved to
+    #: another node.
     over: bool = False
     #: Why the log cannot be read, as text for the user; empty: it can.
     trouble: str = ""

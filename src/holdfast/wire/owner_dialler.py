@@ -200,8 +200,8 @@ class Dialler:
         return None
 
     def received(self, message: Any, now: float) -> News:
-        # Only a first message resets the delay, not a handshake. Otherwise an owner that refuses every agent would get
-        # ten connections a second.
+        # Reset the delay only after a first message, not after a handshake. Otherwise an owner that refuses every agent
+        # would get ten connections a second.
         self._delay_s = FIRST_S
         return self._heard(message, now)
 
@@ -210,8 +210,10 @@ class Dialler:
         return self._failed(end, now)
 
     def _wait(self, given_s: float | None, end: ChannelEnd | None = None) -> None:
-        """Start the time limit of the next connection step, in seconds. `given_s` None: only stop the present time
-        limit. `end`: why the connection fails if the time runs out.
+        """Start the time limit of the next connection step.
+
+        `given_s`: the limit in seconds; None: only stop the present time limit. `end`: why the connection fails if the
+        time runs out.
         """
         if self._late is not None:
             self._late.close()

@@ -1,7 +1,7 @@
 """Mutual TLS between owner, agents and operators. All their keys are derived from the job's key.
 
-Each identity has an Ed25519 key and a self-signed certificate. Both follow from the job's key alone, byte for byte. So
-each end computes the other's certificates and trusts only these. The handshake checks the certificates. A peer without
+Each identity has an Ed25519 key and a self-signed certificate, whose bytes are computed from the job's key alone. So
+each end can compute the other's certificate, and trusts no other. The handshake checks the certificates. A peer without
 the job's key sees only the certificate, which reveals neither the job nor the version.
 """
 

@@ -1,8 +1,8 @@
 """Limits the memory that the owner uses for incomplete messages of all its connections.
 
-When a whole gang fails, all nodes send their evidence at once. Beyond the limit the owner pauses the connections whose
-messages began later; their bytes wait in the kernel's buffers. The connection whose message began first is never
-paused, so that this message completes.
+When a gang fails, all nodes send their evidence at the same time. Beyond the limit the owner stops reading from the
+connections whose messages began later; their bytes wait in the kernel's buffers. The connection whose message began
+first is never paused, so that this message completes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ def set_up(sock: socket.socket, lease_s: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-    # Limit how long sent data, and the kernel's probes of a peer that does not read, may stay unacknowledged.
+    # Break the connection if sent data, or the kernel's probes of a peer that does not read, stay unacknowledged for
+    # this long.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * silent_s))
 
 

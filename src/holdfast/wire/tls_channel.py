@@ -1,8 +1,8 @@
 """One TLS connection, for both ends, driven by the reactor: the handshake, received and sent frames, and the reason for
 its end.
 
-No call blocks. Messages that the peer does not read are queued up to a limit. Beyond the limit the connection is
-closed, so that one peer cannot delay the messages to others.
+No call blocks. Messages that the peer does not read are queued. If they exceed a limit, the connection is closed, so
+that one peer cannot delay the messages to others.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Channel:
                 pass  # the connection is already broken, and the reactor reports that
 
     def close(self) -> None:
-        """Close the connection at once, without calling `_ended`. A second call does nothing."""
+        """Close the connection at once, without a call of `_ended`. A second call does nothing."""
         if not self.closed:
             self._state = _State.CLOSED
             self._watch.close()
@@ -204,7 +204,8 @@ class Channel:
         try:
             if not isinstance(self._sock, ssl.SSLSocket):
                 self._sock.getpeername()  # raises OSError if the peer has disconnected: TLS cannot wrap such a socket
-                # Wrap the socket only when it is ready, so that a silent peer costs only a descriptor.
+                # Wrap the socket in TLS only once it is connected and data has come, so that a silent peer uses no
+                # memory for TLS.
                 self._sock = self._credentials.wrap(self._sock)
             self._sock.do_handshake()
         except ssl.SSLWantReadError:
