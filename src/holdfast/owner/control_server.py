@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 
-#: Seconds after the job's start at which the control socket opens. Before that, it would delay the workers' first lines
-#: or use cores that their start needs. No user can type a command so early.
+#: Seconds from the job's start until the control socket opens. Before that, it would delay the workers' first lines or
+#: use cores that their start needs. No user can type a command so early.
 OPENS_S = 0.05
 
 

@@ -1,8 +1,8 @@
 """Handles events from outside the job: signals, and the platform's reports about signals.
 
-Some platforms signal every process of a job. Then workers die before the owner has asked the platform why, and
-sometimes before any process of holdfast receives the signal. Only the platform's answer explains such a death, so the
-owner keeps the attempt's evidence back until the answer arrives.
+Some platforms send a signal to every process of a job. Then workers die before the platform has told the owner why, and
+sometimes before any process of holdfast gets the signal. Only the platform's answer explains such a death, so the owner
+keeps the attempt's evidence back until the answer arrives.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the platform has, at the job's end, to store why the job ended.
 LAST_WORD_S = 3.0
-#: Seconds that the evidence waits after a worker died of a signal: by then the signal has also reached a process of
-#: holdfast. The limit matters if the platform's records do not mention the signal.
+#: Seconds for which the evidence is kept back after a worker died of a signal. By then the signal has reached a process
+#: of holdfast too. The limit matters if the platform's records do not mention the signal.
 ARRIVES_S = 0.5
 
 
@@ -78,9 +78,9 @@ class ExternalEvents:
         return self._platform.begin(now, self._place, heard_at) if self._platform is not None else None
 
     def holds(self, event: ev.Event, now: float) -> bool:
-        """Return whether this evidence must wait, and keep it if so.
+        """Return whether this evidence must be kept back, and keep it if so.
 
-        It waits if a signal may explain the workers' deaths, or if the platform is about to report a fact about the
+        That is so if a signal may explain the workers' deaths, or if the platform is about to report a fact about the
         attempt.
         """
         platform = self._platform
@@ -95,14 +95,14 @@ class ExternalEvents:
             return False
         self._held.append(event)
         if felled and not platform.asking:
-            # Ask the platform whether it has ended the job: it records that before it sends signals.
+            # Ask the platform whether it has ended the job: it records such an end before it sends signals.
             platform.felled(min(felled))
             self._until = now + ARRIVES_S
             self._reactor.at(self._until, lambda now: None)
         return True
 
     def released(self, now: float) -> Iterable[ev.Event]:
-        """Yield the kept events whose wait is over."""
+        """Yield the kept evidence events that need not be kept back any longer."""
         platform = self._platform
         if not self._held or now < self._until or (platform is not None and (platform.asking or platform.holding)):
             return
@@ -111,7 +111,7 @@ class ExternalEvents:
             del self._held[0]
 
     def follows(self, event: ev.Event, attempt: int, now: float) -> Iterable[ev.Event]:
-        """Return further events that follow from an event that the owner has handled.
+        """Return the further events that an event causes, after the owner has handled it.
 
         Ask the platform about a signal or a lost node, and ask it to hold a node whose fault needs a user's attention.
         Pass the event to the job's outputs.
@@ -143,7 +143,7 @@ class ExternalEvents:
         """Return the events to handle when the journal has stored an attempt's number on disk, or has failed to
         (`trouble`).
 
-        If the platform also stores the job's state, it may send these events later.
+        If the platform stores the job's state too, the list may be empty, and the platform sends the events later.
         """
         event = ev.JournalSecured(attempt=action.attempt, trouble=trouble, cause=action.cause)
         if self._platform is None:

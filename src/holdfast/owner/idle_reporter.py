@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class IdleReporter:
-    """A link to the nodes (`holdfast.wire.link_interface.NodesLink`) that also watches for a silent gang.
+    """Passes messages to the nodes as `holdfast.wire.link_interface.NodesLink` does, and also watches for a silent
+    gang.
 
     `link` reaches the nodes. `after_s`: seconds without a sign of life until the warning. `answer` passes results to
     the owner. `say` prints the warning. `folder`: the directory for the stacks.

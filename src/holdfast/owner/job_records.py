@@ -54,7 +54,10 @@ class JobRecords:
         return self._journal.unsaved_bytes
 
     def begin(self, launch: LaunchSpec, now: float, host: str) -> None:
-        """Record the job in the journal, and print the messages that precede its start."""
+        """Record the job in the journal, and print the messages that come before its start.
+
+        `launch`: the job to run. `host`: the name of this machine.
+        """
         spec, job_id = launch.spec, self.place.job_id
         self._journal.create_job(job_id, without_secrets(spec), now=now, host=host, pid=os.getpid())
         for trouble in (self.place.trouble, self._journal.take_news(), *launch.notes):

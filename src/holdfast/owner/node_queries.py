@@ -1,7 +1,8 @@
-"""Sends the owner's requests to its nodes. A question to several nodes gets one answer, merged from theirs
-(`decide/queries/answer_collection.py`). The nodes' checks also measure the links between them
-(`decide/queries/link_measurement.py`). All nodes sample a silent gang at once (`decide/queries/hang_detection.py`). A
-job on one machine without a hang time-out uses none of this.
+"""Sends the owner's requests to its nodes, and merges the nodes' answers.
+
+It uses three modules of `decide/queries`: `answer_collection` merges answers, `link_measurement` measures the links
+between the nodes after their checks, and `hang_detection` samples all nodes of a silent gang. A job on one machine
+without a hang time-out uses none of them.
 """
 
 from __future__ import annotations
@@ -112,8 +113,9 @@ class NodeQueries:
     # -------------------------------------------------------------------------------- receiving messages from the nodes
 
     def report(self, word: Word, node: str = "") -> None:
-        """Pass a node's message to the owner. Answers to a question are merged, and passed on after the last node's
-        answer.
+        """Pass a node's message to the owner.
+
+        The answers of several nodes to one request are merged, and passed on after the last node's answer.
 
         `node`: the node that sent the message; empty if there is only one node.
         """
@@ -133,8 +135,9 @@ class NodeQueries:
     # -------------------------------------------------------------- measuring the links between nodes
 
     def _whole(self, event: Event) -> None:
-        """Handle the merged answers of all nodes. If they are checks that all nodes have passed, measure the links
-        between the nodes next.
+        """Handle the merged answer of all nodes.
+
+        If it is a round of checks that all nodes have passed, measure the links between the nodes next.
         """
         order = self._round
         passed = isinstance(event, ChecksFinished) and order is not None and worth_measuring(event, order, self._linked)

@@ -70,11 +70,12 @@ class Notices:
         self._word = b""
 
     def begin(self, earlier: Sequence[AttemptRecord] | None) -> None:
-        """Start the helper process and send the first notice. `earlier`: the attempts under earlier owners, whose
-        restarts count too.
+        """Start the helper process and send the first notice.
+
+        `earlier`: the attempts under earlier owners, whose restarts count for the budget too; None: the job is new.
         """
-        # The earlier owner may have died before it recorded its last attempt. Then this owner has recorded it, and
-        # `attempt` has already got that record.
+        # Add only the attempts that this owner has not recorded. It has recorded the last one itself if the earlier
+        # owner died before that.
         known = {record.attempt for record in self._attempts}
         self._attempts[:0] = [record for record in earlier or () if record.attempt not in known]
         if not self._start():

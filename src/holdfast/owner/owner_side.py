@@ -1,4 +1,4 @@
-"""The owner's side of a job: it journals each event, the gang decides, and the owner carries out the decisions.
+"""The owner's side of a job: it writes each event to the journal, the gang decides what to do, and the owner does it.
 
 The node's side (`node/node_side.py`) watches a machine. A link (`wire/`) joins the two sides; on one machine the link
 is a function call.
@@ -129,8 +129,8 @@ class OwnerSide:
             self._events.append(word)
 
     def take(self, events: Iterable[ev.Event] | None) -> None:
-        """Handle the events that one callback returned, before the next callback runs, so that a worker's error stops
-        the other workers early.
+        """Handle the events that one callback of the reactor returned, before the next callback runs, so that a
+        worker's error stops the other workers early.
         """
         for event in events or ():
             self._events.append(event)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class AdmissionAnswer(msgspec.Struct, frozen=True):
-    """The answer to an agent's hello: a welcome with the event for the gang, or a refusal. All None: the sender is this
-    owner itself.
+    """The answer to an agent's hello (first message): a welcome with the event for the gang, or a refusal.
+
+    If all fields are None, the hello came from this owner itself.
     """
 
     welcome: Welcome | None = None

@@ -24,12 +24,12 @@ TAIL_BYTES = 1 << 20
 #: logs of a thousand ranks would fill the owner's disk.
 MOST_RANKS = 64
 
-#: Maximum number of pieces to fetch for one rank. A limit is needed because a process that the rank left running may
-#: write without end.
+#: Maximum number of pieces to fetch for one rank. Without a limit the fetch might not end, because a process that the
+#: rank left running may go on writing.
 MOST_PIECES = 16
 
-#: A function that sends a question with a new number to a node. It returns the number, or None if the node is not
-#: connected.
+#: A function that sends a `ReadLog` request with a new number to a node. It returns the number, or None if the node is
+#: not connected.
 Ask = Callable[[str, Callable[[int], ReadLog]], "int | None"]
 
 
@@ -74,7 +74,7 @@ class FailedLogTails:
         return any(self._queues.values())
 
     def note(self, node: str, event: EvidenceCollected) -> None:
-        """Remember the failed ranks on this node, whose evidence of an ended attempt has arrived."""
+        """Remember the failed ranks on this node. Their evidence of an ended attempt has arrived."""
         if event.attempt != self._attempt:
             self._attempt, self._failed = event.attempt, []
         for worker in event.evidence.workers:
@@ -88,8 +88,8 @@ class FailedLogTails:
         idle = [node for node in {one.node for one in failed} if not self._queues.get(node)]
         for one in failed[:MOST_RANKS] if attempt == self._attempt else ():
             directory = self._logs / f"attempt-{attempt}" / f"{one.role}-{one.rank}"
-            # If the directory exists, the node shares its home directory with the owner and has written the logs there
-            # itself.
+            # If the directory exists, fetch nothing: the node shares its home directory with the owner, and has written
+            # the logs there itself.
             if not directory.exists():
                 start = {stream: LogFrom(stream=stream, at=-TAIL_BYTES, timed=True) for stream in LogStream}
                 tail = _Tail(one.node, attempt, one.rank, directory, start)
@@ -99,7 +99,7 @@ class FailedLogTails:
             self._next(node)
 
     def read(self, node: str, said: LogRead) -> bool:
-        """Handle a node's answer. Return False if it answers a question that this object has not sent."""
+        """Handle a node's answer. Return False if it answers a request that this object has not sent."""
         queue = self._queues.get(node)
         if not queue or queue[0].number != said.id:
             return False
@@ -148,10 +148,9 @@ class FailedLogTails:
                 number = os.fstat(file.fileno()).st_ino
             times = log.with_name(times_name(log.name))
             with times.open("wb" if first else "ab") as file:
-                # If the log's beginning was left out, the file begins with a line that says so. That line gets the time
-                # of the first fetched line.
+                # Give a line that says that the log's beginning is missing the time of the first fetched line.
                 begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
-                # Times are stored in whole milliseconds. Half a millisecond is added, so that rounding down gives the
+                # Times are stored in whole milliseconds, rounded down. Add half a millisecond, so that this gives the
                 # same number again.
                 kept = [record(at, moment + 0.0005) for at, moment in begun if moment]
                 file.write((head(number) if first else b"") + b"".join(kept))

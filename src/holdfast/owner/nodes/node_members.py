@@ -1,7 +1,7 @@
 """The owner's end of the link to its nodes: which node is connected, and which requests to resend to each node.
 
-A connection may break at any moment, and requests on it are then lost. The gang itself repeats commands. This module
-keeps other requests (a round of checks, evidence, hooks) until the node has answered, and resends them when the node
+If a connection breaks, the requests on it are lost. The gang itself repeats its commands. This module keeps other
+requests (for a round of checks, evidence, hooks) until the node has answered, and resends them when the node
 reconnects.
 """
 
@@ -39,8 +39,9 @@ class _Member(msgspec.Struct):
 
 
 class NodeMembers:
-    """The connections and open requests of a job's nodes, by name. This is a link to the nodes
-    (`holdfast.wire.link_interface.NodesLink`).
+    """The connections and open requests of a job's nodes, by name.
+
+    The class is a link to the nodes (`holdfast.wire.link_interface.NodesLink`).
 
     `told(request)`: called with each request that goes to all nodes.
     """
@@ -105,7 +106,7 @@ class NodeMembers:
         return sorted(self._members)
 
     def ask(self, node: str, question: Question) -> bool:
-        """Send a question to a node once. Return False if the node is not connected."""
+        """Send a request to a node once. Return False if the node is not connected."""
         member = self._members.get(node)
         return member is not None and member.peer is not None and member.peer.send(question)
 
@@ -117,7 +118,7 @@ class NodeMembers:
             case RunChecks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    # Each node gets only its own ports, so that the message does not grow with the gang.
+                    # Send each node only its own ports, so that the message does not grow with the gang.
                     own = {node: request.ports[node]} if node in request.ports else {}
                     member.checks = replace(request, nodes=(node,), ports=own)
                     self.send(node, member.checks)
@@ -126,8 +127,8 @@ class NodeMembers:
             case RunHooks():
                 for node in request.nodes:
                     member = self._members.setdefault(node, _Member())
-                    # Each node only runs its own hooks, so name only that node: the message need not grow with the
-                    # gang.
+                    # Name only the receiving node, because each node only runs its own hooks: then the message does not
+                    # grow with the gang.
                     member.hooks = replace(request, nodes=(node,))
                     self.send(node, member.hooks)
             case _:
@@ -141,7 +142,9 @@ class NodeMembers:
             self.send(node, Moved(view=_of(view, by_node.get(node, ()))))
 
     def _collect(self, request: CollectEvidence) -> None:
-        """Ask each node only about its own workers, so that the message does not grow with the gang."""
+        """Request evidence from each node, only about its own workers, so that the message does not grow with the
+        gang.
+        """
         for node, own in parts(request):
             member = self._members.setdefault(node, _Member())
             member.evidence = own
@@ -159,7 +162,7 @@ class NodeMembers:
                 member.peer.send(finished)
 
     def has_finished(self, node: str) -> None:
-        """Record that the node has received the job's report and leaves the job, or that the node is lost."""
+        """Record that the node needs no report of the job any more: it has received the report, or it is lost."""
         self._unfinished.discard(node)
 
     @property

@@ -41,7 +41,8 @@ __all__ = [
     "VerbLine",
 ]
 
-#: Seconds to wait for an answer, unless the question may wait longer. Commands that run on a node have a shorter limit.
+#: Seconds to wait for the owner's answer to a request, unless the request may wait longer. Commands that run on a node
+#: have a shorter limit.
 ANSWER_S = 30.0
 
 #: A killed owner is restarted within this many seconds.
@@ -49,8 +50,9 @@ AGAIN_S = 5.0
 
 
 class OperatorClient:
-    """One connection to an owner. `ask` waits for the answer. `put` sends a question without waiting, and `hear`
-    returns answers.
+    """One connection of a user's command to an owner.
+
+    `ask` sends a request and waits for the answer. `put` sends a request without waiting, and `hear` returns answers.
     """
 
     def __init__(self, note: OwnerAddress, environment: Mapping[str, str], home: Path) -> None:
@@ -69,13 +71,12 @@ class OperatorClient:
         self._dialler: Dialler | None = None
 
     def ask(self, line: OperatorLine, *, waits: bool = False, again: bool = False) -> Answered:
-        """Ask the owner and return its answer.
+        """Send a request to the owner and return its answer.
 
-        `waits`: wait without a time limit, until there is something to report. `again`: connect once more if the
-        connection breaks. That helps if the owner was killed, because it is restarted at once and its guard keeps the
-        socket. After the job's end nobody answers.
-
-        Raises HoldfastError if no owner answers. If the job ends meanwhile, the answer has `ended`.
+        `line`: the request. `waits`: wait without a time limit, until there is something to report. `again`: connect
+        once more if the connection breaks. That helps if the owner was killed, because it is restarted at once and its
+        guard keeps the socket; after the job's end nobody answers. Raises HoldfastError if no owner answers. If the job
+        ends meanwhile, the answer has `ended`.
         """
         try:
             return self._asked_once(line, waits=waits)
@@ -111,16 +112,17 @@ class OperatorClient:
         return self._answers.popleft() if self._answers else self._left()
 
     def put(self, line: LogLine, tag: int) -> None:
-        """Send a question without waiting for the answer, on the connection of the last `ask`. `hear` shows whether the
-        question was lost.
+        """Send a request without waiting for the answer, on the connection of the last `ask`.
+
+        `hear` shows whether the request was lost. `tag`: the number that the answer will have.
         """
         if self._dialler is not None:
             self._dialler.send(_asked(line, tag))
 
     def hear(self, gathering_s: float) -> list[Answered]:
-        """Return the next answers to open questions: wait for the first, and then `gathering_s` seconds for more.
+        """Return the next answers to requests of `put`: wait for the first, and then `gathering_s` seconds for more.
 
-        An empty list means that the connection and the questions are lost.
+        An empty list means that the connection has ended, so the requests are lost.
         """
         while not self._answers and self._end is None and self._dialler is not None:
             self._reactor.wait()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 #: Maximum number of users' commands that are connected at the same time.
 MOST_WAITING = 64
-#: Maximum number of open questions of one user's command: two logs for each listed rank.
+#: Maximum number of open requests of one user's command: two logs for each listed rank.
 MOST_QUESTIONS = 1024
 #: Maximum number of ranks in an answer that lists the ranks of an attempt.
 MOST_RANKS = 512
@@ -61,10 +61,9 @@ KEPT_ATTEMPTS = 8
 class OperatorService:
     """Serves the users' commands.
 
-    `place`: the job's directory. `ask` sends a question to a node; it returns False if the node is not connected.
+    `place`: the job's directory. `ask` sends a request to a node; it returns False if the node is not connected.
     `nodes()`: the names of the job's nodes. `view()`: the gang's present state. `stop` handles a stop request and
-    returns the
-    reply.
+    returns the reply.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class OperatorService:
         self._view = view
         self._stop = stop
         self._verbs = VerbRunner(reactor, place.home, os.environ)
-        # Start from a random number, because a node may still answer questions of an earlier owner.
+        # Number the requests from a random number on, because a node may still answer requests of an earlier owner.
         self._numbers = int.from_bytes(os.urandom(4))
         self._people: dict[int, OperatorSession] = {}
         self._open: dict[int, OpenQuestion] = {}
@@ -160,7 +159,7 @@ class OperatorService:
                 assert_never(line)
 
     def person_left(self, person: OperatorSession) -> None:
-        """Drop the open questions of a user whose connection has ended."""
+        """Drop the unanswered requests of a user's command whose connection has ended."""
         self._people.pop(id(person), None)
         self._followers.left(person)
         self._held = [held for held in self._held if held.person is not person]
@@ -173,7 +172,7 @@ class OperatorService:
     def _run(self, person: OperatorSession, line: VerbLine) -> None:
         words = line.words[:MOST_WORDS]
         if line.verb is Verb.SHOW:
-            # Let another process read the journal, because a long one would keep the owner busy.
+            # Let another process read the journal. A long journal would keep the owner busy.
             words = (*words, self._place.job_id)
             self._verbs.run(line.verb, words, lambda ok, text: person.dismiss(Answered(ok=ok, message=text)))
             return
@@ -220,7 +219,8 @@ class OperatorService:
         elif not line.wait:
             person.send(_no(f"rank {line.rank} is on {node}, which is not connected", tag))
         elif attempt < self._attempt:
-            # Answer that the log has ended: the node may be lost for good, with the rank's last output.
+            # The rank's node is not connected, and may be lost for good. The attempt is over, so answer that its log
+            # has ended.
             lost = LogRead(id=number, attempt=attempt, role=place.role, over=True, node=node)
             person.send(Answered(ok=True, message="", log=lost, tag=tag))
         else:
@@ -229,8 +229,9 @@ class OperatorService:
     def _ranks(
         self, person: OperatorSession, line: LogLine | RanksLine, tag: int
     ) -> tuple[int, dict[int, RankAt] | None]:
-        """Return the requested attempt and where its ranks run. The ranks are None if this call has answered the user,
-        or if the user waits for the attempt.
+        """Return the requested attempt's number, and rank → where the rank runs.
+
+        The second value is None if this call has answered the user, or if the user waits until the attempt begins.
         """
         if line.attempt not in self._places:
             self._learn(self._view())
@@ -267,7 +268,9 @@ class OperatorService:
             )
 
     def told(self, request: Request) -> None:
-        """Take a request that the owner has sent to all nodes: it shows a new phase, or the record of an attempt."""
+        """Handle a request that the owner has sent to all nodes, because it may contain a new phase or the record of
+        an attempt.
+        """
         match request:
             case Moved():
                 self.moved(request.view)
@@ -277,7 +280,7 @@ class OperatorService:
                 pass
 
     def moved(self, view: GangView) -> None:
-        """Handle a new phase of the gang: answer users who waited for the attempt."""
+        """Handle a new phase of the gang: answer users who waited until an attempt began."""
         self._learn(view)
         self._read_held()
 
@@ -302,7 +305,7 @@ class OperatorService:
     # ------------------------------------------------------------------- answers and changes of nodes
 
     def answered(self, node: str, said: NodeAnswer) -> None:
-        """Pass a node's answer to the user who asked the question."""
+        """Pass a node's answer to the user whose request it answers."""
         if isinstance(said, LogRead) and self._tails.read(node, said):
             return
         question = self._open.get(said.id)
@@ -324,11 +327,13 @@ class OperatorService:
                 assert_never(said)
 
     def node_joined(self) -> None:
-        """A node has connected or reconnected: send it the questions that waited for it."""
+        """Send the requests that waited for a node, because a node has connected."""
         self._read_held()
 
     def node_left(self, node: str) -> None:
-        """A node has lost its connection: answer its open questions, or keep them until it reconnects."""
+        """Handle a node's lost connection: answer the requests that the node has not answered, or keep them until it
+        reconnects.
+        """
         self._tails.node_left(node)
         for number, question in tuple(self._open.items()):
             if node not in question.nodes:
@@ -344,7 +349,7 @@ class OperatorService:
                 question.person.send(_no(why, question.tag))
 
     def collected(self, node: str, event: EvidenceCollected) -> None:
-        """Remember the failed ranks on this node, whose evidence of an ended attempt has arrived."""
+        """Remember the failed ranks on this node. Their evidence of an ended attempt has arrived."""
         self._tails.note(node, event)
 
     def recorded(self, record: AttemptRecord) -> None:
@@ -365,7 +370,7 @@ class OperatorService:
 
     @property
     def followed(self) -> bool:
-        """Whether users are still reading the ends of logs that they follow."""
+        """Whether a user's command still follows a log, and has not read it to its end."""
         return self._followers.some
 
     def close(self) -> None:
@@ -397,19 +402,19 @@ class OperatorSession(Protocol):
 
 
 class OpenQuestion(msgspec.Struct):
-    """A question of a user that one or more nodes have not answered yet."""
+    """A request of a user's command that one or more nodes have not answered yet."""
 
     person: OperatorSession
     nodes: set[str]
     tag: int
-    #: The user's request if the question is about a log; else None.
+    #: The user's request, if it is about a log; else None.
     line: LogLine | None = None
     as_json: bool = False
     said: dict[str, VerbDone] = {}
 
 
 class HeldQuestion(msgspec.Struct):
-    """A question of a user that must wait, because its attempt has not begun or its node is not connected."""
+    """A request of a user's command that must wait, because its attempt has not begun or its node is not connected."""
 
     person: OperatorSession
     tag: int
@@ -417,11 +422,11 @@ class HeldQuestion(msgspec.Struct):
 
 
 class LogFollowers:
-    """Records which users still follow logs: they have not read them to the end."""
+    """Records which users' commands still follow logs: they have not read them to the end."""
 
     def __init__(self) -> None:
-        #: (user, tag of the question) for each log that a user still reads. Tag 0: the user's command is about to ask
-        #: for the logs of an attempt.
+        #: (id of the session, tag of the request) for each log that a user's command still reads. Tag 0: the command is
+        #: about to request the logs of an attempt.
         self._reading: set[tuple[int, int]] = set()
 
     @property
@@ -429,19 +434,20 @@ class LogFollowers:
         return bool(self._reading)
 
     def turn(self, person: OperatorSession, *, wait: bool) -> None:
-        """Record that the user has got the list of an attempt's ranks, and asks for their logs next if
-        `wait` is set.
+        """Record that the user's command has got the list of an attempt's ranks.
+
+        If `wait` is set, it requests their logs next.
         """
         self.left(person)
         if wait:
             self._reading.add((id(person), 0))
 
     def read_on(self, person: OperatorSession, tag: int) -> None:
-        """Record that the user's next question about a log was sent to the node, so that the user still reads it."""
+        """Record that the user's command still reads a log, because its next request was sent to the node."""
         self._reading.add((id(person), tag))
 
     def read(self, person: OperatorSession, tag: int) -> None:
-        """Record that the user has read a log to its end, or that the next question about it comes now."""
+        """Record that the user's command has read a log to its end, or that its next request is handled now."""
         self._reading -= {(id(person), tag), (id(person), 0)}
 
     def left(self, person: OperatorSession) -> None:

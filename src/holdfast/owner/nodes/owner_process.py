@@ -69,7 +69,8 @@ FAREWELL_S = 10.0
 FOLLOWERS_S = 2.0
 MOST_FOLLOWED_S = 20.0
 
-#: Maximum number of printed reports about peers without the job's key, because the terminal is for the job's output.
+#: Maximum number of refused peers without the job's key that are reported on the terminal, which is for the job's
+#: output.
 STRANGERS = 20
 
 
@@ -83,7 +84,7 @@ def run_owner(
     *,
     agent_id: str,
 ) -> int:
-    """Run the job up to its report, or continue it if the owner before was killed. Return the job's exit code.
+    """Run the job up to its report, or continue it if an earlier owner was killed. Return the job's exit code.
 
     `listening`: the socket of the owner. `birth`: this process's link to its guard. `agent_id`: the id of the agent on
     this node. `order`: the multi-node options. `clock`: the clock of the journal.
@@ -206,8 +207,8 @@ class _OwnerProcess:
             now = self._reactor.now()
             self._begin(now)
             self._operators.note(self._order, self._launch.spec.name, self._port, now)
-            # Replaying the journal has not crashed the owner. So if the owner crashes later, the guard need not suspect
-            # the journal.
+            # Tell the guard that the replay of the journal has not crashed the owner. If the owner crashes later, the
+            # guard need not suspect the journal.
             self._birth.settled()
             report = self._side.run()
             if self._starter_words is not None:
@@ -243,12 +244,13 @@ class _OwnerProcess:
         self._side.begin(first_events(self._launch, self._place, self._records, self._owner, now))
 
     def _take_over(self, history: list[tuple[float, ev.Event]]) -> None:
-        """Continue after a killed owner from where its journal ends. The running attempt goes on if the agents confirm
-        it.
+        """Continue the job of a killed owner from where its journal ends.
+
+        The running attempt goes on if the agents confirm it.
         """
         *_, last = self._owner.recover(history, self._reactor.now())
-        # The earlier owner may have died after journaling its last event and before writing the attempt's record that
-        # follows from it.
+        # Repeat the last event's `RecordAttempt`: the earlier owner may have died after journaling the event and before
+        # writing that record.
         self._side.begin((ev.OwnerRecovered(),), [action for action in last if isinstance(action, RecordAttempt)])
 
     def _bid_farewell(self, finished: Finished | Requeued) -> None:
@@ -327,8 +329,9 @@ class _OwnerProcess:
         return None
 
     def _placed(self, event: ev.Event | Seen, node: str) -> ev.Event | Seen:
-        """Add the node's address to a rendezvous: a node only knows the port it has reserved, and the owner knows how
-        peers reach the node.
+        """Add the node's address to a rendezvous.
+
+        A node only knows the port that it has reserved; the owner knows at which address peers reach the node.
         """
         if isinstance(event, ev.ChecksFinished) and event.meeting is not None and not event.meeting.address:
             address = self._letting_in.address_of(node)
@@ -397,7 +400,7 @@ class _OwnerProcess:
 
 
 class _Elsewhere:
-    """A substitute for the workers in the signal handler, because this process has no workers."""
+    """A substitute for the workers in the signal handler. The owner's process has no workers."""
 
     def __init__(self) -> None:
         self.workers = Workers()

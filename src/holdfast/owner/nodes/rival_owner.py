@@ -71,8 +71,8 @@ class RivalOwner:
         return [ev.StopRequested(request=request)]
 
     def _lost(self, end: ChannelEnd, now: float) -> News:
-        # With any other end of the connection, no other owner of this job answers: this owner has closed a connection
-        # from itself, or the peer is something else.
+        # Any other end of the connection means that no other owner of this job answers: the peer is this owner itself,
+        # or no owner of this job.
         if end.why not in _GO_ON or now > self._until:
             self._dialler.close()
         return None

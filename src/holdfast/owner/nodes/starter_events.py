@@ -22,13 +22,11 @@ _MOST = 1 << 20
 
 
 class StarterPipeReader:
-    """The owner's end of the starter's pipe.
-
-    `plan`: how many nodes the job needs. `attempt()`: the gang's attempt, or 0 before the gang has its nodes. `say`
-    prints a message.
+    """Reads the messages of the starter (the program that starts the agents) at the owner's end of their pipe.
 
     The gang need not wait for nodes that will get no agent. If too few nodes are left, the job ends, with the starter's
-    message as the reason.
+    message as the reason. `plan`: how many nodes the job needs. `attempt()`: the gang's attempt, or 0 before the gang
+    has its nodes. `say` prints a message.
     """
 
     def __init__(
