@@ -1,8 +1,8 @@
 """Finds checkpoints that workers write. It looks only at open files in /proc/PID/fd, and never searches directories.
 
 A scan finds the files that are open at that moment. It misses a file that is opened and closed between two scans. A
-file is finished if it was open for writing at the last scan and is closed now, every process that had it open is still
-alive, and the file exists and is not empty.
+file counts as finished if it was open for writing at the last scan and is closed now, if every process that had it open
+is still alive, and if the file exists and is not empty.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class CheckpointWatch:
                 if known is not None or len(now) < MOST_FILES:
                     now[key] = _OpenFile(path, holders)
         for key, was in self._open.items():
-            # The kernel closes the files of a dying process too, though they are incomplete. So a file is finished only
-            # if its process lives.
+            # A file is finished only if the process that wrote it lives, because the kernel also closes the incomplete
+            # files of a dying process.
             if key not in now and all(state(pid) not in ("", "Z", "X") for pid in was.holders):
                 path = _finished(was.path, key)
                 if path and path not in self.finished and len(self.finished) < MOST_FILES:

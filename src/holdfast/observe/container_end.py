@@ -21,7 +21,8 @@ _KEYS = (
     (("Error", "message", "Message"), "message"),
     (("FinishedAt", "finishedAt"), "finishedAt"),
 )
-#: Keys that lead to a container's state in docker's and Kubernetes' objects: a container, a pod, or a list of either.
+#: Keys under which docker's and Kubernetes' objects (a container, a pod, or a list of either) contain a container's
+#: state.
 _INNER = ("State", "state", "terminated", "lastState", "status", "containerStatuses", "items")
 
 

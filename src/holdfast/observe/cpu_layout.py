@@ -26,8 +26,8 @@ class Cpus(Noun, frozen=True, kw_only=True):
 def cpus_here() -> Cpus:
     """Return the CPUs of this machine to which workers can be bound.
 
-    If the CPU quota is below the number of CPUs, there are no domains: other containers share the CPUs, and binding
-    workers to the first ones would be worse than the kernel's scheduling.
+    If the CPU quota is below the number of CPUs, no worker can be bound (`domains` is empty): other containers share
+    these CPUs, and binding workers to the first ones would be worse than the kernel's scheduling.
     """
     allowed = os.sched_getaffinity(0)
     count = int(usable_cores())
@@ -39,7 +39,7 @@ def cpus_here() -> Cpus:
 def taken_by_others(allowed: Collection[int], root: Path = Path("/")) -> set[int]:
     """Return the CPUs to which other processes are bound, such as another job's workers.
 
-    A process that may run on more than half as many CPUs as `allowed` does not count as bound to a core.
+    A process counts as bound if it may run on at most half as many CPUs as `allowed`.
     """
     found: set[int] = set()
     for folder in (root / "proc").iterdir():

@@ -1,8 +1,8 @@
 """Reads dumps of PyTorch's flight recorder. A dump has the last collectives of a rank; torch's watchdog writes it when
 one times out.
 
-torch writes a pickle of plain containers to a file whose path is PREFIX plus the rank's number; its debug server
-returns the same data as JSON. PREFIX is the value of `TORCH_FR_DUMP_TEMP_FILE`, formerly
+torch writes a pickle of plain containers (lists, dictionaries) to a file whose path is PREFIX plus the rank's number;
+its debug server returns the same data as JSON. PREFIX is the value of `TORCH_FR_DUMP_TEMP_FILE`, formerly
 `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`. Ascend's torch_npu and torchcomms write the same entries to files with other names.
 torch before 2.3 wrote only the entries, with `seq_id`.
 """

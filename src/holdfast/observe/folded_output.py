@@ -1,7 +1,7 @@
-r"""Shows workers' output on the terminal: it merges equal tracebacks of several ranks (folding) and leaves out most
-states of progress bars.
+r"""Shows workers' output on the terminal, with less repetition.
 
-The rules are in `traceback_fold` and `progress_bar`; this module divides the output into lines, and prints them.
+It merges equal tracebacks of several ranks (folding), and leaves out most states of progress bars. The rules are in
+`traceback_fold` and `progress_bar`; this module divides the output into lines, and prints them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class FoldedOutput:
         self.lose = self._fold.lose
 
     def begin(self, now: float) -> None:
-        """Begin a new attempt: show the waiting lines of the previous attempt, and forget its tracebacks. All of its
-        streams are closed.
+        """Begin a new attempt: show the waiting lines of the previous attempt, and forget its tracebacks.
+
+        All streams of the previous attempt must be closed.
         """
         self.finish(now)
         self._fold.begin()
@@ -35,7 +36,7 @@ class FoldedOutput:
     def sink(
         self, lane: Sink, lane_of: Callable[[bytes], Sink], prefix: bytes, rank: int, is_whole: Callable[[], bool]
     ) -> FoldedSink:
-        """Return the sink that folds the output of one stream.
+        """Return the object (sink) to which the pump writes one stream's output, and which folds it.
 
         `lane`: the terminal stream that puts `prefix` before each line. `lane_of(prefix)`: returns a terminal stream
         with another prefix. `rank`: the stream's rank. `is_whole()`: whether the log file contains all bytes of the
@@ -94,12 +95,12 @@ class FoldedSink:
         self._lane = lane
         self._lane_of = lane_of
         self._prefix = prefix
-        #: An unfinished line that waits because earlier lines of the stream wait.
+        #: The stream's unfinished last line, while earlier lines of the stream wait to be shown.
         self._rest = b""
         self._open = True
 
     def write(self, block: bytes, now: float) -> None:
-        """Show the next bytes of the stream, or let them wait."""
+        """Show the next bytes of the stream, or keep them until they may be shown."""
         self._take(self.bar.take(block, now), now)
 
     def tick(self, now: float) -> None:

@@ -74,7 +74,8 @@ class LogTimes:
         if done == RECORD_BYTES:
             self._due = now + (STEP_S if self._size <= FREE_BYTES + at // 8 else COARSE_STEP_S)
         else:
-            # Close the file of times, because the disk is usually full. The next opening truncates a partial record.
+            # Stop recording times, because the disk is usually full after this error. The next opening of the file
+            # truncates a partial record.
             self.close()
             self._due = now + RETRY_S
 

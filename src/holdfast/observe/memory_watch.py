@@ -22,8 +22,8 @@ from holdfast.safe_files import small_text
 
 #: The inode of /proc/self/ns/pid outside of containers: the kernel's constant PROC_PID_INIT_INO.
 _INIT_PID_NAMESPACE = 0xEFFFFFFC
-#: A limit of at least this many bytes counts as no limit: cgroup v1 shows a number near 2^63 for a group without a
-#: limit.
+#: A limit of at least this many bytes counts as no limit, because cgroup v1 shows a number near 2^63 for a group
+#: without a limit.
 _NO_LIMIT_BYTES = 1 << 60
 #: A group whose peak memory is at least this share of its limit counts as full.
 _FULL = 0.98
@@ -90,8 +90,8 @@ class MemoryWatch:
         self._kernel = kernel
         # In a container, the log's pids are the host's, and do not match the pids that the container sees.
         self._pids_are_ours = _outside_of_containers() if pids_are_ours is None else pids_are_ours
-        # The kernel log also contains kills of other containers on the machine. Often they belong to another user, so
-        # compare the user id.
+        # Compare the user id, because the kernel's log also contains kills of other containers on the machine, which
+        # often belong to another user.
         self._uid = _user_of_the_kernel() if uid is None else uid
         self._before: dict[str, _Counts] = {}
         if marked:
@@ -162,11 +162,12 @@ class MemoryWatch:
         return None
 
     def _of_container(self, counted: int, strangers: int) -> MemoryKill | None:
-        """Return an OOM kill that only the control groups around holdfast counted, and no worker's group, so that its
-        process is unknown. Return None if there is none.
+        """Return an OOM kill of an unknown process: a control group around holdfast counted it, but no worker's group
+        did. Return None if there is none.
 
         `counted`: kills of workers' groups, which v2 counts in the groups above too. `strangers`: kills of other
-        processes in the log."""
+        processes in the log.
+        """
         for group in self._container:
             now, before = _read_counts(group), self._before.get(group.directory, _Counts())
             killed = now.killed - before.killed - strangers - (counted if group.version == 2 else 0)
@@ -229,8 +230,10 @@ def _groups_named(text: str) -> tuple[str, str]:
 
 
 def _is(group: MemoryGroup, path: str) -> bool:
-    """Return whether the kernel's path names this group. The kernel's paths have another root, so only the last two
-    names are compared."""
+    """Return whether a path in the kernel's log names this control group.
+
+    Such a path has another root, so only its last two names are compared.
+    """
     return bool(path) and Path(path).parts[-2:] == Path(group.directory).parts[-2:]
 
 

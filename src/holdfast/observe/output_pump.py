@@ -1,7 +1,7 @@
 """The output pump: it copies the workers' pipes to their log files and the terminal, driven by the reactor.
 
-It reads and writes in blocks. `os.splice` into the file was measured: it is not faster than read and write with a page
-cache, and the end of a stream, which every report needs, would have to be read back.
+It reads and writes in blocks. It does not use `os.splice` into the file: that was not faster in a measurement, and the
+end of a stream, which every report needs, would have to be read back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 
 
 class OutputScreen(Protocol):
-    """A terminal that never blocks: `holdfast.act.console.Console`."""
+    """A terminal stream (stdout or stderr) whose writes never block: `holdfast.act.console.Console`."""
 
     name: str
 
@@ -60,7 +60,9 @@ class OutputScreen(Protocol):
 
     @property
     def dropped_bytes(self) -> int:
-        """Return the number of bytes dropped since the start, because the reader had stopped reading."""
+        """Return the number of bytes that the terminal did not get since the start, because its reader had stopped
+        reading.
+        """
         ...
 
     def lane(self, prefix: bytes, path: str) -> Sink: ...
@@ -85,7 +87,7 @@ class Logs(Protocol):
     def open(self, path: Path, source: str, *, shown: bool) -> StreamLog: ...
 
     def when_written(self, then: Callable[[float], None], now: float) -> None:
-        """Call `then(now)` when everything written so far is in the files."""
+        """Call `then(now)` once everything written so far is in the files."""
         ...
 
 
@@ -110,7 +112,7 @@ def line_prefix(
 
 
 class OutputPump:
-    """Owns the workers' streams, and shows them on two screens, which may be the same object.
+    """Owns the workers' output streams, and shows them on two terminal streams (screens), which may be the same object.
 
     The loop that owns `reactor` calls `next_wake()` before each wait, and `tick(now)` at that time. Every `now` is in
     seconds on one monotonic clock. `say` prints one message for the user.
@@ -129,9 +131,10 @@ class OutputPump:
     ) -> None:
         """Create the pump.
 
-        `stdout`, `stderr`: the screens. `workers`: the number of workers, for the sizes of pipes. `logs`: the writer of
-        the files; None: this process writes them, and rotates them by `rotation`. `lost_peer(exception)`: whether an
-        exception only says that a connection to another rank was lost; None: the terminal shows every line unchanged.
+        `stdout`, `stderr`: the terminal streams (screens). `workers`: the number of workers, for the sizes of pipes.
+        `logs`: the writer of the files; None: this process writes them, and rotates them by `rotation`.
+        `lost_peer(exception)`: whether an exception only says that a connection to another rank was lost; None: the
+        terminal shows every line unchanged.
         """
         self._reactor = reactor
         self._screens: list[OutputScreen] = [stdout] if stdout is stderr else [stdout, stderr]
@@ -284,7 +287,7 @@ class OutputPump:
         self._balance()
 
     def drain(self, rank: int, now: float) -> None:
-        """After a worker was reaped, read what its pipes hold."""
+        """After a worker was reaped, read the bytes that are still in its pipes."""
         for stream in self._ranks.get(rank, ()):
             stream.drain(now)
 
@@ -322,7 +325,7 @@ class OutputPump:
         self._balance()
 
     def close(self, now: float) -> None:
-        """Finish all workers, and remove their fds from the reactor. The caller closes the screens."""
+        """Finish all workers, and remove their fds from the reactor. The caller closes the terminal streams."""
         for rank in list(self._ranks):
             self.finish(rank, now)
         for fd in self._waiting.values():
@@ -330,8 +333,9 @@ class OutputPump:
         self._waiting.clear()
 
     def take_dropped_bytes(self) -> dict[str, int]:
-        """Return the bytes dropped since the last call, for each of `stdout`, `stderr` (the screens) and `log` (the
-        files)."""
+        """Return how many bytes were dropped since the last call, by the terminal (`stdout`, `stderr`) and by the
+        log files (`log`).
+        """
         found = {"log": self._unkept} if self._unkept else {}
         self._unkept = 0
         for name, screen in (("stdout", self._stdout), ("stderr", self._stderr)):
@@ -375,12 +379,13 @@ class OutputPump:
         return text if len(text.encode()) <= limit_bytes else text.encode()[-limit_bytes:].decode("utf-8", "ignore")
 
     def last_words(self, rank: int) -> tuple[str, str]:
-        """Return the result of `tail`, and the name of its stream."""
+        """Return the end of the worker's output as `tail` does, and the name of its stream."""
         return self.tail(rank), self.tail_stream(rank)
 
     def hush(self, rank: int) -> None:
-        """Keep the worker's stacks, which holdfast requests, off the terminal from now on. The log file still gets
-        them.
+        """Keep the stacks that holdfast requests from this worker off the terminal from now on.
+
+        The log file still gets them.
         """
         for stream in self._ranks.get(rank, ())[1:]:
             if stream.sink is not None and not isinstance(stream.sink, StackCutoff):
@@ -404,7 +409,10 @@ class OutputPump:
             self._reactor.forget(fd)
 
     def _balance(self) -> None:
-        """Update the reactor's watches according to the screens' state, and print the screens' messages."""
+        """Stop reading workers whose terminal stream is full, and go on when it has room again.
+
+        Print the terminal's messages.
+        """
         for screen in self._screens:
             wait_fd = screen.wait_fd
             waiting = self._waiting.get(screen)
@@ -443,8 +451,9 @@ class OutputPump:
             )
 
     def _complain(self, text: str, about: object) -> None:
-        """Print each kind of problem with log files only once, until a file can be written again, because a full disk
-        affects all workers.
+        """Print a problem with log files only once per kind, because a full disk affects all workers.
+
+        After a file could be written again, the problem is printed anew.
         """
         if about == "recovered":
             self._complained = {kind for kind in self._complained if isinstance(kind, str)}

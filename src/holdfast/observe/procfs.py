@@ -144,8 +144,9 @@ def tree(pid: int, *, limit: int = 4096) -> tuple[int, ...]:
 
 
 def _file_of(pid: int, call: str) -> str:
-    """Return the descriptor of the system call and its file, such as `0 pipe:[8123]`; "" if there is none or it may not
-    be read."""
+    """Return the descriptor that a system call uses and its file, such as `0 pipe:[8123]`; "" if the call uses none
+    or it may not be read.
+    """
     number = _syscall_file(call)
     if number is None:
         return ""
@@ -157,8 +158,11 @@ def _file_of(pid: int, call: str) -> str:
 
 
 def _waits_in(pid: int, tid: int, call: str) -> str:
-    """Return the wait as `futex (futex_do_wait)`, or only the part that may be read: the system call is readable only
-    with the right to trace."""
+    """Return what a thread waits for, as far as it may be read: the system call and the kernel's function, as `futex
+    (futex_do_wait)`.
+
+    The system call may only be read with the right to trace.
+    """
     called = _syscall_name(call)
     channel = _text(f"/proc/{pid}/task/{tid}/wchan").strip("\0 \n")
     if channel in ("", "0"):

@@ -1,5 +1,5 @@
-r"""Thins out a stream's progress bars: of the lines that end or begin with `\r`, the terminal shows one per second, the
-last one.
+r"""Thins out a stream's progress bars: of the lines that end or begin with `\r`, the terminal shows only the last of
+each second.
 
 On a terminal of its own, each such line overwrites the one before, so no information is lost. With several workers,
 each would become a separate line. A line that ends with a newline, and text without a `\r`, are shown at once.
@@ -46,7 +46,7 @@ class ProgressBar:
         lines, bar = text[:cut], _last_state(text[cut:])
         if cut:
             lines = b"\n".join(map(_last_of_line, lines.split(b"\n")))
-        # A blank state erases the bar, so it is shown together with the text that follows.
+        # Keep a blank state, which erases the bar, and show it together with the text that follows.
         early = now < self._due or not bar.strip()
         if (b"\r" in bar or move) and early and len(bar) <= BAR_BYTES:
             self._held = bar + move

@@ -90,8 +90,8 @@ def parse_faulthandler(text: str) -> tuple[tuple[str, ...], ...]:
                 stacks[-1].append(f"{frame[3]} ({frame[1]}:{frame[2]})")
         elif line.strip():
             inside = inside and line.startswith("  ")
-    # faulthandler marks the thread that handles the signal as "current", and that is the main thread. Without the mark,
-    # the last thread is the main one, because the newest is listed first.
+    # The main thread is the one that faulthandler marks as "current", because it handles the signal. Without the mark
+    # it is the last thread, because the newest is listed first.
     main = current if current >= 0 else len(stacks) - 1
     ordered = [stacks[main], *(stack for index, stack in enumerate(stacks) if index != main)] if stacks else []
     return tuple(tuple(stack) for stack in ordered)

@@ -246,7 +246,8 @@ class HangProbe:
     def _failed(self, dump: _Dump, said: str) -> None:
         shot = self._shots[dump.rank]
         if dump.native:
-            # This build of py-spy has no native frames, or may not trace. Try without them.
+            # py-spy cannot read native frames, because this build has no support for them or it may not trace. Try
+            # without native frames.
             self._waiting.append(_Dump(rank=dump.rank, target=dump.target))
         elif "ermission denied" in said or "EPERM" in said or "not permitted" in said:
             self._note(
@@ -284,8 +285,8 @@ def _stopped(shot: RankSnapshot) -> bool:
 def _may_pause(shot: RankSnapshot) -> bool:
     """Return whether py-spy may pause the process for 0.1 to 1 s to read native frames.
 
-    It may not if the process is stopped, or if a thread is in uninterruptible sleep: the pause would take effect after
-    that sleep, and last.
+    It may not if the process is stopped, or if a thread is in uninterruptible sleep: the pause would take effect only
+    after that sleep, and might then last.
     """
     return all(thread.state not in ("T", "t", "D") for thread in shot.threads)
 

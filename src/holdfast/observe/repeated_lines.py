@@ -1,8 +1,8 @@
 """Distinguishes new lines of a worker from repeated ones, so that a heartbeat line does not hide a hang.
 
 A line repeats an earlier one if the two differ only in words with digits, such as numbers, times and addresses. A line
-whose count rises (a step, a progress bar, `12/80`) is new. Only the ends of the streams are read, and only when an
-owner asks.
+whose count rises (a step, a progress bar, `12/80`) is new. Only the ends of the streams are compared, and only when the
+owner requests a sample.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from holdfast.lazy_pattern import Lazy
 from holdfast.observe.step_counter import counts_in
 
-#: Bytes at the end of a stream that are compared. The limit is low because the streams of many ranks are read at one
-#: moment.
+#: Bytes at the end of a stream that are compared. The limit is low, because a sample reads the streams of many ranks at
+#: the same time.
 END_BYTES = 4096
 #: Limit on the number of remembered line forms. When it is reached, all are forgotten, and collecting starts again.
 MOST_FORMS = 4096

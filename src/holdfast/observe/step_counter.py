@@ -1,9 +1,9 @@
 """Finds a worker's progress in its output: the last step, epoch or iteration number.
 
-The end of the logs is read once, at the end of an attempt, and never during output. For each name the last number is
-kept, and whether lower ones came before it: progress is a series of numbers, and a number that occurs once at the start
-of an attempt is no progress. Lines about validation, resuming, downloads or configuration are ignored, and so are
-numbers without a word that names them.
+The end of the logs is read once, at the end of an attempt, and never during output. For each name (such as `step`) the
+module returns the last number, and whether lower ones came before it: only a rising series is progress, and a number
+that occurs once, at the start of an attempt, is none. Lines about validation, resuming, downloads or configuration are
+ignored, and so are numbers without a word that names them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.progress_facts import Count
 
-#: Number of characters at the end of a stream that are parsed first. They usually suffice, and parsing few is quick: a
-#: restart waits for the result.
+#: Number of characters at the end of a stream that are parsed first. They usually suffice, and parsing few characters
+#: is quick, which matters because a restart waits for the result.
 LAST_CHARS = 1 << 10
 #: Number of characters that are parsed at a time if the first ones did not suffice.
 CHUNK_CHARS = 16 << 10
@@ -57,7 +57,7 @@ _BARS = (
     Lazy(r"[━╸╺]{3,}\s+(?P<at>\d+)/(?P<total>\d+)(?=\s|$)"),
     Lazy(r"(?:^|\s)(?P<at>\d+)it (?P<total>)\[\d"),
 )
-#: Matches words before a number that does not count training steps, or that only names the starting point.
+#: Matches words that show that the number after them does not count training steps, or only names the starting point.
 _NOT_WORK = Lazy(
     r"(?i)(?<![a-z/])(?:val(?:id(?:ation|ating)?)?|eval(?:uat\w*)?|test(?:ing)?|sanity|predict\w*|infer\w*"
     r"|resum\w*|restor\w*|load\w*|skip\w*)(?![\w=]|\.py|/)"
@@ -271,7 +271,7 @@ def _of_line(line: str, epoch: float | None) -> Iterator[Count]:
 
 
 def _is_work(label: str) -> bool:
-    """Return whether a number after this label counts training steps."""
+    """Return whether a number that follows this text (`label`) counts training steps."""
     near = label[-60:]
     return not _NOT_WORK.search(near) and not _CONFIGURES.search(near)
 

@@ -20,8 +20,10 @@ MOST_TIMERS = 10_000
 
 
 class TorchTimer(msgspec.Struct, frozen=True):
-    """One worker's timer. The time is in seconds since the epoch. If the signal is 0 or less, the worker is not
-    killed."""
+    """One timer of a worker.
+
+    Its time is in seconds since the epoch. If the signal is 0 or less, the worker is not killed when the timer expires.
+    """
 
     pid: int
     scope_id: str

@@ -3,8 +3,8 @@ no input or output.
 
 Two kinds of traceback become one line for all their ranks: one that another rank has printed already, and one that
 reports a lost connection after another rank has failed. From the first line of a traceback on, the lines of a stream
-wait for at most `WAIT_S`. In that time other ranks print their tracebacks, and the exit that broke a connection becomes
-known. A new kind of traceback is shown as soon as its worker has ended.
+are kept back for at most `WAIT_S`. Meanwhile other ranks print their tracebacks, and the exit that broke a connection
+becomes known. A traceback unlike the earlier ones is shown as soon as its worker has ended.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from holdfast.safe_text import one_line
 
 #: Seconds for which a traceback waits for the tracebacks of other ranks.
 WAIT_S = 1.0
-#: A connection that a rank loses more than this many seconds after another rank's exit is not explained by that exit:
-#: the other ranks may go on without that rank.
+#: Seconds after another rank's exit during which that exit explains a lost connection. Later it does not, because the
+#: other ranks may go on without that rank.
 LOSS_S = 60.0
 #: Limit on the waiting bytes of one stream. If a stream writes more, its lines are shown unchanged.
 HELD_BYTES = 32 * 1024
@@ -86,7 +86,7 @@ class TracebackFold:
         self._waiting: list[HeldStream] = []
         #: The frames of a traceback → the rank that printed it first, and the lines after it.
         self._known: dict[str, tuple[int, list[str]]] = {}
-        #: The event that broke connections between ranks: (description, the rank that failed or None, time). None if
+        #: The event that broke connections between ranks, as (description, the rank that failed or None, time); None:
         #: there was none.
         self._loss: tuple[str, int | None, float] | None = None
 
@@ -139,8 +139,8 @@ class TracebackFold:
         return self._show(ready)
 
     def _is_open(self, stream: HeldStream) -> bool:
-        """Return whether the stream must wait: more lines of a traceback may come, or the exit of another rank that
-        explains its lost connection.
+        """Return whether the stream's lines must be kept back: more lines of a traceback may come, or the exit of
+        another rank that explains a lost connection.
         """
         return any(
             not each.complete or (self._is_loss(each) and not self._is_collateral(stream, each))

@@ -134,8 +134,9 @@ class FoldingSink:
     """
 
     def __init__(self, lane: Sink, folded: Callable[[Sink], Sink]) -> None:
-        """`lane`: the worker's stream on the terminal. `folded(lane)`: returns the sink that folds the output before
-        `lane` shows it.
+        """`lane`: the worker's stream on the terminal.
+
+        `folded(lane)`: returns the object that folds the output and writes it to `lane`.
         """
         self._sink = lane
         self._folded: Callable[[Sink], Sink] | None = folded
@@ -151,7 +152,10 @@ class FoldingSink:
 
 
 class StackCutoff:
-    """Wraps a sink, and shows nothing more once the requested stacks begin. The worker's file has the stacks."""
+    """Passes output on to a sink until the stacks begin that holdfast has requested, and drops the rest.
+
+    The worker's file has the stacks.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink

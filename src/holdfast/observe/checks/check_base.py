@@ -1,4 +1,4 @@
-"""Base classes of the built-in checks: declared parameters, the context as one object, and sizes as text."""
+"""Base classes of the built-in checks: declared parameters, the input of a check as one object, and sizes as text."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class BuiltIn(PreCheckOperator):
     independent = True
     needs_gang = False
     blame = "hardware"
-    #: Checks of one lane share a process. Checks that may block on a server use the lane `outside`, so that they do not
-    #: delay the quick ones. With an empty lane, the check has its own process.
+    #: The group of checks that share a process. The lane `outside` has the checks that may block on a server, so that
+    #: they do not delay those of the lane `quick`. A check with an empty lane has a process of its own.
     lane = "quick"
     retries = 0
     interval_s = 1.0
@@ -125,7 +125,7 @@ class BuiltIn(PreCheckOperator):
                 continue
             value = params[field.encode_name]
             if isinstance(value, str) and isinstance(field.default, tuple):
-                # On the command line a comma separates checks, so a list is written with `:`, as in PATH.
+                # Split a list at `:`, as in PATH, because on the command line a comma separates checks.
                 value = [part.strip() for part in re.split("[,:]", value) if part.strip()]
             elif isinstance(value, str) and isinstance(field.default, float) and field.name.endswith("_s"):
                 value = _seconds(value, f"{where}check `{cls.name}`, parameter `{field.name}`")
@@ -193,7 +193,8 @@ class BuiltIn(PreCheckOperator):
         """Return a failure of this node (or of `nodes`). The message begins with this node's name.
 
         `problems`: the defects. `solution`: the remedy for the user. `blame`: the kind of cause, if not the class's.
-        `figures`: measured values. `devices`: the devices that are concerned. `phrase`: see `Verdict`.
+        `figures`: measured values. `code`: the number of the result. `devices`: the faulty devices. `phrase`: see
+        `Verdict`.
         """
         text = problems if isinstance(problems, str) else "; ".join(problems)
         return Verdict(

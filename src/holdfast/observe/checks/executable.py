@@ -106,7 +106,7 @@ class Executable(PreCheckOperator):
 
 
 def _end_with_parent() -> None:
-    """Make the kernel kill the program if the check's process dies (PR_SET_PDEATHSIG)."""
+    """Make the kernel kill the executable when the check's process dies (PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 

@@ -53,7 +53,8 @@ class Files(BuiltIn):
         if not program and not paths:
             found = [(len(params.inputs), "input"), (len(params.outputs), "output")]
             return good(", ".join(counted(*each) for each in found if each[0]) or "no inputs, no outputs")
-        # A path may be missing only on this node, but the program is the same on all nodes.
+        # Only a mistake in the program stops the job, because the program is the same on all nodes. A path may be
+        # missing only on this node.
         sure = [mistake for mistake in program if mistake.phrase and params.program == "certain"]
         stops = bool(program) and (params.program == "fail" or bool(sure))
         self._actions: list[DiagnosisAction] = [StopJob()] if stops else [Note()] if program and not paths else []

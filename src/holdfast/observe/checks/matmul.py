@@ -17,7 +17,8 @@ from msgspec import Meta
 from holdfast.observe.checks.group_comparison import GangCheck, GangParams
 from holdfast.observe.checks.worker_groups import cores, run_groups
 
-#: Periods of the pattern. The product's rows repeat after P, its columns after Q, and the terms of each sum after R.
+#: Periods of the number pattern in the matrices: the product's rows repeat after P, its columns after Q, and the terms
+#: of each sum after R.
 _P, _Q, _R = 5, 7, 35
 
 

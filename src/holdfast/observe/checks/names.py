@@ -34,7 +34,8 @@ class Names(BuiltIn):
         others = [node.name for node in context.nodes if node.name != context.node]
         own = socket.gethostname()
         problems: list[str] = []
-        # A job on one node uses the loopback address, so a slow name server does not delay it.
+        # Look up this host's name only for a job on several nodes, or if the user wants it. A job on one node uses the
+        # loopback address, and a slow name server must not delay it.
         if params.hostname or (params.hostname is None and (others or params.peers)):
             problems += self._own(own)
             if not addresses("localhost"):

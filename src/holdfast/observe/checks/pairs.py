@@ -121,8 +121,8 @@ class Pairs(BuiltIn):
         for pair in pairs:
             errors = [answers[node].error for node in pair if answers[node].error]
             if errors:
-                # If one group has an error, the other may only have a time-out. So report a time-out only if there is
-                # no other error.
+                # Report a time-out only if there is no other error: the partner of a group with an error may only have
+                # a time-out.
                 errors.sort(key=lambda error: "timed out" in error or "no answer" in error or "Connection" in error)
                 self._errors[pair] = f"failed: {errors[0]}"
                 times.append(None)

@@ -42,8 +42,8 @@ class Processes(BuiltIn):
             elif fields[0] == "D":
                 stuck[pid] = switches(pid)
         if len(stuck) > params.max_stuck:
-            # A busy disk puts processes into state D for a moment. Only a process without context switches during the
-            # pause is stuck.
+            # Count a process in state D as stuck only if it makes no context switch during the pause. A busy disk puts
+            # processes into this state for a moment.
             proc_files.pause(params.window_s)
             stuck = {
                 pid: was

@@ -1,7 +1,7 @@
 """Finds the mistakes of a job's Python programs without running them: syntax errors and modules that are not installed.
 
-A mistake is certain if every worker must fail of it: the workers' interpreter confirms it, with the workers' variables,
-and nothing runs before it that could change where modules are found.
+A mistake is certain if every worker must fail of it. So the workers' interpreter must confirm it, with the workers'
+variables, and nothing that runs before it may change where modules are found.
 """
 
 from __future__ import annotations

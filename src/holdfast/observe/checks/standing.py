@@ -1,4 +1,6 @@
-"""Checks whether a device of this node is out of service: held, isolated, or with hardware errors."""
+"""Checks whether a device of this node is out of service: held until a person releases it, isolated, or with
+hardware errors.
+"""
 
 from __future__ import annotations
 

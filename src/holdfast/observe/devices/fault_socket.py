@@ -63,7 +63,10 @@ class FaultSocket:
         return self._selector.fileno()
 
     def take(self, now: float) -> list[FaultEvent]:
-        """Return the newly accepted events. A call is short. It reads first from the peer that was read longest ago."""
+        """Return the newly accepted events. A call takes about `TURN_S` seconds at most.
+
+        The peer that was read longest ago comes first.
+        """
         events: list[FaultEvent] = []
         ready = {key.fd for key, _ in self._selector.select(0)}
         end = self._clock.now() + TURN_S
@@ -71,7 +74,7 @@ class FaultSocket:
             events += self._read(fd, now)
             if self._clock.now() >= end:
                 break
-        # Always accept new peers too, even if the others took long: a new peer must not wait for the end of a flood of
+        # Accept new peers even if the others took long, so that a new peer need not wait for the end of a flood of
         # lines.
         if self._listener.fileno() in ready:
             end = max(end, self._clock.now() + TURN_S / 2)
@@ -124,8 +127,10 @@ class FaultSocket:
             self._drop(fd)
 
     def _turn_away(self) -> bool:
-        """Refuse a peer because of too many open files. A peer that is not accepted would wake the loop again and
-        again."""
+        """Refuse a peer because of too many open files.
+
+        If the peer were left in the queue, it would wake the loop again and again.
+        """
         if self._spare < 0:
             return False
         os.close(self._spare)
@@ -195,7 +200,7 @@ class _Peer:
         self.connection = connection
         self._rest = b""
         self._skipping = False
-        #: The rest of an answer that was only partly sent.
+        #: The rest of an answer of which only a part was sent.
         self._owed = b""
 
     @property

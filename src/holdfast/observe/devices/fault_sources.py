@@ -76,7 +76,7 @@ class KernelFaults:
         self._said: dict[tuple[str, str], float] = {}
         #: The interfaces that have lost their link. The node's fault ends when all of them have a link again.
         self._down: set[str] = set()
-        #: (device, code) → the PCI functions that a fatal PCIe error has disconnected.
+        #: (device, fault code) → the PCI functions that a fatal PCIe error has disconnected.
         self._pcie: dict[tuple[str, str], set[str]] = {}
         self._begun = ""
 
@@ -96,8 +96,8 @@ class KernelFaults:
         found = faults_in(line, at, node=self._node, names=self._names)
         goes_on = not found and bool(self._begun) and is_continued(line)
         if goes_on:
-            # A log daemon splits the driver's long messages, and only the first line names the device. So join the
-            # first line with this line.
+            # Join this line with the first line of its message. A log daemon splits the driver's long messages, and
+            # only the first line names the device.
             found = faults_in(f"{self._begun} {line.partition('NVRM:')[2]}", at, node=self._node, names=self._names)
         if "NVRM:" in line:
             self._begun = "" if found else gpu_begun(line) or (self._begun if goes_on else "")

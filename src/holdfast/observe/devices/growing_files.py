@@ -69,8 +69,8 @@ class GrowingFile:
         self._fd = -1
         self._wake = -1
         self._more = -1
-        #: An epoll object that waits for events of the folder, and for `_more`. `_more` is readable if a call of `take`
-        #: ended early.
+        #: An epoll object that waits for events of the folder, and for the descriptor `_more`, which is readable if a
+        #: call of `take` ended early.
         self._both: select.epoll | None = None
         self._rest = b""
         #: The last, unfinished line of a replaced file.

@@ -37,7 +37,7 @@ _XID = re.compile(
 _OFF_THE_BUS = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"[^0-9a-fA-F].{0,200}?fallen off the bus", re.DOTALL
 )
-#: Drivers that do not know Xid 143 log this line in its place.
+#: Matches the line that a driver without Xid 143 logs in place of this Xid.
 _NOT_STARTED = re.compile(r"NVRM:\s+GPU (?:at )?" + _PCI + r":?\s+RmInitAdapter failed!", re.IGNORECASE)
 #: Matches the beginning of a message that the driver prints in several lines.
 _GPU_BEGUN = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?" + _PCI + r"(?:\s*|\s.{0,80})$")
@@ -46,8 +46,8 @@ _SXID = re.compile(
     r"nvidia-nvswitch(?P<switch>\d{1,4}): SXid \(" + _PCI + r"\): (?P<sxid>\d{1,6})\b,?\s*(?P<fatal>Fatal\b)?",
     re.IGNORECASE,
 )
-#: Matches PCIe advanced error reporting (AER). A corrected error is not a fault. The PCI function in the line shows
-#: which devices are concerned.
+#: Matches a line of PCIe advanced error reporting (AER): an uncorrected error, or the recovery from one. The PCI
+#: function in the line shows which devices are affected.
 _AER = re.compile(
     r"(?<![\w-])(?P<driver>[A-Za-z][\w-]{1,30}) (?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?:AER: )?"
     r"(?:PCIe Bus Error: severity=Uncorrect(?:ed|able) \((?P<kind>Fatal|Non-Fatal)\)|"
@@ -290,14 +290,16 @@ def gpu_begun(line: str) -> str:
 
 
 def is_continued(line: str) -> bool:
-    """Return whether the line may continue a message of the driver from an earlier line."""
+    """Return whether the line may continue a driver's message that began in an earlier line."""
     words = line.partition("NVRM:")[2].lstrip()
     return words[:1] == "(" or words[:1].islower()
 
 
 def _pcie_events(match: re.Match[str], line: str, at: float, node: str, names: Mapping[str, str]) -> list[FaultEvent]:
-    """Return the fault of the accelerator with this address, or else of the node. The caller finds the devices behind a
-    bridge."""
+    """Return the event of a PCIe error or recovery, for the accelerator with this address, or else for the node.
+
+    The caller finds the devices behind a bridge.
+    """
     address = pci_address(match["pci"])
     device = names.get(address) or (f"gpu@{address}" if match["driver"].lower() == "nvidia" else "")
     fatal = match["over"] is not None or match["kind"].lower() == "fatal"
@@ -376,7 +378,7 @@ class _Entry(msgspec.Struct):
 
 
 def _said(line: str, at: float) -> tuple[str, float]:
-    """Return the kernel's message and its time, without the format that the log adds."""
+    """Return the kernel's message in a log line and its time, without the prefix that the log adds."""
     if line.startswith("{") and '"MESSAGE"' in line:
         try:
             entry = json_as(line, _Entry)

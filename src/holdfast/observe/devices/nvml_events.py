@@ -66,7 +66,10 @@ def _event(number: int, code: int, node: str) -> FaultEvent:
 
 
 def _number(nvml: Any, handle: Any, index: int) -> int:
-    """Return the number in the GPU's name. It is the number of the device node, which may differ from NVML's index."""
+    """Return the number in the GPU's name (`gpu3`).
+
+    It is the number of the device node, which may differ from NVML's index.
+    """
     try:
         return int(nvml.nvmlDeviceGetMinorNumber(handle))
     except Exception:  # the library raises its own exception if the driver reports no number: use NVML's index

@@ -22,7 +22,8 @@ from holdfast.catalogue.fault_codes import all_codes, canonical
 from holdfast.model.faults import Assertion, FaultEvent, Severity
 from holdfast.untrusted import Malformed, json_value
 
-#: The components of Ascend clusters that may report public faults.
+#: The components of an Ascend cluster that may send Ascend's public fault message. They are the values of its key
+#: `resource`.
 PUBLIC_RESOURCES = frozenset({"CCAE", "fd-online", "pingmesh", "Netmind", "dpcStorage", "dtfsStorage"})
 MOST_DEVICES = 64
 MOST_FAULTS = 100
@@ -43,7 +44,9 @@ class FaultRejected(Exception):
 
 
 def kind_of(why: str) -> str:
-    """Return the kind of a refusal, without the line's details, because refusals are counted by kind."""
+    """Return the kind of refusal, such as "days old", from its reason `why`, because refused lines are counted by
+    kind.
+    """
     return next((words for words in _KINDS if words in why), "malformed")
 
 
