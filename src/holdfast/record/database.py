@@ -29,12 +29,14 @@ BUSY_MS = 250
 #: larger file would delay the start.
 CHECKED_BYTES = 1 << 20
 
+#: Number of pages (about 100 MB) after which SQLite checkpoints the write-ahead log. SQLite's default is 1,000.
+#:
+#: With the default the fsync of a checkpoint blocks the event loop during a job, for up to 0.3 s in a measurement. With
+#: this number nearly all jobs end before the first checkpoint, and it runs when the last process closes the file.
 _CHECKPOINT_PAGES = 25_000
-# Checkpoint the write-ahead log after 25,000 pages, which are about 100 MB. SQLite's default is 1,000 pages. With the
-# default the fsync of a checkpoint blocks the event loop during a job, for up to 0.3 s in a measurement. With 25,000
-# pages nearly all jobs end before the first checkpoint, and it runs when the last process closes the file.
 
-#: The migrations of the tables. Entry n turns layout n into layout n + 1. Entries are never changed or removed.
+#: The migrations of the tables. Entry n turns layout (version) n into layout n + 1. Entries are never changed or
+#: removed.
 _LAYOUTS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE jobs (

@@ -1,8 +1,8 @@
 """The persistent states of devices (standings), which outlive jobs: a log of fault events and user actions.
 
-The log has tables of its own in `holdfast.db`. It is append-only. All readers read the entries in the same order, so
-all compute the same states. A snapshot contains the states after an entry, so older entries need not be read and can be
-removed. This module does not interpret the entries.
+The log has tables of its own in `holdfast.db`, and only grows. All readers read its entries in the same order, so they
+compute the same states. A snapshot contains the states after some entry, so that the entries before need not be read
+and can be removed. This module does not interpret the entries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RowKind(enum.StrEnum):
     EVENT = "event"
     RELEASE = "release"
     POLICY = "policy"
-    #: An entry that stands for removed older events, and has their effect.
+    #: An entry that replaces removed older events, and has the same effect as they had.
     LEFT = "left"
 
 

@@ -1,9 +1,9 @@
 """Publishes which devices a user's fault log holds on a node (state HELD). The node's check, which runs as root, reads
 this.
 
-Standings belong to a user, but a drain affects the whole node. If held devices shall drain nodes, an administrator lets
-the node's check create a folder (`holdfast check --slurm --believe USERS`). Without this folder nothing is published.
-In the folder each user has one file per node. The folder has the sticky bit, so only a file's owner can replace it.
+The states of devices belong to a user, but draining a node affects all users. So nothing is published unless an
+administrator lets the node's check create a folder (`holdfast check --slurm --believe USERS`). In the folder each user
+has one file per node. The folder has the sticky bit, so only a file's owner can replace it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def held(standings: Iterable[DeviceStanding], node: str) -> tuple[DeviceStanding
 
 
 def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDER) -> None:
-    """Write which devices are held on this node now, for the node's check. Ignore errors, because no standing depends
-    on this file.
+    """Write a file with the devices that are held on this node now, for the node's check.
+
+    Ignore errors, because no device's state depends on this file.
     """
     path = folder / f"{_plain(node)}.{os.geteuid()}.json"
     devices = held(standings, node)[:MOST_DEVICES]

@@ -37,8 +37,8 @@ class JobPlace(msgspec.Struct, frozen=True):
     """A job's id and directory, and the lock that shows that the job's owner is alive."""
 
     job_id: str
-    #: The state directory that contains the job's directory: the requested one, or a substitute if that is not
-    #: writable.
+    #: The state directory that contains the job's directory. If the requested one is not writable, it is a temporary
+    #: directory (the substitute).
     home: Path
     directory: Path
     #: The folder that contains the job's `attempt-<n>` directories: `directory`, or the job's folder in `--log-dir`.
@@ -46,7 +46,8 @@ class JobPlace(msgspec.Struct, frozen=True):
     lock: OwnerLock
     #: A message to the user that a substitute for the state directory is used, and why; empty: no substitute is used.
     trouble: str
-    #: Whether `home` is a substitute. Other commands only find a substitute through HOLDFAST_HOME.
+    #: Whether `home` is a temporary directory in place of the state directory. Other commands only find it through
+    #: HOLDFAST_HOME.
     stand_in: bool = False
     #: The name of the job's control groups; empty: the job's id.
     tree: str = ""

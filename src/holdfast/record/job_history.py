@@ -95,8 +95,10 @@ def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[Attemp
 
 
 def _of_jobs(db: sqlite3.Connection, sql: str, column: str, wanted: set[str]) -> sqlite3.Cursor:
-    """Select the rows of these jobs. For more than `MOST_ASKED` jobs, read the whole table instead. `sql`: the query,
-    with a place for the condition. `wanted`: the jobs' ids.
+    """Select the rows of these jobs.
+
+    For more than `MOST_ASKED` jobs, read the whole table instead. `sql`: the query, into which the condition is
+    inserted. `column`: the column with the job's id. `wanted`: the jobs' ids.
     """
     if len(wanted) > MOST_ASKED:
         return db.execute(sql.format(""))

@@ -24,7 +24,8 @@ K = TypeVar("K", bound=_Known)
 
 #: The user names no job, which means the newest one.
 LAST = ""
-#: Minimum length of a part of an id that finds a job. A shorter text is more likely a mistyped name.
+#: Minimum length of a part of an id that a user may type in place of the whole id. A shorter text is more likely a
+#: mistyped name.
 _LEAST_LETTERS = 4
 _NAMED = 4
 

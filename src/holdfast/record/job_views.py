@@ -39,7 +39,7 @@ class JobState(enum.StrEnum):
     #: The platform will start the job again. Until then the job has no owner.
     QUEUED = "queued"
     ENDED = "ended"
-    #: The job is on another machine, so this machine cannot tell whether it still runs.
+    #: The owner ran on another machine, so this machine cannot tell whether the job still runs.
     OUT_OF_SIGHT = "out of sight"
 
 
@@ -248,7 +248,9 @@ def _read_jobs(home: Path) -> tuple[dict[str, JobView], str]:
 
 
 def _as_it_stands(home: Path, view: JobView) -> JobView:
-    """Return the view of a job without a recorded end. Its lock decides the state: running, queued, or out of sight."""
+    """Return the view of a job without a recorded end, with the state that its owner's lock shows: running, queued,
+    or out of sight (on another machine).
+    """
     directory = job_dir(home, view.id)
     life = life_of(directory)
     owner = read_owner(directory) if view.platform is not None and life is not OwnerLiveness.ALIVE else None
@@ -291,8 +293,8 @@ def _names_a_directory(job_id: str) -> bool:
 def _from_directory(home: Path, directory: Path) -> JobView | None:
     """Return the view of a job that is not in the journal. Return None if its directory cannot be read."""
     supervisor = read_owner(directory)
-    # Ignore a report in a substitute directory, so that the job counts as not ended. Closing the job then copies the
-    # report to the job's directory.
+    # Read only a report in the job's own directory. If the owner had to write it elsewhere, because the disk was full,
+    # the job counts as not ended, and closing it copies the report to its directory.
     report = report_file.read_in_place(home, directory.name)
     if supervisor is None and report is None:
         return _of_note(directory)
@@ -413,11 +415,11 @@ def _close(
 
 
 def _bring_home(home: Path, report: JobReport) -> None:
-    """Copy a report from its substitute directory to the job's directory, if that is writable again."""
+    """Copy a report that the owner had to write elsewhere to the job's own directory, if that is writable again."""
     try:
         report_file.write(home, report)
     except OSError:
-        # the disk is still full, so the report stays in the substitute directory, where `report_file.read` finds it
+        # the disk is still full, so the report stays where it is, and `report_file.read` finds it there
         pass
 
 

@@ -24,8 +24,8 @@ from holdfast.record.write_backlog import Backlog
 if TYPE_CHECKING:
     import sqlite3
 
-#: The number of sequence numbers that each run of a job may use. A later run has higher numbers, so late writes of an
-#: earlier run sort before them.
+#: The size of the range of sequence numbers that each run of a job has. A later run has higher numbers, so late writes
+#: of an earlier run sort before them.
 RUN_EVENTS = 1 << 40
 #: Maximum size of the unsaved events in memory, in bytes.
 KEPT_BYTES = 32 * 1024 * 1024
@@ -41,8 +41,8 @@ _RETRY_FIRST_S = 1.0
 _RETRY_CAP_S = 60.0
 _CHUNK = 500
 
-# Writes are made so that repeating one changes nothing, because a commit that failed may have been saved. This
-# condition also stops a run from writing after the platform has started a later run, whose events have higher numbers.
+# Each write changes nothing when it is repeated, because a commit that failed may have been saved after all. This
+# condition also stops a run from writing once a later run has written, whose events have higher numbers.
 _NOT_TAKEN_OVER = "WHERE NOT EXISTS (SELECT 1 FROM events WHERE job = ? AND seq > ?)"
 _EVENT = f"INSERT OR IGNORE INTO events (job, seq, now, event) SELECT ?, ?, ?, ? {_NOT_TAKEN_OVER}"
 _JOB = "INSERT OR IGNORE INTO jobs (id, name, created, host, pid, spec) VALUES (?, ?, ?, ?, ?, ?)"
@@ -283,8 +283,8 @@ class Journal:
     def _keep(self, sql: str, row: _Row) -> None:
         if sql == _EVENT:
             job_id = str(row[0])
-            # If one event of a job was dropped, drop its later events too: a history that ends early still replays
-            # correctly, but one with a gap gives a wrong state.
+            # If one event of a job was dropped, drop its later events too. A history that ends early still replays
+            # correctly; one with a gap does not.
             if job_id in self._cut_short:
                 return
             if not self._unsaved.keep((sql, row), _size(row)):

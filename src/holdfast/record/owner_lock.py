@@ -77,7 +77,7 @@ class OwnerLock:
         anew: replace the lock file by a new one, even if another owner holds the old one.
         """
         place = job_dir / LOCK_NAME
-        # A new lock file gets its name only when it is locked and written, so that no reader sees it unlocked or empty.
+        # Give a new lock file its name only once it is locked and written, so that no reader sees it unlocked or empty.
         fresh = anew or not place.exists()
         path = job_dir / f".{LOCK_NAME}.{os.getpid()}" if fresh else place
         fd = open_file(path, os.O_RDWR | os.O_CREAT)

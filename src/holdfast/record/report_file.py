@@ -157,9 +157,10 @@ def _bytes_of(report: JobReport) -> bytes:
 
 
 def read(home: Path, job_id: str) -> JobReport | None:
-    """Return the job's report from its directory, or else from its substitute directory.
+    """Return the job's report from its own directory, or else from the path at which the owner had to write it because
+    the disk was full.
 
-    Return None if neither has one.
+    Return None if neither exists.
     """
     return read_in_place(home, job_id) or _elsewhere(home, job_id)
 

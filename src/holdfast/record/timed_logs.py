@@ -172,7 +172,7 @@ def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
             break
         end = data.find(b"\n", at - begin - 1) + 1
         if not end:
-            break  # the record's time is of the last line of the block
+            break  # the line in which this record's bytes begin has no end in the block, so the line is the last one
         if end > done:
             yield Span(at=moment, data=data[done:end])
             done = end

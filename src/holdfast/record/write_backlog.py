@@ -70,9 +70,9 @@ class Backlog(Retries, Generic[T]):
         return (item for item, _ in list(self._waiting))
 
     def keep(self, item: T, size: int = 1, *, always: bool = False) -> bool:
-        """Append an entry.
+        """Append an entry and return True.
 
-        If the limit `most` would be exceeded, drop the entry and return False, unless `always` is set.
+        If it would exceed the limit `most`, drop it and return False, unless `always` is set.
         """
         if not always and self._size + size > self._most:
             return False
