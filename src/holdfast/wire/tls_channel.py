@@ -204,8 +204,8 @@ class Channel:
         try:
             if not isinstance(self._sock, ssl.SSLSocket):
                 self._sock.getpeername()  # raises OSError if the peer has disconnected: TLS cannot wrap such a socket
-                # Wrap the socket in TLS only once it is connected and data has come, so that a silent peer uses no
-                # memory for TLS.
+                # Wrap the socket only once the reactor reports it as readable or writable. So a peer that connects and
+                # sends nothing costs no TLS state.
                 self._sock = self._credentials.wrap(self._sock)
             self._sock.do_handshake()
         except ssl.SSLWantReadError:
