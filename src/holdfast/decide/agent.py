@@ -128,8 +128,9 @@ class AgentStop:
 class Agent:
     """One node's agent.
 
-    `lease_s`: seconds; None: the owner and the agent share a process, so the agent sends no heartbeats.
-    `boot`: a number that rises with each start of the agent. `beat_s`: seconds between heartbeats.
+    `boot`: a number that rises with each start of the agent. `lease_s`: seconds; None: the owner and the agent share a
+    process, so the agent sends no heartbeats. `beat_s`: seconds between heartbeats. `lease`, `crew`, `stopping`: the
+    classes of the agent's parts; tests replace them.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class Agent:
                     self.stopping.listening = {rank for rank in fact.listening if self.state(rank) in ALIVE}
                     self._look(now)
             case WorkerPrepared() | WorkerUp() | WorkerExited() | WorkerStartFailed() | WorkersNotified():
-                pass  # the fact is about an attempt before the present one
+                pass  # ignore a fact about an attempt before the present one
             case AllReaped():
                 self._reaped(fact.attempt)
             case _:

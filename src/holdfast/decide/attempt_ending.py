@@ -183,8 +183,9 @@ class AttemptRecorder:
         return requeues(self._course.spec, self._course.records, self._course.unrecorded)
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
-        """Ask the platform to start the job again (phase QUEUED). `report`, `kind`: the job's end if the platform
-        refuses.
+        """Ask the platform to start the job again (phase QUEUED). `reason`: why.
+
+        `report`, `kind`: the job's end if the platform refuses.
         """
         course = self._course
         course.ask_requeue(PendingRequeue(reason, report, kind))

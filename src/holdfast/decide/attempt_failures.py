@@ -147,7 +147,7 @@ class AttemptFailures:
         mates = {rank for name in event.group for rank in users(name, seats, course.nodes)}
         ranks = ranks or tuple(sorted(mates))
         if not ranks:
-            return  # no worker of this attempt uses the faulty device
+            return  # ignore the fault: no worker of this attempt uses the device
         stops = event.stop and course.phase in LIVE
         course.trial.add_fault(
             ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)

@@ -173,6 +173,6 @@ class AttemptMembers:
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
         if not self.all_ended():
-            # A rank still runs, or was stopped. A stopped rank does not count as ended.
+            # not decided yet: a rank still runs, or was stopped and so does not count as ended
             return None
         return self._in((MemberState.DONE,)) > 0

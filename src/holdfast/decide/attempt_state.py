@@ -48,8 +48,8 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptState:
     """The owner's state of one attempt. Times are seconds on the clock of `now`.
 
-    `waited`: phase → seconds spent before the attempt's start. `roster`: makes the attempt's members from the placement
-    of its ranks.
+    `started_at`: when the attempt began. `waited`: phase → seconds spent before that. `roster`: makes the attempt's
+    members from the placement of its ranks.
     """
 
     def __init__(
@@ -246,8 +246,9 @@ class AttemptState:
         self._said.append(words)
 
     def miss_deadline(self, deadline: Deadline, late: Sequence[int], words: Iterable[str]) -> None:
-        """Record the ranks that missed a deadline. `words`: clauses about the last known state of the first of these
-        ranks.
+        """Record the ranks (`late`) that missed a deadline.
+
+        `words`: clauses about the last known state of the first of these ranks.
         """
         self.deadline, self.late, self.late_words = deadline, tuple(late), tuple(words)
 
@@ -269,8 +270,9 @@ class AttemptState:
     ) -> None:
         """Plan the stop.
 
-        `save_s`: seconds to save before the signal; `grace_s`: seconds between the signal and SIGKILL; `leftover_s`:
-        seconds until SIGTERM for processes that exited workers left running; None: at once.
+        `reason`: why, for the user; `asked_at`: when the stop began; `save_s`: seconds to save before the signal;
+        `grace_s`: seconds between the signal and SIGKILL; `leftover_s`: seconds until SIGTERM for processes that exited
+        workers left running; None: at once.
         """
         self.reason, self.stop_asked_at = reason, asked_at
         self.shorten_stop(grace_s, save_s)
@@ -281,8 +283,10 @@ class AttemptState:
         self.grace_s, self.save_s, self.leftover_s = grace_s, save_s, None
 
     def cut(self, words: str, drained_s: float, queued_s: float) -> None:
-        """Record that the attempt ended with all its processes, because its run of the job ended. `words`: why the job
-        continues in another run.
+        """Record that the attempt ended with all its processes, because its run of the job ended.
+
+        `words`: why the job continues in another run. `drained_s`, `queued_s`: seconds to record for DRAINING and
+        QUEUED.
         """
         self.charge("draining", drained_s)
         self._parts["queued"] = queued_s

@@ -103,9 +103,9 @@ class AttemptJudge:
     ) -> AttemptRecord:
         """Decide what follows the attempt, and return its record.
 
-        `trial`: the attempt's state; `found`: its explained end. `stop`: the request to end the job, even if another
-        cause ended this attempt. `spare(names)`: whether the job can place every rank without these nodes or devices.
-        `left()`: how often the platform may still start the job again.
+        `trial`: the attempt's state; `found`: its explained end. `seed`: for the jitter of the pause. `stop`: the
+        request to end the job, even if another cause ended this attempt. `spare(names)`: whether the job can place
+        every rank without these nodes or devices. `left()`: how often the platform may still start the job again.
         """
         report = found.report
         if trial.completed and not found.evidence.beside:
@@ -214,8 +214,8 @@ class Draining:
     def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
         """End the attempt because its run of the job ended at `then`, with all processes.
 
-        `words`: why the job continues in another run. If the attempt was already being stopped, that stop remains its
-        cause.
+        `request`: the stop request that names the cause. `words`: why the job continues in another run. If the attempt
+        was already being stopped, that stop remains its cause.
         """
         course, trial = self._course, self._course.trial
         if course.phase is not Phase.DRAINING:

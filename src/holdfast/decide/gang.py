@@ -101,7 +101,7 @@ class Gang(GangState):
                     self.speakers.busy.pop(event.node, None)
                     self._draining.fence(event.node, now)
             case ev.NodeSignalled():
-                pass  # only the platform knows what the signal means; its answer comes as another event
+                pass  # do nothing: only the platform knows what the signal means, and its answer comes as another event
             case ev.StopRequested():
                 self._troubles.asked_to_stop(event.request, now)
             case ev.FaultSeen():
@@ -111,7 +111,7 @@ class Gang(GangState):
             case ev.NodeLeft():
                 self._nodes.left(event, now)
             case ev.ChecksMoved():
-                pass  # only readers of the journal use this event
+                pass  # ignore the event: only readers of the journal use it
             case ev.CheckFailedRunning():
                 self._troubles.check_failed(event, now)
             case ev.HangFound():
@@ -263,7 +263,7 @@ class Gang(GangState):
             self.say(f"attempt {self.attempt}: {fate}{then}", cause=self.this_event())
             then = ""
         if spared:
-            return  # the completion policy allows these workers to fail
+            return  # do not stop the gang: the completion policy allows these workers to fail
         # An exit status alone shows no cause: the worker may have exited because a peer did.
         own = [k for k in fallen if not k.exit or k.start_failed or (first_hand(k.exit) and not is_wordless(k.exit))]
         if own or not self.trial.roster.missing(MemberState.DONE, MemberState.FAILED, MemberState.STOPPED):

@@ -91,7 +91,7 @@ class Resuming:
         if event.attempt != course.attempt or not awaited or len(course.trial.said) >= MOST_SAID:
             return
         if event.node and event.node not in course.trial.nodes:
-            return  # the answer is about a node that this attempt does not use
+            return  # ignore an answer about a node that this attempt does not use
         at = course.trial.stop_asked_at
         words = Evidence(
             kind=EvidenceKind.PLATFORM,

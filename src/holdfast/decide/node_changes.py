@@ -55,7 +55,7 @@ class Nodes:
         if self._speakers.is_dead(event.node.name, event.boot):
             return
         if not self._assembly.joined(event) and boot == event.boot:
-            return  # the agent has only reconnected, so its node is as before
+            return  # do nothing: the agent has only reconnected, so its node is as before
         if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
             course.trial.drain_again((*course.trial.nodes, event.node.name))
             self._draining.begin_again(now)

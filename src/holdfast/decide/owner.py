@@ -112,13 +112,13 @@ class Owner:
         """
         if self.gang.speakers.is_dead(report.node, report.boot):
             self.gang.count_stale()
-            return None  # the agent belongs to a run of the job that has ended
+            return None  # ignore a report of an agent that belongs to an ended run of the job
         if self.liveness is not None:
             self.liveness.heard(report.node, report.boot, now)
         before = self.said.get(report.node)
         if before is not None and (report.boot, report.sent) < (before.boot, before.sent):
             self.gang.count_stale()
-            return None  # the report is stale: a newer one of the same node came first
+            return None  # ignore a stale report: a newer one of the same node came first
         self.clocks.learn(report, now)
         self.said[report.node] = report
         lost = report.node in self.gang.absent and report.node not in self.gang.left

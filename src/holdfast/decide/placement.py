@@ -226,10 +226,10 @@ def line_up(
 ) -> list[NodeInfo]:
     """Return the nodes of the next attempt, in the order of their ranks; empty if there are too few.
 
-    `out`: absent nodes. `line`: the nodes of the previous attempt, in order. A node of the previous attempt keeps its
-    place. A spare node takes the place of a node that is gone, so that the other nodes keep their ranks. Without a
-    spare node the following nodes move up. If there are more nodes than before, all but the first are sorted anew, so
-    that rank 0 does not move.
+    `avoid`: nodes and devices not to use. `out`: absent nodes. `line`: the nodes of the previous attempt, in order. A
+    node of the previous attempt keeps its place. A spare node takes the place of a node that is gone, so that the other
+    nodes keep their ranks. Without a spare node the following nodes move up. If there are more nodes than before, all
+    but the first are sorted anew, so that rank 0 does not move.
     """
     plan = spec.nodes
     most, least = (plan.most, plan.least) if plan.many else (len(nodes), 1)
@@ -251,8 +251,8 @@ def line_up(
 
 
 def _successor(gone: NodeInfo | None, free: dict[str, NodeInfo]) -> str:
-    """Return the node that replaces the node `gone`: one with the same node rank, else one with as many slots, so that
-    other ranks keep their places.
+    """Return the name of the node in `free` that replaces the node `gone`: one with the same node rank, else one
+    with as many slots, so that other ranks keep their places.
     """
     if gone is not None:
         typed = (name for name, node in free.items() if node.node_rank is not None and node.node_rank == gone.node_rank)

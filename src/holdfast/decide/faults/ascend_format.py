@@ -258,7 +258,7 @@ def _repeated(data: bytes) -> list[PolicyProblem]:
     try:
         json_leniently(data, pairs=look)
     except Malformed:
-        return []  # the file is broken JSON, which `_document` reports
+        return []  # report nothing: `_document` reports that the file is broken JSON
     return found
 
 

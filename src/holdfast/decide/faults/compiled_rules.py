@@ -114,7 +114,8 @@ def judge_of(code: str, policy: Policy) -> CompiledRules:
     )
 
 
-#: A momentary event on a device: its order, and the time (milliseconds) until which it counts as active.
+#: A sighting, which is a momentary event on a device: its order (see `event_order`), and until when (milliseconds) it
+#: counts as active.
 Sighting = tuple[int, int]
 
 
@@ -151,7 +152,7 @@ class Code:
         self.seen[device] = order, until
 
     def sighting(self, device: str) -> Sighting | None:
-        """Return the latest sighting of this code on the device, or None if none is kept."""
+        """Return this code's latest momentary event on the device (a sighting), or None if none is kept."""
         new, old = self.seen.get(device), self.earlier.get(device)
         if new is None or old is None:
             return new or old
@@ -162,7 +163,9 @@ class Code:
         self.earlier.pop(device, None)
 
     def age(self) -> None:
-        """Forget the older generation of sightings, and make the present one the older."""
+        """Forget the older generation of kept momentary events (sightings), and make the present generation the
+        older.
+        """
         self.seen, self.earlier = {}, self.seen
 
     def shown_after(self, moment: int) -> Iterator[str]:

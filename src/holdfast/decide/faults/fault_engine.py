@@ -291,7 +291,10 @@ class FaultEngine(FaultState):
     # ---- internal methods
 
     def _begin(self, device: TrackedDevice, code: Code) -> Track:
-        """Create the track of a code on a device. The track's log gets the recent reloads, releases and sightings."""
+        """Create the track (state) of a fault code on a device.
+
+        Its log gets the recent reloads, releases and momentary events.
+        """
         track = device.tracks[code.key] = Track(device, code)
         if self._reloads or self._releases:
             self._add_deeds(track)

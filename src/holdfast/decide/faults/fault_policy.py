@@ -193,8 +193,9 @@ class RulesDraft:
         entry: str,
         dry_run: bool = False,
     ) -> None:
-        """Add a duration rule. A time that is None gets its default, and the link fault has defaults of its own.
-        `entry`: the rule's place in its file.
+        """Add a duration rule with these values (see `DurationRule`).
+
+        A time that is None gets its default, and the link fault has defaults of its own.
         """
         link = code == LINK_DOWN
         self.duration[code] = DurationRule(

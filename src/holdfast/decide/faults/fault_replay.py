@@ -184,7 +184,7 @@ def _take_over(engine: FaultEngine, initial: Any) -> None:
             kind, code, level, at = _reason(reason)
             remedy = REMEDIES[level]
             if remedy is Remedy.HOLD and held is not None and name not in held:
-                continue  # a person has released the device since this hold was recorded
+                continue  # skip a hold after which a person has released the device
             if kind == "FaultDuration":
                 continue  # skip a duration escalation, because the engine derives it from the fault's events
             engine.hold(name, code or engine.AUTOFILL, at, remedy)

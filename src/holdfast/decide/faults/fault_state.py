@@ -174,7 +174,7 @@ class FaultState:
         self._alarms_most = 1024
         #: Tracks that may be deleted soon, in buckets by the minute of their `fades`. A track is in at most one bucket.
         self._fading: dict[int, list[Track]] = {}
-        #: When the engine last forgot old sightings, in milliseconds (see `Code.age`).
+        #: When the engine last forgot old momentary events, in milliseconds (see `Code.age`).
         self._aged = 0
         #: The order (see `event_order`) of the latest reload or release.
         self._last_deed = -INF

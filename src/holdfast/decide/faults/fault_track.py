@@ -151,7 +151,9 @@ class Track:
         self.counts = tuple(self.counts)
 
     def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply an event that reports that the fault has begun or still lasts. Return whether the track escalated.
+        """Apply an event that reports that the fault has begun or still lasts.
+
+        Return whether the track escalated. `at`: the event's time (milliseconds). `severity`: an index in `SEVERITIES`.
         `judge`: the rules for the code.
         """
         if not self.active:
@@ -167,8 +169,10 @@ class Track:
         return False
 
     def once(self, at: int, severity: int, judge: CompiledRules) -> bool:
-        """Apply a momentary event, which has no end of its own. Return whether the track escalated. `judge`: the rules
-        for the code.
+        """Apply a momentary event, which has no end of its own.
+
+        Return whether the track escalated. `at`: the event's time (milliseconds). `severity`: an index in `SEVERITIES`.
+        `judge`: the rules for the code.
         """
         self.severity = severity
         if not self.active:
@@ -353,8 +357,9 @@ class Track:
         return next((entry[1][0] for entry in self.log if not isinstance(entry, int) and entry[1]), judge)
 
     def settle(self, oldest: int, judge: CompiledRules) -> None:
-        """Move the log's entries before the order `oldest` into the checkpoint, because the engine accepts no events
-        that old.
+        """Move old entries of the log into the checkpoint, because the engine accepts no events that old.
+
+        `oldest`: the order (see `event_order`) of the oldest entry to keep. `judge`: the rules for the code.
         """
         settled = bisect_left(self.log, oldest, key=order_of)
         if settled:
@@ -393,7 +398,8 @@ class Track:
 
     def forgettable(self, judge: CompiledRules, lateness: int) -> int:
         """Return the time after which the track can be deleted without any effect; `INF`: it cannot be deleted now.
-        `judge`: the rules for the code.
+
+        `judge`: the rules for the code. `lateness`: how old a late event may be (milliseconds).
         """
         if self.active or self.timed_out or self.escalated >= 0:
             return INF

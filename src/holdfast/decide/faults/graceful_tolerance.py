@@ -227,7 +227,7 @@ class Tolerance:
             return []
         if self.phase is TolerancePhase.PROVING:
             if wanted is Remedy.NONE:
-                return []  # the reset has ended the fault, or only a milder fault has ended
+                return []  # do nothing: the reset has ended the fault, or only a milder fault has ended
             return self._isolate(f"a reset did not help, the fault came back within {self.grace.heal_s} s of it")
         if wanted is Remedy.RESET_NOW:
             return self._notify(now, "a device must be reset at once")

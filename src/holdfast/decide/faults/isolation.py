@@ -146,8 +146,9 @@ def standings(engine: FaultEngine, zone: Zone = utc) -> tuple[DeviceStanding, ..
 
 
 def release_condition(engine: FaultEngine, device: str, level: Remedy, deciding: Iterable[Reason]) -> str:
-    """Return the event that would make the device usable again, in words; empty for a healthy device. `level`: the
-    device's level. `deciding`: the escalations and holds that cause it.
+    """Return in words what would make the device usable again; empty for a healthy device.
+
+    `level`: the device's level (its most severe remedy). `deciding`: the escalations and holds that cause this level.
     """
     found = list(deciding)
     if standing_of(level) is Standing.HEALTHY:

@@ -223,8 +223,10 @@ def named(names: Sequence[str]) -> str:
 def merged_checks(
     order: RunChecks, answers: Mapping[str, ev.ChecksFinished], missing: Sequence[str], limit_s: float
 ) -> ev.ChecksFinished:
-    """Merge the nodes' results of a round of checks into one. `missing`: the nodes that gave none within `limit_s`,
-    which the job avoids.
+    """Merge the nodes' results of a round of checks into one.
+
+    `order`: the request for the round. `answers`: node → its result. `missing`: the nodes that gave none within
+    `limit_s`, which the job avoids.
     """
     in_order = [(node, answers[node]) for node in order.nodes if node in answers]
     failed = [(node, word) for node, word in in_order if word.state is CheckState.FAIL]

@@ -31,7 +31,8 @@ def signs_of(
 ) -> tuple[Sign, ...]:
     """Return the signs of progress of an attempt. Signs that restore the restart budget come first.
 
-    `step`: the step that `holdfast.progress` reported. `history`: the earlier attempts. `ran_s`: seconds in RUNNING.
+    `counts`: the last counts in the output. `step`: the step that `holdfast.progress` reported. `history`: the earlier
+    attempts. `ran_s`: seconds in RUNNING.
     """
     found: list[Sign] = []
     if step is not None and (sign := _step(step, history)):
