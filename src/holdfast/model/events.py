@@ -246,8 +246,9 @@ class HooksFinished(Message, frozen=True, kw_only=True):
 
 
 class JournalSecured(Message, frozen=True, kw_only=True):
-    """All events up to this attempt's placement are on disk, safe from a power cut. `trouble`: why they are not; empty:
-    they are.
+    """All events up to the placement of this attempt's ranks are on disk, safe from a power cut.
+
+    `trouble`: why they are not; empty: they are.
     """
 
     attempt: int

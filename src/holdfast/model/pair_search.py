@@ -135,7 +135,10 @@ Run = Callable[[Sequence[Pair]], Sequence[float | None]]
 
 
 def search(count: int, run: Run, *, slow_factor: float = 3.0, slack_s: float = 0.0) -> PairSearch:
-    """Run the whole search, with `run` testing the pairs of each wave, and return the finished search."""
+    """Run the whole search and return it.
+
+    `run` tests the pairs of each wave. The other parameters are those of `PairSearch`.
+    """
     found = PairSearch(count, slow_factor=slow_factor, slack_s=slack_s)
     while wave := found.next_wave():
         for pair, seconds in zip(wave, run(wave), strict=True):
