@@ -74,7 +74,7 @@ def _interface(body: bytes) -> Interface | None:
     try:
         name = socket.if_indextoname(index)
     except OSError:
-        return None  # the interface was removed after the kernel listed its address
+        return None  # skip an interface that was removed after the kernel listed its address
     return Interface(name=name, address=str(ipaddress.ip_address(packed)))
 
 

@@ -151,7 +151,7 @@ class Control:
         try:
             client.send(encode(reply) + b"\n")
         except OSError:
-            pass  # the client disconnected before it got the answer, but its request was carried out
+            pass  # ignore the error: the client disconnected before it got the answer, but its request was carried out
 
     def _drop(self, fd: int) -> None:
         client, _ = self._clients.pop(fd)

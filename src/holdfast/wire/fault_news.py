@@ -41,7 +41,7 @@ def notify_all(home: Path) -> int:
                 client.send(msgspec.json.encode(FaultsLine()) + b"\n")
                 heard += 1
         except OSError:
-            continue  # a killed supervisor has left this socket file behind
+            continue  # skip a socket file that a killed supervisor has left behind
         finally:
             os.close(directory)
     return heard + sum(_tell_agent(path) for path in (home / "jobs").glob(f"*/nodes/*/{NEWS_NAME}"))
@@ -51,13 +51,14 @@ def _tell_agent(path: Path) -> bool:
     try:
         directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     except OSError:
-        return False  # the job's directory was removed after it was listed
+        return False  # count no notice: the job's directory was removed after it was listed
     try:
         with closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)) as client:
             client.setblocking(False)
             client.sendto(b"f", f"/proc/self/fd/{directory}/{NEWS_NAME}")
             return True
     except OSError:
-        return False  # a killed agent has left this socket file behind, or notices already wait in the agent's queue
+        # count no notice: a killed agent has left this socket file, or notices already wait in the agent's queue
+        return False
     finally:
         os.close(directory)

@@ -210,7 +210,7 @@ class OwnerListener:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._out_of_descriptors(now)
-                break  # the peer has disconnected before it was accepted
+                break  # stop: the peer has disconnected before it was accepted
             if len(self._waiting) >= self.most_waiting:
                 self._make_room()
             try:

@@ -11,7 +11,7 @@ SILENCE = 0.75
 def set_up(sock: socket.socket, lease_s: float) -> None:
     """Make `sock` non-blocking, and send data without delay.
 
-    The connection breaks if the peer's kernel is silent for three quarters of the lease.
+    The connection breaks if the peer's kernel is silent for three quarters of the lease (`lease_s` seconds).
     """
     sock.setblocking(False)
     silent_s = max(1.0, SILENCE * lease_s)

@@ -174,7 +174,7 @@ class Channel:
             try:
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
             except OSError:
-                pass  # the connection is already broken, and the reactor reports that
+                pass  # ignore the error: the connection is already broken, and the reactor reports that
 
     def close(self) -> None:
         """Close the connection at once, without a call of `_ended`. A second call does nothing."""
@@ -255,7 +255,7 @@ class Channel:
         try:
             socket.socket.shutdown(self._sock, socket.SHUT_WR)
         except OSError:
-            pass  # the peer has already closed the connection
+            pass  # ignore the error: the peer has already closed the connection
 
     def _read(self, now: float) -> News:
         """Read at most one TLS record, so that other connections get their turn."""
