@@ -69,8 +69,8 @@ class ExternalEvents:
     ) -> News:
         """Start the platform and the outputs, when the owner starts.
 
-        `earlier`: the attempts of a job that this owner continues; None: the job is new. `heard_at`: passed to
-        `JobWatch.begin` of the platform.
+        `earlier`: the attempts of a job that this owner continues; None: the job is new. `heard_at(node)`: returns when
+        the node's agent last reported, or None.
         """
         if self._outputs is not None:
             self._outputs.begin(earlier)

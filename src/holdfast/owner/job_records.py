@@ -72,7 +72,10 @@ class JobRecords:
         self._say(f"job {job_id} ({spec.name}): {workers}, logs in {self.place.logs}")
 
     def begin_again(self, launch: LaunchSpec, now: float, host: str, attempt: int) -> None:
-        """Continue the records of the job's earlier runs. `attempt`: the number of the last attempt so far."""
+        """Continue the records of the job's earlier runs.
+
+        `launch`: the job to run. `host`: the name of this machine. `attempt`: the number of the last attempt so far.
+        """
         self._journal.begin_run(self.place.job_id, self.place.run, host=host, pid=os.getpid())
         for trouble in (self._journal.take_news(), *launch.notes):
             if trouble:

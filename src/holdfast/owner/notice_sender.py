@@ -232,7 +232,7 @@ class Notices:
                     self._writes = self._reactor.watch(self._to, self._write, writable=True)
                 return
             except BrokenPipeError:
-                break  # the helper has exited, which its readable pidfd reports
+                break  # stop: the helper has exited, which its readable pidfd reports
         if self._writes is not None:
             self._writes.close()
             self._writes = None

@@ -148,7 +148,8 @@ class FailedLogTails:
                 number = os.fstat(file.fileno()).st_ino
             times = log.with_name(times_name(log.name))
             with times.open("wb" if first else "ab") as file:
-                # Give a line that says that the log's beginning is missing the time of the first fetched line.
+                # If the log's beginning was not fetched, the file begins with a line that says so. That line gets the
+                # time of the first fetched line.
                 begun = [(begin + (at and at + len(cut)), moment) for at, moment in records(piece.times)]
                 # Times are stored in whole milliseconds, rounded down. Add half a millisecond, so that this gives the
                 # same number again.

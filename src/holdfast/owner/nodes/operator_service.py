@@ -120,8 +120,8 @@ class OperatorService:
             )
             write_owner_address(self._place.directory, said)
         except OSError:
-            # without this file, commands on this machine find the job by its socket, but cannot fetch logs from its
-            # nodes
+            # ignore the error: without this file, commands on this machine find the job by its socket, but cannot fetch
+            # logs from its nodes
             pass
 
     # ------------------------------------------------------------------------------ requests of users

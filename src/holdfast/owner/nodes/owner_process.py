@@ -392,7 +392,7 @@ class _OwnerProcess:
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # an earlier line already said that no files are kept
+            return  # print nothing: an earlier line already said that no files are kept
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:
