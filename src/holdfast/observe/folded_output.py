@@ -172,8 +172,8 @@ def _first_header(block: bytes) -> int:
 
 
 def _line_of(block: bytes, header: bytes, may_precede: Callable[[bytes], bool]) -> int:
-    """Return the offset of the first line that contains `header` after nothing but words that `may_precede` accepts; -1
-    if there is none.
+    """Return the offset of the first line in the block that contains `header`, if only words that `may_precede`
+    accepts are before it; -1 if there is none.
     """
     at = -1
     while (at := block.find(header, at + 1)) >= 0:

@@ -157,7 +157,8 @@ class LogFile:
         """Create the log.
 
         `path`: the file. `source`: the worker and stream, for messages. `shown`: whether a terminal shows the stream
-        too. `now`: seconds since the epoch. `rotation`: None lets the file grow without a limit.
+        too. `say`: prints a message. `now`: seconds since the epoch. `rotation`: None lets the file grow without a
+        limit.
         """
         self.path = path
         self._rotation = rotation

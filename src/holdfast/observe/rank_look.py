@@ -53,7 +53,7 @@ def look_lightly(
     are left out.
 
     `last_output_at`: rank → seconds since the epoch. `progress`: rank → the last step and its time. `repeating`: the
-    ranks that have printed since, but only lines that repeat earlier ones.
+    ranks that have printed after `last_output_at`, but only lines that repeat earlier ones.
     """
     shots = []
     for rank, pid in sorted(pids_by_rank.items()):
@@ -193,7 +193,7 @@ class HangProbe:
         return tuple(shot for _, shot in sorted(self._shots.items()))
 
     def kill(self) -> None:
-        """End the sample early. `result` then returns the snapshots so far."""
+        """End the sample early. `result` then returns the snapshots with the stacks that have been read."""
         self._give_up("the look was broken off")
 
     # ------------------------------------------------------------------------------------------ methods that run py-spy

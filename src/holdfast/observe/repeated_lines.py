@@ -34,9 +34,10 @@ class RepeatedLines:
         self._new_at: float | None = None
 
     def new_at(self, last_output_at: float | None, ends: Iterable[bytes], *, only_counts: bool) -> float | None:
-        """Return when the worker's last new line came, judged by the ends of its streams. Return None without output.
+        """Return when the worker last printed a new line, judged by the ends of its streams; None without output.
 
-        `only_counts`: only a line whose count rises is new, because the worker reports its steps itself.
+        `last_output_at`: when the worker last printed anything. `ends`: the ends of its streams. `only_counts`: only a
+        line whose count rises is new, because the worker reports its steps itself.
         """
         if last_output_at is None or last_output_at == self._read_at:
             return self._new_at

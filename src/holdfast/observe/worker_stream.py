@@ -127,8 +127,9 @@ TRACEBACK = b"Traceback (most recent call last):"
 
 
 class FoldingSink:
-    r"""Passes output on to the terminal unchanged. From the first traceback or `\r` on, it uses a sink that folds
-    tracebacks and progress bars.
+    r"""Passes output on to the terminal unchanged.
+
+    From the first traceback or `\r` on, it folds tracebacks and progress bars.
 
     The folding code is imported only then, because most workers print neither.
     """
@@ -152,7 +153,7 @@ class FoldingSink:
 
 
 class StackCutoff:
-    """Passes output on to a sink until the stacks begin that holdfast has requested, and drops the rest.
+    """Passes output on to the terminal until the stacks begin that holdfast has requested, and drops the rest.
 
     The worker's file has the stacks.
     """
@@ -187,7 +188,7 @@ def pipe_size(fd: int) -> int:
     try:
         return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
     except OSError:
-        return 2 * DEFAULT_PIPE_BYTES  # a terminal has no larger capacity than this
+        return 2 * DEFAULT_PIPE_BYTES  # the descriptor is a terminal, whose capacity is at most this
 
 
 def enlarge(fd: int, size: int) -> int:

@@ -70,7 +70,7 @@ def about(pid: int) -> str:
     try:
         user = f", user {_user(os.stat(f'/proc/{pid}').st_uid)}"  # noqa: PTH116 - faster, as for all of /proc
     except OSError:
-        return ""  # the process has exited, so there is nothing to read
+        return ""  # return nothing, because the process has exited
     age_s = proc_files.age_s(pid)
     return user if age_s is None else f"{user}, which runs for {duration(age_s)}"
 

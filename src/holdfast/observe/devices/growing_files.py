@@ -137,7 +137,8 @@ class GrowingFile:
         try:
             block = os.read(self._fd, _BLOCK) if self._fd >= 0 else b""
         except BrokenPipeError:
-            return []  # records of kmsg were overwritten: the next read continues at the oldest remaining one
+            # go on: the kernel has overwritten records, and the next read continues at the oldest remaining one
+            return []
         except OSError:
             return None
         return self._split(block) if block else None
@@ -172,7 +173,7 @@ class GrowingFile:
             new = _regular(self.path)
         except FileNotFoundError:
             self._let_go_of_deleted()
-            return False  # no new file yet: it may be created again
+            return False  # wait: there is no new file yet
         except OSError as error:
             words = _words(error)
             if words != self._trouble:
@@ -223,7 +224,7 @@ class GrowingFile:
             try:
                 noted = os.read(fd, _BLOCK)
             except OSError:
-                continue  # inotify has no event to read; the file is examined anyway
+                continue  # ignore the error: inotify has no event to read, and the file is examined anyway
             gone = gone or (fd == self._wake and _folder_gone(noted))
         if gone:
             self._watch_again()
