@@ -115,7 +115,7 @@ def _make_private(path: Path) -> None:
             if each.stat().st_mode & 0o077:
                 each.chmod(0o600)
         except OSError:
-            continue  # this file is missing, or belongs to another user
+            continue  # skip a file that is missing, or belongs to another user
 
 
 def on_network_filesystem(path: Path) -> bool:

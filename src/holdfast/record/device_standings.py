@@ -285,7 +285,7 @@ class Standings:
             try:
                 db.close()
             except sqlite3.Error:
-                pass  # the checkpoint fails if the disk is full; the next process that opens the file makes it
+                pass  # ignore a failed checkpoint (the disk is full); the next process that opens the file makes it
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None or not self.writable:
@@ -297,7 +297,7 @@ class Standings:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error:
-            pass  # the transaction has changed nothing, and the caller reports its first error
+            pass  # ignore the error: the transaction has changed nothing, and the caller reports its first error
 
 
 def _laid_out(db: sqlite3.Connection, table: str = "fault_refused") -> bool:

@@ -69,7 +69,8 @@ def publish(node: str, standings: Iterable[DeviceStanding], folder: Path = FOLDE
         finally:
             os.close(fd)
     except OSError:
-        return  # the disk is full, or the file belongs to another user; the node's check works without it
+        # write nothing: the disk is full, or the file belongs to another user; the node's check works without it
+        return
 
 
 def make_folder(folder: Path = FOLDER) -> None:

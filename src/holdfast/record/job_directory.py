@@ -172,7 +172,7 @@ def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir:
         try:
             (directory / LOGS_LINK).symlink_to(logs)
         except FileExistsError:
-            pass  # the owner or another node has already created this link
+            pass  # keep the link that the owner or another node has already created
     lock = OwnerLock(-1, _supervisor(job_id, name, now))
     return JobPlace(job_id, home, own, logs, lock, trouble, tree=f"{job_id}@{node}")
 

@@ -132,7 +132,7 @@ def size_of(directory: Path) -> int:
             try:
                 total += Path(top, name).lstat().st_blocks * 512
             except OSError:
-                continue  # the file was removed after it was listed
+                continue  # skip a file that was removed after it was listed
     return total
 
 

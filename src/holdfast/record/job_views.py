@@ -186,7 +186,7 @@ def last_reports(home: Path, views: Sequence[JobView]) -> dict[str, ExitReport]:
             if row and row[0]:
                 found[view.id] = json_as(row[0], _LastReport).report
     except (sqlite3.Error, Malformed, TypeError):
-        pass  # the rows of the other jobs then only show the class of their failure
+        pass  # ignore the error: the rows of the other jobs then only show the class of their failure
     finally:
         db.close()
     return found
@@ -437,4 +437,4 @@ def _open_quietly(home: Path) -> sqlite3.Connection | None:
     try:
         return open_for_reading(home)
     except Unusable:
-        return None  # the caller has already reported the journal's failure
+        return None  # return nothing: the caller has already reported the journal's failure

@@ -384,7 +384,7 @@ class Journal:
         try:
             self._db.close()
         except sqlite3.Error:
-            pass  # the checkpoint failed; the next process that opens the file makes it
+            pass  # ignore a failed checkpoint; the next process that opens the file makes it
         self._db = None
 
 

@@ -145,7 +145,7 @@ def last_sign(home: Path, supervisor: OwnerInfo, events: Sequence[tuple[float, E
         try:
             signs.append(log.stat().st_mtime)
         except OSError:
-            continue  # the log was removed after it was listed; the other logs suffice
+            continue  # skip a log that was removed after it was listed; the others suffice
     return max(signs)
 
 
@@ -211,5 +211,5 @@ def _survivors(job_id: str) -> list[tuple[int, str]]:
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append((int(entry.name), shown((entry / "cmdline").read_bytes())))
         except OSError:
-            continue  # the process has ended, or belongs to another user
+            continue  # skip a process that has ended, or belongs to another user
     return sorted(found)

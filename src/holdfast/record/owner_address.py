@@ -68,4 +68,4 @@ def _notes(paths: Iterable[Path]) -> Iterator[OwnerAddress]:
         try:
             yield json_as(read_file(path, _MOST_BYTES), OwnerAddress)
         except (OSError, Malformed):
-            continue  # the note is incomplete because it is being written, or comes from another version
+            continue  # skip a note that is incomplete because it is being written, or comes from another version

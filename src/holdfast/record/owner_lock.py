@@ -109,7 +109,8 @@ class OwnerLock:
         try:
             os.pwrite(self.fd, encode(self.supervisor) + b"\n", 0)
         except OSError:
-            # Some full file systems refuse even this write; the path has already been printed for the user.
+            # Ignore the error: some full file systems refuse even this write, and the path has already been printed for
+            # the user.
             pass
 
     def release(self) -> None:

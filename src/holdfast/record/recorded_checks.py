@@ -27,7 +27,7 @@ def last_round(home: Path, job_id: str) -> ChecksTaken | None:
     try:
         db = open_for_reading(home)
     except Unusable:
-        return None  # the caller has already reported the journal's failure
+        return None  # return nothing: the caller has already reported the journal's failure
     if db is None:
         return None
     try:

@@ -67,7 +67,7 @@ def read_submissions(home: Path) -> Iterator[SubmissionRecord]:
         try:
             found = json_as(read_file(file, _MOST_BYTES), SubmissionRecord)
         except (OSError, Malformed):
-            continue  # the file is incomplete because it is being written, or comes from another version
+            continue  # skip a file that is incomplete because it is being written, or comes from another version
         if not wrong_time(found.at):
             yield found
 
@@ -77,7 +77,7 @@ def remove_submission(home: Path, platform: PlatformJob) -> None:
     try:
         _place(home, platform).unlink(missing_ok=True)
     except OSError:
-        pass  # the directory is not writable now; the next call tries again
+        pass  # ignore the error: the directory is not writable now, and the next call tries again
 
 
 def _place(home: Path, platform: PlatformJob) -> Path:

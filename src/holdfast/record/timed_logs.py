@@ -87,7 +87,7 @@ def timed_pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO, Times]]
             try:
                 file = stack.enter_context(opened(older(where, number) if number else where))
             except OSError:
-                continue  # this file of the log has no times, or a rotation is in progress
+                continue  # skip: this file of the log has no times, or a rotation is in progress
             inode = inode_in(file.read(HEAD_BYTES))
             if inode is not None:
                 times.setdefault(inode, file)
