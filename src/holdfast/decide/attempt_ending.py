@@ -307,9 +307,9 @@ def time_spent(trial: AttemptState, evidence: AttemptEvidence, now: float) -> di
     """Return the seconds that the attempt spent in each phase, and in parts of phases that are shown separately.
 
     The parts follow each other without a gap, from the end of the previous attempt (`backoff` is before the attempt's
-    start). `detection` (from the first sign of trouble to the stop) is subtracted from its phases. `decision` (from the
-    last exit to the next step) is subtracted from `draining`. Only `first_output` overlaps other parts: it counts from
-    GO. `trial`: the attempt's state.
+    start). `detection` (from the first sign of trouble to the stop) is subtracted from the phases in which it lies.
+    `decision` (from the last exit to the next step) is subtracted from `draining`. Only `first_output` overlaps other
+    parts: it counts from GO. `trial`: the attempt's state.
     """
     parts = dict(trial.parts)
 

@@ -143,7 +143,7 @@ class AttemptStart:
     def _ask_again(self, now: float) -> None:
         """Run another round of checks without the failed node or device.
 
-        Its failure is then not the cause of the attempt's end.
+        Its failure is then not reported as the cause of the attempt's end.
         """
         self._course.trial.next_round()
         self.ask_checks(now)

@@ -382,10 +382,10 @@ class AttemptState:
         return tuple(dict.fromkeys(self.roster.members[rank].seat.node for rank in ranks))
 
     def quiet(self, *, preparing: bool) -> tuple[str, ...]:
-        """Return the nodes of ranks about which nothing was reported since the owner restarted.
+        """Return the nodes with ranks about which nothing was reported since the owner restarted.
 
-        `preparing`: whether the phase is PREPARING. Then a node whose agent has reported is left out even if its
-        workers have not begun: the owner repeats PREPARE, which has a deadline.
+        `preparing`: whether the phase is PREPARING. If so, leave out a node whose agent has reported, even if its
+        workers have not begun: the owner repeats PREPARE to it, and this phase has a deadline.
         """
         quiet = self.nodes_of(self.roster.unheard())
         return tuple(node for node in quiet if node not in self.spoke) if preparing else quiet

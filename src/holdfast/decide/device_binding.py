@@ -80,7 +80,7 @@ class FreeDevices:
         """
         found: list[int] = []
         whole = max(map(len, cores), default=0)
-        # Whole cores first. The sort is stable, so equal cores stay in their order.
+        # Put whole cores first. The sort is stable, so equal cores stay in their order.
         cores.sort(key=lambda core: len(core) < whole)
         while cores and len(found) < wanted:
             core = cores.pop(0)

@@ -257,7 +257,7 @@ class Draining:
             self._orders.send(now)
 
     def begin_again(self, now: float) -> None:
-        """Repeat the stop, because the attempt may have processes that the owner did not know."""
+        """Repeat the stop of the attempt, because it may have processes that the owner did not know."""
         self._course.timers.disarm(TimerKind.DECIDE)
         self._course.arm(TimerKind.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
         self._orders.send(now)

@@ -1,9 +1,9 @@
 """Detects silent nodes from the times of their agents' last reports. Pure: callers pass in `now`, and get events.
 
 A node counts as silent one lease after its agent's last heartbeat. The owner then stops an attempt that uses the node.
-The node is fenced (no process is alive on it) one lease, the clocks' drift and one beat after the last heartbeat. This
-is safe, because an acknowledgement always answers a heartbeat that was sent before the owner received the last one. So
-the agent's lease is over by then, and the agent has had one beat to kill its processes.
+The node is fenced (known to have no live process) a little later: after one lease, the clocks' drift and one beat (the
+interval between heartbeats). By then the agent's lease is over, because it counts from a heartbeat that was sent before
+the owner received the last one, and the agent has had one beat to kill its processes.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Nodes:
         """Handle a new agent of a node. The earlier agent is gone, and its guard has killed all its processes.
 
         Return True if this ends the attempt. The attempt goes on if the node had not begun to prepare it, because the
-        owner repeats PREPARE. Then only older attempts are certainly over on that node.
+        owner repeats PREPARE. In this case only older attempts count as over on that node.
         """
         course = self._course
         untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))

@@ -136,7 +136,10 @@ class Code:
         self.rule(judge_of(key, policy), policy)
 
     def rule(self, judge: CompiledRules, policy: Policy) -> None:
-        """Use the rules `judge`, which come from `policy`, for this code from now on."""
+        """Use these rules for this code from now on.
+
+        `judge`: the rules for the code, computed from `policy`.
+        """
         self.judge = judge
         #: Severity of an event (its index in `SEVERITIES`) → the base level (remedy) of this code.
         self.bases = judge.bases()

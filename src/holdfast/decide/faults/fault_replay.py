@@ -169,8 +169,8 @@ def _do(engine: FaultEngine, files: _Files, op: Mapping[str, Any], at: float, ar
 def _take_over(engine: FaultEngine, initial: Any) -> None:
     """Add the holds and escalations from the records of another system to the engine.
 
-    `initial` has the names of held devices, and device → reasons. Each may be a value, or text as in a cluster's
-    records: names separated by commas, and JSON.
+    `initial` has the names of held devices, and device → reasons. Each may be a value, or the text in a cluster's
+    record: the names separated by commas, the reasons as JSON.
     """
     if not initial:
         return

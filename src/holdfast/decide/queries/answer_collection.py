@@ -356,8 +356,8 @@ def merged_evidence(
 
 
 def _told(known: WorkerEvidence, said: WorkerEvidence | None) -> WorkerEvidence:
-    """Return one worker's evidence: its exit from the gang's record, and its log reading from the node. `known`: the
-    evidence of the gang; `said`: the evidence of the node, if it sent any.
+    """Return one worker's evidence: its exit from the gang's evidence (`known`), and its log reading from the node's
+    evidence (`said`), if the node sent any.
     """
     if said is None:
         return known

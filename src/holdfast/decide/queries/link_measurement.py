@@ -305,10 +305,11 @@ class LinkMeasurement:
 
 
 def worth_measuring(checked: ChecksFinished, order: RunChecks, linked: Collection[str] = ()) -> bool:
-    """Return whether to measure the links between nodes.
+    """Return whether to measure the links between nodes, after a round of checks.
 
-    Several nodes must have passed their checks. In addition, these checks ran now, or some node is not in `linked` (the
-    nodes whose links were good in the last round).
+    All of several nodes must have passed the checks. If the result is reused from an earlier round, measure only if
+    some node is not in `linked`. `checked`: the result. `order`: the request for the round. `linked`: the nodes whose
+    links were good in the last measurement.
     """
     mine = (checked.attempt, checked.round) == (order.attempt, order.round)
     passed = checked.state is CheckState.PASS and checked.taken is not None
