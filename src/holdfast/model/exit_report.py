@@ -286,8 +286,8 @@ class ExitReport(Noun, frozen=True, kw_only=True):
     #: The ranks that ended only because another rank ended or holdfast stopped them.
     collateral: tuple[int, ...] = ()
     attempt: int = 1
-    #: One text made of phrase, exception type, innermost frame of the user's code, and device. Equal failures have
-    #: equal fingerprints.
+    #: A text made of phrase, exception type, innermost frame of the user's code, and device. Equal failures have equal
+    #: fingerprints.
     fingerprint: str = ""
     #: The exception's type; empty if there was no exception.
     exception: str = ""

@@ -1,4 +1,5 @@
-"""Groups failures that a person would call the same, by comparing fingerprints without their variable parts. Pure.
+"""Groups failures that a person would call the same, by comparing fingerprints (one text per failure) without their
+variable parts. Pure.
 
 Deciding on restarts needs exact fingerprints: a failure at "shard 18" after one at "shard 17" is progress. In
 statistics over many jobs, both failures are one problem. This module reads the fingerprints of all releases.
