@@ -21,7 +21,7 @@ class StarterReport(Noun, frozen=True, kw_only=True):
 
     #: The event as a clause of a message to the user.
     words: str
-    #: A command that the user can try.
+    #: A command that the user can try after this event.
     hint: str = ""
     #: The names of the nodes that will get no agent.
     nodes: tuple[str, ...] = ()
