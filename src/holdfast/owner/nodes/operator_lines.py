@@ -1,4 +1,4 @@
-"""The requests that a user's command may send from another node to a job's owner. Each is one line of JSON."""
+"""The requests that a user's command sends to a job's owner, from any node. Each is one line of JSON."""
 
 from __future__ import annotations
 
