@@ -126,8 +126,11 @@ class MemoryWatch:
     # ----------------------------------------------------------------- methods that read the counters of control groups
 
     def _of_worker(self, group: MemoryGroup, counts: _Counts) -> MemoryKill:
-        """Return the OOM kill that a worker's control group counted. The counter also rises for kills by other limits,
-        so check whether the group was full."""
+        """Return the OOM kill that a worker's control group counted, with the limit that caused it.
+
+        The counter also rises for kills by the limits of other groups, so check whether this group was full. `counts`:
+        the present values of the group's files.
+        """
         full = counts.full_since(_Counts())
         kill = MemoryKill(
             source=_source(group),

@@ -269,8 +269,7 @@ class OutputPump:
         self._balance()
 
     def next_wake(self) -> float | None:
-        """Return when `tick` is due. This is called right before each wait, so it also updates the reactor's
-        watches."""
+        """Return when `tick` is due, and update the reactor's watches. The loop calls this right before each wait."""
         self._balance()
         wakes = [wake for screen in self._screens if (wake := screen.next_wake()) is not None]
         if self._folded is not None and (wake := self._folded.next_wake()) is not None:

@@ -67,7 +67,7 @@ def read_line(
     names the expected form.
 
     `now`: seconds since the epoch. `source`: the name of the socket or file, for events. `known`: whether a code is
-    known. `resources`: the senders that may use the public form.
+    known. `resources`: the senders that may use Ascend's form.
     """
     item = object_in(line)
     if "faults" in item:
