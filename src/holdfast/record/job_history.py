@@ -87,7 +87,7 @@ def _attempts(db: sqlite3.Connection, wanted: set[str]) -> dict[str, list[Attemp
     try:
         for job, record in _of_jobs(db, "SELECT job, record FROM attempts{} ORDER BY job, attempt", "job", wanted):
             if job in wanted:
-                with contextlib.suppress(Malformed):  # skip only the attempt's record that is damaged
+                with contextlib.suppress(Malformed):  # skip only the damaged record of an attempt
                     found.setdefault(job, []).append(json_as(record, AttemptRecord))
     except sqlite3.Error:
         pass  # a page of the database is damaged; use the records that were read before

@@ -172,7 +172,7 @@ def _spans(data: bytes, begin: int, times: Times) -> Iterator[Span]:
             break
         end = data.find(b"\n", at - begin - 1) + 1
         if not end:
-            break  # the line in which this record's bytes begin has no end in the block, so the line is the last one
+            break  # stop: the bytes of this record begin in the block's last line, which has no end in the block
         if end > done:
             yield Span(at=moment, data=data[done:end])
             done = end
