@@ -33,7 +33,8 @@ STEP = 16
 #: An action of a person: a reload, as (the rules before, the rules after), or a release, as None.
 Deed = tuple["CompiledRules", "CompiledRules"] | None
 
-#: An entry of a track's log: an event as its order (see `event_order`), or an action of a person as (order, deed).
+#: An entry in the log of a track (one code's state on one device): an event as its order (see `event_order`), or a
+#: person's action as (order, deed).
 Entry = int | tuple[int, Deed]
 
 
@@ -53,14 +54,15 @@ class CompiledRules(msgspec.Struct, frozen=True):
     #: the severity of each event decides.
     level: int
     window: int
-    #: The number of occurrences within `window` (milliseconds) that cause an escalation; 0: no frequency rule.
+    #: The number of occurrences within `window` (milliseconds) that cause an escalation (a higher remedy); 0: no
+    #: frequency rule.
     times: int
     frequency: int
     #: Milliseconds without an event of this code after which the escalation ends; `INF`: only a person ends it.
     release: int
     frequency_dry: bool
-    #: The duration rule's limit: a fault that lasts longer than this many milliseconds escalates; `NOTHING`: no
-    #: duration rule.
+    #: The duration rule's limit: if a fault lasts longer than this many milliseconds, its remedy becomes higher;
+    #: `NOTHING`: no duration rule.
     fault: int
     recover: int
     duration: int
@@ -75,8 +77,9 @@ class CompiledRules(msgspec.Struct, frozen=True):
         return (self.level,) * len(_BY_SEVERITY) if self.level >= 0 else _BY_SEVERITY
 
     def only_counts_differ(self, other: CompiledRules) -> bool:
-        """Return whether these rules and `other` only differ in their frequency rules. A reload of such rules does not
-        affect a track without counts.
+        """Return whether these rules and `other` only differ in their frequency rules.
+
+        A reload of such rules changes nothing on a device where the code has not been counted.
         """
         return self._rest() == other._rest()
 

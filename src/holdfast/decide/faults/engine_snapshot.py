@@ -83,8 +83,9 @@ def _plain(snapshot: tuple[object, ...]) -> list[Any]:
 
 
 def _saved(entry: Entry) -> list[Any]:
-    """Return an entry of a track's log as JSON values. An event becomes [order, 0], a reload [order, [rules before,
-    rules after]], a release [order, null].
+    """Return an entry in the log of a track (one code's state on one device) as JSON values.
+
+    An event becomes [order, 0], a reload [order, [rules before, rules after]], a release [order, null].
     """
     if isinstance(entry, int):
         return [entry, 0]

@@ -265,7 +265,9 @@ class FaultEngine(FaultState):
         device.level = max(device.level, track.asked(self.clock))
 
     def sweep(self) -> int:
-        """Delete the tracks that no rule needs any more, and return how many. Call this method now and then.
+        """Delete the tracks (states of one code on one device) that no rule needs any more.
+
+        Return how many were deleted. Call this method now and then.
 
         Its cost grows with the number of deleted tracks, not with the number of all tracks.
         """
@@ -291,7 +293,7 @@ class FaultEngine(FaultState):
     # ---- internal methods
 
     def _begin(self, device: TrackedDevice, code: Code) -> Track:
-        """Create the track (state) of a fault code on a device.
+        """Create the track of a fault code on a device: its state there.
 
         Its log gets the recent reloads, releases and momentary events.
         """
@@ -309,8 +311,9 @@ class FaultEngine(FaultState):
         return track
 
     def _settle(self, track: Track, before: int, at: int, changes: list[LevelChange]) -> None:
-        """Finish a change of a track: check the circuit breaker, set the track's next alarm, and report the device's
-        level if it changed.
+        """Finish a change of a track (one code's state on one device).
+
+        Check the circuit breaker, set the track's next alarm, and report the device's level if it changed.
         """
         judge = track.code.judge
         if track.escalated > before >> 1:
@@ -342,7 +345,9 @@ class FaultEngine(FaultState):
                 )
 
     def _escalated(self, track: Track, which: int, changes: list[LevelChange]) -> None:
-        """Handle an escalation of a track, which is a rise of its remedy. `which`: 1: by frequency; 2: by duration.
+        """Handle an escalation (rise of the remedy) of one code on one device.
+
+        `which`: 1: by frequency; 2: by duration.
 
         An escalation of a dry-run rule is only reported. The circuit breaker may suppress any other escalation.
         """
@@ -394,8 +399,8 @@ class FaultEngine(FaultState):
         return True
 
     def _add_deeds(self, track: Track) -> None:
-        """Add the recent reloads and releases to the log of a new track, so that late events are judged by the rules of
-        their time.
+        """Add the recent reloads and releases to the log of a new track, so that the rules of that time apply to
+        late events.
         """
         key, name = track.code.key, track.device.name
         for when, old, new in self._reloads:

@@ -34,7 +34,7 @@ class Breaker(Noun, frozen=True, kw_only=True):
 
 
 class DevicesByRule:
-    """Tracks for each rule the devices that it has excluded, each with the time of the exclusion (milliseconds)."""
+    """The devices that each rule has excluded, with the time of each exclusion (milliseconds)."""
 
     __slots__ = ("by_rule",)
 
@@ -60,10 +60,10 @@ class DevicesByRule:
 
 class ChangeKind(enum.StrEnum):
     LEVEL = "level"
-    #: The escalation came from a dry-run rule: the change only reports the rule's effect.
+    #: The escalation (rise of the remedy) came from a dry-run rule: the change only reports the rule's effect.
     WOULD = "would"
-    #: The circuit breaker suppressed the escalation, because its rule has excluded its share of devices. A person must
-    #: check the rule.
+    #: The circuit breaker suppressed the escalation (rise of the remedy), because its rule has excluded its share of
+    #: devices. A person must check the rule.
     BREAKER = "breaker"
 
 
@@ -110,8 +110,9 @@ def _word(level: Remedy | None) -> str:
 
 
 class Reason(Noun, frozen=True, kw_only=True):
-    """An escalation by a rule, or a hold. It raises a device's level above the base level of a fault code, unless
-    `counts` is False.
+    """An escalation by a rule, or a hold (an exclusion that outlasts the fault).
+
+    It raises a device's level above the base level of a fault code, unless `counts` is False.
     """
 
     #: The kind of escalation in Ascend's terms: FaultFrequency, FaultDuration, or FaultAutofill (a hold whose record
@@ -143,7 +144,7 @@ class FaultState:
     seconds of history for late events. `breaker`: the circuit breaker; None: no limit.
     """
 
-    #: The code of a hold whose record has no code.
+    #: The code of a hold (an exclusion that outlasts the fault) whose record has no code.
     AUTOFILL = "AUTOFILLFAULTCODE"
 
     def __init__(
@@ -156,7 +157,8 @@ class FaultState:
     ) -> None:
         self.policy = policy
         self.breaker = breaker
-        #: Device name → its node, use and tracks; None: the engine keeps only the device's name.
+        #: Device name → its node, its use and the states of its fault codes (tracks); None: the engine keeps only the
+        #: device's name.
         self.devices: dict[str, TrackedDevice | None] = {}
         self.refused: Counter[str] = Counter()
         self.taken = DevicesByRule()
@@ -169,17 +171,19 @@ class FaultState:
         self._codes: dict[str, Code] = {}
         #: Spelling of a code → the code, for every spelling that a source has used.
         self._spoken: dict[str, Code] = {}
-        #: The time of each track's next deadline, or of the end of its momentary event.
+        #: For each track (one code's state on one device): the time of its next deadline, or of the end of its
+        #: momentary event.
         self._alarms = Alarms()
         self._alarms_most = 1024
-        #: Tracks that may be deleted soon, in buckets by the minute of their `fades`. A track is in at most one bucket.
+        #: Tracks (states of one code on one device) that may be deleted soon, in buckets by the minute of their
+        #: `fades`. A track is in at most one bucket.
         self._fading: dict[int, list[Track]] = {}
         #: When the engine last forgot old momentary events, in milliseconds (see `Code.age`).
         self._aged = 0
         #: The order (see `event_order`) of the latest reload or release.
         self._last_deed = -INF
-        #: The recent reloads, as (order, policy before, policy after). A new track needs them to judge late events by
-        #: the rules of that time.
+        #: The recent reloads, as (order, policy before, policy after). A new track (one code's state on one device)
+        #: needs them to apply the rules of that time to late events.
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
 
@@ -234,7 +238,9 @@ class FaultState:
         return {code: count for code, count in sorted(found.items()) if count}
 
     def reasons(self, name: str) -> tuple[Reason, ...]:
-        """Return the escalations and holds of the device, sorted by their text."""
+        """Return the escalations (by rules) and holds (exclusions that outlast a fault) of the device, sorted by
+        their text.
+        """
         found = []
         for track in self._tracks(name):
             judge = track.code.judge
@@ -361,7 +367,9 @@ class FaultState:
         return device
 
     def _forget_if_unused(self, device: TrackedDevice) -> None:
-        """Forget everything but the name of a device that has no track, is not in use and has no known node."""
+        """Forget everything but the name of a device that has no fault code's state, is not in use and has no known
+        node.
+        """
         if not device.tracks and not device.in_use and not device.node:
             self.devices[device.name] = None
 
@@ -396,8 +404,8 @@ class FaultState:
         return () if device is None else device.tracks.values()
 
     def _passing(self, name: str) -> Iterator[tuple[Code, int]]:
-        """Yield the codes without a track of which a momentary event on this device still counts as active, with the
-        event's order.
+        """Yield the codes that have no track (state) on this device, and of which a momentary event still counts as
+        active, with the event's order.
         """
         for code in self._codes.values():
             seen = code.sighting(name)

@@ -34,8 +34,8 @@ SHORT = 64
 
 
 class TrackedDevice:
-    """A device (or node) about which the engine keeps more than a name: its node, whether it is in use, its tracks of
-    codes.
+    """A device (or node) about which the engine keeps more than a name: its node, whether it is in use, and the
+    states of its fault codes (tracks).
     """
 
     __slots__ = ("in_use", "level", "name", "node", "tracks")
@@ -108,7 +108,7 @@ class Track:
         self.since = 0
         self.severity = 0
         self.counts: tuple[int, ...] = ()
-        #: The remedy of the frequency rule while its escalation lasts; else `NOTHING`.
+        #: The remedy that the frequency rule demands, while its escalation lasts; else `NOTHING`.
         self.escalated = NOTHING
         self.escalated_at = 0
         self.last_fault = 0
@@ -133,7 +133,7 @@ class Track:
         self.due = INF
         #: The time of the alarm that the engine has set for this track; never later than the track's next deadline.
         self.wake = INF
-        #: When the engine next tries to delete this track; `INF` while a rule needs the track.
+        #: When the engine next tries to delete this code's state; `INF` while a rule needs it.
         self.fades = INF
         #: The track's events since the checkpoint, in the order of their times.
         self.log: list[Entry] = []
@@ -153,8 +153,8 @@ class Track:
     def occur(self, at: int, severity: int, judge: CompiledRules) -> bool:
         """Apply an event that reports that the fault has begun or still lasts.
 
-        Return whether the track escalated. `at`: the event's time (milliseconds). `severity`: an index in `SEVERITIES`.
-        `judge`: the rules for the code.
+        Return whether the remedy rose (an escalation). `at`: the event's time (milliseconds). `severity`: an index in
+        `SEVERITIES`. `judge`: the rules for the code.
         """
         if not self.active:
             self.active = True
@@ -171,8 +171,8 @@ class Track:
     def once(self, at: int, severity: int, judge: CompiledRules) -> bool:
         """Apply a momentary event, which has no end of its own.
 
-        Return whether the track escalated. `at`: the event's time (milliseconds). `severity`: an index in `SEVERITIES`.
-        `judge`: the rules for the code.
+        Return whether the remedy rose (an escalation). `at`: the event's time (milliseconds). `severity`: an index in
+        `SEVERITIES`. `judge`: the rules for the code.
         """
         self.severity = severity
         if not self.active:
@@ -224,7 +224,9 @@ class Track:
         return due
 
     def advance(self, to: int, judge: CompiledRules, floor: int = 0) -> bool:
-        """Apply every deadline before `to`, in the order of their times. Return whether the track escalated.
+        """Apply every deadline before `to`, in the order of their times.
+
+        Return whether the remedy rose (an escalation).
 
         `judge`: the rules for the code. `floor`: since when these rules are in force, which is the earliest date of a
         change even if a deadline is earlier.
@@ -264,8 +266,8 @@ class Track:
         return self.judge_counts(at, judge)
 
     def judge_counts(self, at: int, judge: CompiledRules) -> bool:
-        """Escalate if the frequency rule's number of occurrences is reached; then count from zero. Return whether the
-        track escalated.
+        """Escalate (raise the remedy) if the frequency rule's number of occurrences is reached, and then count from
+        zero. Return whether the remedy rose.
         """
         if len(self.counts) < judge.times:
             return False
@@ -300,7 +302,7 @@ class Track:
         self.order = max(self.order, at * STEP + DEED * 4)
 
     def reloaded(self, at: int, old: CompiledRules, new: CompiledRules) -> bool:
-        """Apply new rules. Return whether the track escalated.
+        """Apply new rules. Return whether the remedy rose (an escalation).
 
         Counts and timers continue, and the new rules apply to them at once. If a rule was removed, its counts and
         escalations end, except a hold, which outlasts them.

@@ -1,5 +1,6 @@
-"""Alarms: the time at which each track of the fault engine must be checked next. The cost of an alarm hardly depends on
-the number of alarms.
+"""Alarms: the time at which each track of the fault engine (one code's state on one device) must be checked next.
+
+The cost of an alarm hardly depends on the number of alarms.
 
 One heap of all alarms would be slow when there are many. So the heap only has the alarms of about the next second. The
 others are in unordered buckets of 1.024 seconds each.
@@ -21,7 +22,7 @@ _SHIFT = 10
 
 
 class Alarms:
-    """A priority queue of alarms.
+    """A priority queue of alarms, each for a track (one code's state on one device).
 
     An alarm stays until `pop` or `keep` removes it, even if its track got a newer alarm.
     """
