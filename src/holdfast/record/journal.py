@@ -346,7 +346,7 @@ class Journal:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
             except sqlite3.Error:
-                pass  # the database connection is broken too, and is dropped below
+                pass  # ignore the error: the database connection is broken too, and is dropped below
             self._wait_for_locks(_RETRY_BUSY_MS)
             # Keep the connection if another process only held a lock. After any other failure the connection's state is
             # unreliable.
@@ -371,7 +371,7 @@ class Journal:
         try:
             self._db.execute(f"PRAGMA busy_timeout = {ms}")
         except sqlite3.Error:
-            pass  # the database connection is broken, which the next write reports
+            pass  # ignore the error: the database connection is broken, which the next write reports
 
     def _has_log(self) -> bool:
         return self.path.with_name(f"{self.path.name}-wal").exists()
