@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from fetched import PLAIN_ENVIRONMENT, fetch, nothing_counts, order_bytes
 from holdfast.fetch import object_stores
 from holdfast.fetch.archives import unpack
@@ -211,6 +212,23 @@ def test_what_another_user_has_put_there_is_no_content(tmp_path: Path) -> None:
         if words:
             assert fetch(into, str(source), **words).done[0].there, "the same content, as its sha256 shows"
         shutil.rmtree(into.parent)
+
+
+@pytest.mark.real
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
+def test_what_the_user_who_brought_holdfast_has_put_there_counts(tmp_path: Path) -> None:
+    """In a pod the init container's user owns holdfast's files and the data, and the task runs as another user."""
+    brought, into = tmp_path / "brought", tmp_path / "o" / "thing"
+    (tmp_path / "good").write_text("good\n")
+    assert fetch(into, str(tmp_path / "good")).status == 0
+    shutil.copytree(Path(holdfast.__file__).parent, brought / "holdfast")
+    for path in (into, into.parent / ".thing.holdfast.json", *brought.rglob("*")):
+        os.chown(path, 10001, 10001)
+    env = {"PYTHONPATH": str(brought)}
+    assert fetch(into, str(tmp_path / "good"), env=env).done[0].there
+    os.chown(into, 10002, 10002)
+    ran = fetch(into, str(tmp_path / "good"), env=env)
+    assert ran.phrase == "PlaceTaken" and "another user" in ran.text
 
 
 def test_only_its_user_may_hold_the_lock(tmp_path: Path) -> None:
