@@ -405,6 +405,12 @@ class Kubernetes:
                 self._of_thread.line = None
         return 0, b""
 
+    def _hang_up(self) -> None:
+        """Close this thread's connection: one that the collector finds after the last test fails the run."""
+        if (line := getattr(self._of_thread, "line", None)) is not None:
+            line.close()
+            self._of_thread.line = None
+
     def _dial(self) -> http.client.HTTPSConnection:
         address, trusted = self.node(CTL).address, ssl.create_default_context(cafile=self.place / "pki/apiserver.crt")
         line = http.client.HTTPSConnection(address, 443, timeout=30, context=trusted)
@@ -706,6 +712,7 @@ class Shared(Kubernetes):
                     self._attach(self._tell("mend"))
                 while self.spaces:  # a test may have deleted its own
                     self._ask("DELETE", _path("namespace", name=self.spaces.pop()))
+                self._hang_up()
 
     @contextmanager
     def once(self, name: str) -> Iterator[bool]:
