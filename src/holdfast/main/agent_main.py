@@ -28,6 +28,8 @@ ITSELF = -1
 def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
     """Read the agent's settings and run this node's part of the job. Return the exit status."""
     platform = platform_of_agent(os.environ)
+    # ssh exits with 255 when its connection breaks, so an agent whose starter reads its status must not.
+    highest = 255 if platform is not None else 254
     if platform is not None:
         joining = platform.agent_join()
         options = options_there(joining.order)
@@ -44,8 +46,7 @@ def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
         options = options_there(order)
         joining = replace(read, labels=platform.joining(options))
     joining = replace(joining, key_from=platform.key_from, owner_wait_s=platform.owner_wait_s)
-    # ssh exits with 255 when its connection breaks, so the agent must not exit with 255.
-    return min(start(options, ITSELF, render=render, over_nodes=over_nodes, joining=joining), 254)
+    return min(start(options, ITSELF, render=render, over_nodes=over_nodes, joining=joining), highest)
 
 
 def _enter(directory: str) -> None:
