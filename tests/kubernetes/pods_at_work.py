@@ -53,6 +53,7 @@ class Job:
         command: tuple[str, ...] = (),
         task: Object | None = None,
         prepare: Object | None = None,
+        added: Object | None = None,
         words: tuple[str, ...] = (),
         retries: int = 6,
         restarts: int = 3,
@@ -62,6 +63,7 @@ class Job:
         may_taint: bool = False,
     ) -> None:
         """`task`, `prepare`: merged into the containers of an agent's pod; `on`: into the spec of an agent's pod.
+        `added`: a further container of an agent's pod, as webhooks inject them.
         `owner_on`: the node of the owner's pod."""
         self.cluster, self.name, self.out = cluster, name, out
         out.mkdir(mode=0o777, exist_ok=True)
@@ -70,13 +72,16 @@ class Job:
         self._nodes = nodes
         shape = PodShape(roles=("worker",), pods=nodes, workers=workers, image="localhost/host:1")
         mounts, volumes = _shown(out)
+        # The Python may have another tree installed, which is not in the pod.
+        this_tree = {"volumeMounts": mounts, "env": [{"name": "PYTHONPATH", "value": str(ROOT / "src")}]}
         containers: list[Object] = [
-            {"name": object_names.TASK, "command": [PYTHON, "-m", "holdfast", "agent"], "volumeMounts": mounts}
+            {"name": object_names.TASK, "command": [PYTHON, "-m", "holdfast", "agent"], **this_tree}
         ]
         copies = ["cp", f"{object_names.CONFIG_DIR}/{object_names.JOB_FILE}", f"{object_names.EXCHANGE}/"]
         prepares = [{"name": object_names.PREPARE, "image": "localhost/busybox:1", "command": copies, "env": None}]
         containers[0] |= task or {}
         prepares[0] |= prepare or {}
+        containers += [added] if added else []
         spec = {"containers": containers, "initContainers": prepares, "volumes": volumes, **(on or {})}
         plan = PodPlan(
             name=name,
@@ -100,7 +105,7 @@ class Job:
         container = {
             "name": OWNER_CONTAINER,
             "command": [*runs, "--nnodes", str(nodes), *(["--spares", str(spares)] if spares else []), *words],
-            "volumeMounts": mounts,
+            **this_tree,
         }
         here = {"nodeSelector": {"kubernetes.io/hostname": owner_on}} if owner_on else {}
         owner = OwnerPodSpec(

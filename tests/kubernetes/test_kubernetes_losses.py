@@ -56,3 +56,4 @@ def test_pods_that_fit_nowhere_end_the_job_with_the_schedulers_own_words(kuberne
     lives, _, report = said.partition("FAILED")
     for text in (lives, report):
         assert f"0/{len(kubernetes.names)} nodes are available: " in text and "Insufficient cpu" in text, said
+    assert "ResourcesInsufficient" in report and "GangStartTimeout" not in report, said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 from pods_at_work import APART, OUT, Job, on_breakable
@@ -131,6 +132,26 @@ def test_the_next_pod_of_the_owner_takes_the_running_attempt_over(kubernetes: Sh
     assert "this pod takes it over from" in said and "SUCCEEDED after 2 attempts" in said
 
 
+def test_an_owner_and_an_agent_that_are_lost_together_are_one_uncharged_eviction(
+    kubernetes: Shared, tmp_path: Path
+) -> None:
+    """A node that is drained may have both. The successor has a name of its own."""
+    job = Job(kubernetes, tmp_path / "out")
+    job.submit()
+    job.until_at(1)
+    first = job.until_carried_by_another("")
+    began = time.monotonic()
+    job.cluster("kubectl", "-n", job.space, "delete", "pod", first, "train-1", "--wait=false")
+    assert job.until_at(2) == {0: "train-0", 1: "train-1-1"}
+    print(f"owner and agent lost together: {time.monotonic() - began:.1f} s to the next attempt")
+    job.end()
+    assert job.until_over().get("succeeded") == 1
+    said = job.said()
+    assert "SUCCEEDED after 2 attempts" in said and not job.at(3), said
+    assert "Evicted" in said and "platform budget, not yours" in said, said
+    assert "NodeFailed" not in said and "SchedulerError" not in said, said
+
+
 def test_ranks_go_by_the_zones_of_the_nodes_where_the_owner_may_look_at_nodes(
     kubernetes: Shared, tmp_path: Path
 ) -> None:
@@ -165,6 +186,15 @@ def test_a_quota_and_a_lack_of_room_are_told_in_kubernetes_words_and_a_spare_is_
     kubernetes.wait(lambda: "exceeded quota: three" in job.said(), "the quota is told of")
     # The three pods are asked for at once: the API server chooses the one that is too many.
     assert re.search(r"pod train-[012] cannot be made yet: pods", job.said())
+
+    def typed(verb: str, *words: str) -> str:
+        done = kubernetes.holdfast(verb, *words, "--platform", "kubernetes", "-n", job.space, "--json")
+        done.wait()
+        return done.out
+
+    # The spare is missing: the gang has all that it needs, and may begin before the state is written again.
+    kubernetes.wait(lambda: "exceeded quota: three" in typed("show", "train"), "`show` says why")
+    assert "exceeded quota: three" in typed("jobs")
     job.end()
     assert job.until_over().get("succeeded") == 1
 
@@ -173,10 +203,50 @@ def test_a_job_that_is_deleted_stops_its_workers_and_leaves_nothing(kubernetes: 
     job = Job(kubernetes, tmp_path / "out")
     job.submit()
     job.until_at(1)
+    [owner] = job.owners()
+    reads = kubernetes.start("kubectl", "-n", job.space, "logs", "-f", owner["metadata"]["name"])
+    kubernetes.wait(lambda: "2 of 2 nodes" in reads.out, "the owner's log is followed")
     kubernetes("kubectl", "-n", job.space, "delete", "job", "train", "--wait=false")
     kubernetes.wait(lambda: not job.owners() and not job.agents(), "no pod is left")
+    reads.wait()
+    assert "the Kubernetes job train was deleted" in reads.out and "StoppedByOperator" in reads.out, reads.out
+    assert "the job goes on" not in reads.out, reads.out
     of_the_job = ("configmaps", job.space, object_names.selector("train"))
     kubernetes.wait(lambda: not kubernetes.items(*of_the_job), "no ConfigMap is left")
+
+
+def test_a_pod_ends_with_the_jobs_own_code(kubernetes: Shared, tmp_path: Path) -> None:
+    """254 would be ImagePullFailed in holdfast's own table."""
+    job = Job(kubernetes, tmp_path / "out", trainer="import os; os._exit(3)", retries=0, restarts=0)
+    job.submit()
+    assert job.until_over().get("failed") == 1
+
+    def codes() -> set[int | None]:
+        of_tasks = [pod["status"].get("containerStatuses", [{}])[0].get("state", {}) for pod in job.agents().values()]
+        return {each.get("terminated", {}).get("exitCode") for each in of_tasks}
+
+    kubernetes.wait(lambda: None not in codes(), "both pods have ended")
+    [owner] = job.owners()
+    verdict = json.loads(owner["status"]["containerStatuses"][0]["state"]["terminated"]["message"])
+    assert verdict["phrase"] == "Unexplained" and codes() == {verdict["code"]} == {255}, job.told()
+
+
+def test_a_container_that_was_added_to_the_pods_ends_with_the_job_and_the_logs_stay(
+    kubernetes: Shared, tmp_path: Path
+) -> None:
+    sidecar = {"name": "ships-logs", "image": "localhost/busybox:1", "command": ["sleep", "100000"]}
+    job = Job(kubernetes, tmp_path / "out", added=sidecar)
+    job.submit()
+    job.until_at(1)
+    job.end()
+    assert job.until_over().get("succeeded") == 1
+    kubernetes.wait(
+        lambda: all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in job.agents().values()),
+        "no pod holds anything of its node",
+    )
+    assert sorted(job.agents()) == ["train-0", "train-1"]
+    log = kubernetes.holdfast("logs", "train", "--rank", "1", "--platform", "kubernetes", "-n", job.space)
+    assert log.wait() == 0 and log.out == "rank 1 of 2 in attempt 1\n", log.out + log.err
 
 
 def test_a_preempted_pod_is_named_so_not_charged_and_replaced(kubernetes: Shared, tmp_path: Path) -> None:

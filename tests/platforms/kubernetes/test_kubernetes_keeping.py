@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_api import ApiReply, Asked, api, list_reply
+from kube_api import ApiReply, Asked, api, list_reply, status
 
 from holdfast.clock import Clock
 from holdfast.platforms.kubernetes.objects import object_names
@@ -17,6 +21,8 @@ from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.job_pods import JobPods
 from holdfast.platforms.kubernetes.owner.node_places import GangPatience, PodLost, PodPending, PodsImpossible
 from holdfast.reactor import Reactor
+
+Said = PodLost | PodsImpossible | PodPending
 
 TWO_PODS = PodPlan(
     name="train",
@@ -145,6 +151,164 @@ def test_the_end_of_a_job_deletes_no_pod_whose_agent_was_let_in(tmp_path: Path) 
         over.set()
         reactor.close()
     assert deleted == ["/api/v1/namespaces/ns/pods/train-0"]
+
+
+@contextmanager
+def keeping(
+    answer: Callable[[Asked], ApiReply | None],
+    place: Path,
+    told: list[Said],
+    *,
+    nodes_s: float = 60.0,
+    say: Callable[[str], None] = lambda text: None,
+) -> Iterator[tuple[Reactor, JobPods]]:
+    """The pods of a job at this server, which answers a watch with None at the end."""
+    with api(answer, place) as environment:
+        reactor = Reactor(Clock().now)
+        asking = ApiHelper(reactor, environment)
+        patience = GangPatience(nodes_s=lambda: nodes_s, silent_s=11.0, heard_at=lambda node: None)
+        pods = JobPods(
+            asking,
+            TWO_PODS,
+            "order",
+            say,
+            lambda said, now: told.append(said),
+            lambda pod: None,
+            patience,
+        )
+        yield reactor, pods
+        asking.close()
+        reactor.close()
+
+
+def until(reactor: Reactor, seen: Callable[[], object]) -> None:
+    end = reactor.now() + 60
+    while not seen():
+        assert reactor.now() < end
+        reactor.wait(longest_s=1.0)
+
+
+@pytest.mark.real
+@pytest.mark.extras
+@pytest.mark.parametrize("patience_s", [3.0, 60.0])
+def test_a_quota_that_is_used_up_is_told_of_once_and_ends_the_job_by_its_name(
+    patience_s: float, tmp_path: Path
+) -> None:
+    over = threading.Event()
+    asked: list[str] = []
+    words = 'pods "train-1" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1'
+
+    def answer(ask: Asked) -> ApiReply | None:
+        if ask.watches:
+            over.wait(60)
+            return None
+        if ask.path.endswith("/jobs/train"):
+            return 200, {"metadata": {"uid": "job-uid"}}
+        if ask.method == "POST":
+            asked.append(ask.body["metadata"]["name"])
+            if patience_s < 60 or len(asked) == 1:
+                return status(403, "Forbidden", words)
+            return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "new"}}
+        return list_reply(1, running_pod(0, "k1"))
+
+    told: list[Said] = []
+    said: list[str] = []
+    with keeping(answer, tmp_path, told, nodes_s=patience_s, say=said.append) as (reactor, pods):
+        pods.begin(lambda uid: None)
+        until(reactor, lambda: told)
+        assert "exceeded quota: small" in pods.not_made
+        until(reactor, lambda: len(told) > 1)
+        over.set()
+    assert set(asked) == {"train-1"} and len(asked) == 2 and len(said) == 1
+    first, last = told
+    assert isinstance(first, PodPending) and "exceeded quota: small" in first.words
+    if patience_s < 60:
+        assert isinstance(last, PodsImpossible) and last.phrase == "ResourcesInsufficient" and words in last.words
+    else:
+        assert isinstance(last, PodPending) and not last.words and not pods.not_made
+
+
+@pytest.mark.real
+@pytest.mark.extras
+@pytest.mark.parametrize(("reason", "phrase"), [("", "Evicted"), ("Preempted", "Preempted")])
+def test_a_pod_that_was_lost_with_the_owner_is_told_of_once_and_its_successor_has_another_name(
+    reason: str, phrase: str, tmp_path: Path
+) -> None:
+    over = threading.Event()
+    made: list[str] = []
+    about = {"kind": "Pod", "name": "train-1-2", "uid": "gone"}
+    event = {"metadata": {"uid": "e"}, "reason": reason, "message": "m", "involvedObject": about}
+
+    def answer(ask: Asked) -> ApiReply | None:
+        if ask.watches:
+            over.wait(60)
+            return None
+        if ask.path.endswith("/jobs/train"):
+            return 200, {"metadata": {"uid": "job-uid"}}
+        if ask.method == "POST":
+            made.append(ask.body["metadata"]["name"])
+            return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "new"}}
+        if ask.path.endswith("/events"):
+            return list_reply(1, *([event] if reason else []))
+        return list_reply(1, running_pod(0, "k1"))
+
+    told: list[Said] = []
+    with keeping(answer, tmp_path, told) as (reactor, pods):
+        pods.begin(lambda uid: None, ["k1 (pod train-0)", "k2 (pod train-1)", "k3 (pod train-1-2)", "strange"])
+        until(reactor, lambda: made)
+        over.set()
+    lost = [each for each in told if isinstance(each, PodLost)]
+    assert made == ["train-1-3"] and len(lost) == len(told)
+    assert {(each.node, each.why.phrase) for each in lost} == {("k3 (pod train-1-2)", phrase)}
+    assert [each.over for each in lost].count(True) <= 1
+
+
+@pytest.mark.real
+@pytest.mark.extras
+@pytest.mark.parametrize("may_patch", [True, False])
+@pytest.mark.parametrize("ends", ["with the job", "before"])
+def test_a_container_that_was_added_to_a_pod_does_not_outlive_the_workers(
+    may_patch: bool, ends: str, tmp_path: Path
+) -> None:
+    """A deadline keeps the pod's log. An account of a site that may not change pods deletes the pod."""
+    over = threading.Event()
+    asked: list[Asked] = []
+
+    def answer(ask: Asked) -> ApiReply | None:
+        if ask.method in ("PATCH", "DELETE"):
+            asked.append(ask)
+            return (200, {}) if may_patch or ask.method == "DELETE" else status(403, "Forbidden", "no patch")
+        if ask.watches:
+            over.wait(60)
+            return None
+        if ask.path.endswith("/jobs/train"):
+            return 200, {"metadata": {"uid": "job-uid"}}
+        if ask.method == "POST":
+            return 201, {**ask.body, "metadata": {**ask.body["metadata"], "uid": "new"}}
+        served, alone = running_pod(0, "k1"), running_pod(1, "k2")
+        alone["spec"]["containers"] = [{"name": "task"}]
+        served["spec"]["containers"] = [{"name": "task"}, {"name": "istio-proxy"}]
+        began = datetime.fromtimestamp(time.time() - 100, UTC).isoformat()
+        served["status"]["startTime"] = alone["status"]["startTime"] = began
+        if ends == "before":
+            task = {"name": "task", "state": {"terminated": {"exitCode": 1}}}
+            served["status"]["containerStatuses"] = [task, {"name": "istio-proxy", "state": {"running": {}}}]
+        return list_reply(1, served, alone)
+
+    told: list[Said] = []
+    with keeping(answer, tmp_path, told) as (reactor, pods):
+        pods.begin(lambda uid: None)
+        until(reactor, lambda: pods.find("train-1") is not None)
+        pods.joined("train-0", reactor.now())
+        pods.joined("train-1", reactor.now())
+        if ends == "with the job":
+            pods.finish()
+        until(reactor, lambda: asked and not pods.deleting)
+        over.set()
+    assert {ask.path for ask in asked} == {"/api/v1/namespaces/ns/pods/train-0"}
+    assert [ask.method for ask in asked] == (["PATCH"] if may_patch else ["PATCH", "DELETE"])
+    assert 130 <= asked[0].body["spec"]["activeDeadlineSeconds"] <= 200
+    assert [type(each) for each in told] == ([PodLost] if ends == "before" else [])
 
 
 @pytest.mark.real

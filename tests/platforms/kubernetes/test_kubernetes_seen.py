@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.model.decisions import JobReport
 from holdfast.model.exit_report import Blame, Culprit, ExitReport, Outcome, Rerun
-from holdfast.platforms.kubernetes.objects.api_records import pod
+from holdfast.platforms.kubernetes.objects.api_records import event, pod
 from holdfast.platforms.kubernetes.objects.job_status import (
     ClusterJobState,
     job_seen,
@@ -20,6 +20,7 @@ from holdfast.platforms.kubernetes.objects.job_status import (
     verdict,
 )
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
+from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.platforms.kubernetes.objects.stop_annotation import ASKED, StopAnnotation, stop_request_patch, wish_of
 
 JOB_DOCUMENT = {
@@ -150,3 +151,23 @@ def test_an_owner_that_has_died_is_no_job_that_never_began() -> None:
     )
     assert found.state is ClusterJobState.PENDING
     assert found.said == "its pod train-x ended with 2 (holdfast: job file: no such key)"
+
+
+def test_a_job_says_why_its_owner_cannot_be_made_and_what_a_running_one_lacks() -> None:
+    about = {"kind": "Job", "name": "train", "uid": "u"}
+    words = 'pods "train-x" is forbidden: maximum memory usage per Container is 500Mi'
+    refused = event({"reason": "FailedCreate", "message": words, "involvedObject": about})
+    other = event({"reason": "FailedCreate", "message": "of another Job", "involvedObject": {**about, "uid": "v"}})
+    assert job_seen(JOB_DOCUMENT, [], events=[refused, other]).said == f"the owner's pod cannot be made: {words}"
+
+    header = Header(of="u", owner="o", job_id="j", name="train", waits="pod train-1 cannot be made yet: quota")
+    assert job_seen(JOB_DOCUMENT, [owner_pod(running={})], header=header).said == header.waits
+    no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    waits = a_pod("train-0", "agent", {"phase": "Pending", "conditions": [no_room]})
+    assert job_seen(JOB_DOCUMENT, [owner_pod(running={}), waits]).said == "pod train-0 waits (Unschedulable: 0/3 nodes)"
+    begins = a_pod("train-0", "agent", {"phase": "Pending"})
+    assert job_seen(JOB_DOCUMENT, [owner_pod(running={}), begins]).said == ""
+    message = json.dumps({"phrase": "SchedulerError", "reason": "no right"})
+    before = owner_pod(terminated={"exitCode": 78, "message": message})
+    before["metadata"] |= {"name": "train-w", "creationTimestamp": "2026-11-22T20:59:00Z"}
+    assert "SchedulerError: no right" in job_seen(JOB_DOCUMENT, [owner_pod(running={}), before]).said

@@ -27,6 +27,19 @@ HARMLESS: Mapping[str, Any] = {
 }
 
 
+def rather_apart(name: str, part: str) -> dict[str, Any]:
+    """Return an affinity that prefers nodes without a pod of this part of the job.
+
+    The loss of a node then takes the owner or an agent, and seldom both.
+    """
+    term = {"labelSelector": {"matchLabels": object_names.labels(name, part)}, "topologyKey": "kubernetes.io/hostname"}
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]
+        }
+    }
+
+
 class OwnersJob(Noun, frozen=True, kw_only=True):
     """The Job that runs the owner's pod. All other objects of the job belong to this Job."""
 
@@ -87,6 +100,7 @@ def _spec(plan: PodPlan, shape: PodShape, index: int) -> dict[str, Any]:
         "automountServiceAccountToken": bool(plan.service_account),
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": round(plan.grace_s) + END_S,
+        "affinity": rather_apart(plan.name, object_names.OWNER),
         "initContainers": [
             {
                 "name": object_names.PREPARE,

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.model.noun_base import Noun
+from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.safe_text import one_line
 
 #: Length limit of each text in a record, in characters.
@@ -95,14 +96,27 @@ class Pod(Noun, frozen=True, kw_only=True):
     deleting: bool = False
     delete_grace_s: float | None = None
     conditions: tuple[Condition, ...] = ()
+    #: When the pod's node accepted the pod, else when the pod was created, in seconds since the epoch.
+    began_at: float = 0.0
+    #: Names of the containers in the pod's spec, without init containers.
+    specified: tuple[str, ...] = ()
     #: The pod's init containers.
     prepares: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
 
     @property
     def over(self) -> bool:
-        """Whether all of the pod's containers have ended for good."""
-        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        """Whether the pod's workers have ended for good: all of its containers, or `task`, which is not restarted."""
+        if self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+            return True
+        task = self.container(object_names.TASK)
+        return task is not None and task.end is not None
+
+    @property
+    def outlives_task(self) -> bool:
+        """Whether containers that a user or a webhook has added may keep the pod and its devices after `task` ends."""
+        added = any(name != object_names.TASK for name in self.specified)
+        return added and self.phase not in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.conditions if each.kind == kind), None)
@@ -160,6 +174,8 @@ def pod(item: Any) -> Pod:
         deleting=bool(_text(meta, "deletionTimestamp")),
         delete_grace_s=_number(meta, "deletionGracePeriodSeconds"),
         conditions=_conditions(status),
+        began_at=api_time(_text(status, "startTime") or _text(meta, "creationTimestamp")),
+        specified=tuple(_text(each, "name") for each in _list(spec, "containers")),
         prepares=tuple(_container(each, images) for each in _list(status, "initContainerStatuses")),
         containers=tuple(_container(each, images) for each in _list(status, "containerStatuses")),
     )

@@ -20,6 +20,7 @@ from holdfast.platforms.kubernetes.objects.agent_pod import (
     KEY_VOLUME,
     key_volume,
     of_the_pod,
+    rather_apart,
     secrets_file,
 )
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
@@ -141,7 +142,7 @@ def _service_account(plan: PodPlan) -> dict[str, Any]:
 def rules(name: str) -> list[dict[str, Any]]:
     """Return the rules of the owner's Role: access to agents' pods, its state, events, and its own Job."""
     return [
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "patch", "delete"]},
         {
             "apiGroups": [""],
             "resources": ["configmaps"],
@@ -257,6 +258,7 @@ def _pod_spec(owner: OwnerPodSpec) -> dict[str, Any]:
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": round(plan.grace_s) + 60,
+        "affinity": rather_apart(plan.name, object_names.AGENT),
         "containers": [container],
         "volumes": [
             {"name": JOB_VOLUME, "configMap": {"name": object_names.job_config(plan.name)}},

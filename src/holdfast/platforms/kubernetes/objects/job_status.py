@@ -65,13 +65,18 @@ class ClusterJob(Noun, frozen=True, kw_only=True):
 
 
 def job_seen(
-    job: Mapping[str, Any], pods: Iterable[Any], plan: PodPlan | None = None, header: Header | None = None
+    job: Mapping[str, Any],
+    pods: Iterable[Any],
+    plan: PodPlan | None = None,
+    header: Header | None = None,
+    events: Iterable[Event] = (),
 ) -> ClusterJob:
     """Derive a job's status from its objects.
 
     `job`: the Job from the API server.
     `pods`: pods with the job's label.
     `header`: the header of the owner's saved state.
+    `events`: events about Jobs of the namespace.
     """
     meta, status = job.get("metadata") or {}, job.get("status") or {}
     found = [(str((each.get("metadata") or {}).get("creationTimestamp") or ""), pod(each)) for each in pods]
@@ -90,7 +95,10 @@ def job_seen(
         )
         if meta.get("deletionTimestamp"):
             state = ClusterJobState.ENDING
-        said = _waits(job, owner) if state is ClusterJobState.PENDING else ""
+        if state is ClusterJobState.PENDING:
+            said = _waits(job, owner) or _not_created(meta, events)
+        elif state is ClusterJobState.RUNNING:
+            said = _lacks([each for _, each in own], agents, header)
     code, phrase, words = (
         verdict(owner) if state in (ClusterJobState.SUCCEEDED, ClusterJobState.FAILED) else (None, "", "")
     )
@@ -119,6 +127,22 @@ def _waits(job: Mapping[str, Any], owner: Pod | None) -> str:
         whose = f"Kueue's queue {one_line(str(queue))}" if queue else "a queue such as Kueue's, or its administrator"
         return f"the Job is suspended (spec.suspend): {whose} lets it begin"
     return _before(owner) if owner is not None else ""
+
+
+def _not_created(meta: Mapping[str, Any], events: Iterable[Event]) -> str:
+    """Return why Kubernetes cannot create the owner's pod: a quota, a limit, or a rule for pods."""
+    refused = [each for each in events if each.reason == "FailedCreate" and each.of == meta.get("uid")]
+    last = max(refused, key=lambda each: each.at, default=None)
+    return f"the owner's pod cannot be made: {last.message}" if last is not None else ""
+
+
+def _lacks(owners: Sequence[Pod], agents: Sequence[Pod], header: Header | None) -> str:
+    """Return why a running job has not all of its pods."""
+    if header is not None and header.waits:
+        return header.waits
+    if (held := next((each for each in newest(agents) if _stuck(each)), None)) is not None:
+        return f"pod {held.name} waits ({_stuck(held)})"
+    return _before(owners[-2]) if len(owners) > 1 and not any(map(_runs, agents)) else ""
 
 
 def _before(owner: Pod) -> str:
@@ -205,16 +229,25 @@ def waits(found: Pod) -> str:
     """Return why a pod has not started, in Kubernetes' words. Return "" if the pod has started."""
     if found.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
         return ""
+    if why := _stuck(found):
+        return why
+    for each in found.prepares:
+        if each.running:
+            return "it prepares"
+    return "its containers are being made" if found.node else "no node has been chosen yet"
+
+
+def _stuck(found: Pod) -> str:
+    """Return what keeps a pod from starting, in Kubernetes' words. Return "" if nothing is wrong so far."""
+    if found.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
+        return ""
     placed = found.condition("PodScheduled")
     if placed is not None and not placed.true:
         return f"{placed.reason}: {placed.message}" if placed.message else placed.reason
     for each in (*found.prepares, *found.containers):
         if each.waiting and each.waiting not in ("PodInitializing", "ContainerCreating"):
             return f"{each.waiting}: {each.message}" if each.message else each.waiting
-    for each in found.prepares:
-        if each.running:
-            return "it prepares"
-    return "its containers are being made" if found.node else "no node has been chosen yet"
+    return ""
 
 
 def pod_in_words(found: Pod) -> str:

@@ -97,6 +97,12 @@ def pod_name(name: str, index: int, generation: int = 0) -> str:
     return f"{name}-{index}-{generation}" if generation else f"{name}-{index}"
 
 
+def place_of(name: str, pod: str) -> tuple[int, int] | None:
+    """Return the node's index and the generation in an agent's pod name. None: the pod is not of this job."""
+    found = re.fullmatch(rf"{re.escape(name)}-(\d{{1,6}})(?:-(\d{{1,9}}))?", pod)
+    return (int(found[1]), int(found[2] or 0)) if found else None
+
+
 def owner_address(name: str, namespace: str) -> str:
     """Return the address at which agents reach the owner. The headless service leads to the owner's newest pod."""
     return f"{name}.{namespace}.svc:{PORT}"

@@ -47,6 +47,8 @@ class Header(Noun, frozen=True, kw_only=True):
     phrase: str = ""
     #: Whether the last events are missing, because they did not fit into the ConfigMap.
     cut: bool = False
+    #: Why a pod cannot be created, as a clause with the pod's name; empty: all pods were created.
+    waits: str = ""
 
 
 class Events:

@@ -7,7 +7,8 @@ Terminating. The replacement has a new name. The gang fences processes of the ol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from holdfast.catalogue.exit_rows import load
 from holdfast.model.exit_report import Rerun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.kubernetes.objects import api_records, object_names, pod_failures
-from holdfast.platforms.kubernetes.objects.agent_pod import OwnersJob, pod, rather_elsewhere
+from holdfast.platforms.kubernetes.objects.agent_pod import END_S, OwnersJob, pod, rather_elsewhere
 from holdfast.platforms.kubernetes.objects.client_messages import (
     Answered,
     ApiTrouble,
@@ -24,11 +25,11 @@ from holdfast.platforms.kubernetes.objects.client_messages import (
     ObjectChange,
     Unseen,
 )
-from holdfast.platforms.kubernetes.objects.pod_context import ORDER
+from holdfast.platforms.kubernetes.objects.pod_context import ORDER, pod_of
 from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, PodWaitReason, StartOutlook
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
-from holdfast.platforms.kubernetes.owner.deleted_pods import DeletedPods
+from holdfast.platforms.kubernetes.owner.deleted_pods import SOON_S, DeletedPods
 from holdfast.platforms.kubernetes.owner.node_places import (
     GangPatience,
     NodePlace,
@@ -55,6 +56,8 @@ FORCE_S = 15.0
 #: Minimum time between two messages about a pod that does not start, in seconds.
 QUIET_S = 60.0
 PATIENCE_S = 600.0
+#: How long before the gang's own deadline the reason of a missing pod ends the job, in seconds.
+EARLY_S = 1.0
 #: How many Kubernetes events are kept for each pod.
 MOST_EVENTS = 16
 
@@ -94,12 +97,15 @@ class JobPods:
         self._seats = [NodePlace(index) for index in range(plan.nodes + plan.spares)]
         self._pods: dict[str, api_records.Pod] = {}
         self._listed: dict[str, api_records.Pod] | None = None
+        self._began_at = 0.0
         self._events: dict[str, list[api_records.Event]] = {}
         #: Pods whose end was reported, by name. True: the report said that all processes of the pod have ended.
         self._told_of: dict[str, bool] = {}
         #: Maps a pod's name to the time at which its agent was admitted.
         self._joined: dict[str, float] = {}
         self._doubts = DeletedPods(self._reactor, patience, self._look_again)
+        #: Maps the indices of nodes whose pod cannot be created now to the reasons.
+        self._not_made: dict[int, str] = {}
         #: Kubernetes nodes on which no pod of this job may run.
         self._avoid: list[str] = []
         #: Whether a complete list of the job's pods has been received.
@@ -111,9 +117,15 @@ class JobPods:
 
     # ------------------------------------------------------------------------------------ requests that the owner makes
 
-    def begin(self, known: Callable[[str], None]) -> None:
-        """Follow the existing pods, and create the missing ones. `known`: called with the Job's uid."""
+    def begin(self, known: Callable[[str], None], before: Iterable[str] = ()) -> None:
+        """Follow the existing pods, and create the missing ones.
+
+        `known`: called with the Job's uid. `before`: names of the nodes that earlier owners of this job have admitted.
+        """
         self._known = known
+        self._began_at = self._reactor.now()
+        for node in before:
+            self._admitted_before(node)
         path = f"/apis/batch/v1/namespaces/{self._plan.namespace}/jobs/{self._plan.name}"
         self._asking.ask(Method.GET, path, self._job_is, patience_s=PATIENCE_S)
 
@@ -133,6 +145,25 @@ class JobPods:
         events = {"fieldSelector": "involvedObject.kind=Pod"}
         self._asking.follow(f"/api/v1/namespaces/{self._plan.namespace}/events", self._event, events)
         return None
+
+    def _admitted_before(self, node: str) -> None:
+        """Expect a pod that an earlier owner has admitted.
+
+        If the first list lacks it, it was lost together with that owner. Its successor must have another name.
+        """
+        name = pod_of(node)
+        place = object_names.place_of(self._plan.name, name)
+        if place is None or place[0] >= len(self._seats) or place[1] < self._seats[place[0]].generation:
+            return
+        seat = self._seats[place[0]]
+        if seat.generation >= 0:
+            self._pods.pop(self._name(seat), None)
+        seat.generation = place[1]
+        self._joined[name] = 0.0
+        labels = {object_names.NODE: str(place[0]), object_names.GENERATION: str(place[1])}
+        self._pods[name] = api_records.Pod(
+            name=name, namespace=self._plan.namespace, node=node.partition(" (pod ")[0], labels=labels, deleting=True
+        )
 
     @property
     def _path(self) -> str:
@@ -166,16 +197,21 @@ class JobPods:
         return self._succeed(seat, name, why, now)
 
     def finish(self) -> None:
-        """At the job's end delete the pods that have not started. Pods with running agents end by themselves."""
+        """At the job's end delete the pods that have not started, and end what was added to the others.
+
+        Agents end by themselves. A deletion would delete their logs.
+        """
         self.over = True
         for seat in self._seats:
             if seat.next is not None:
                 seat.next.close()
             found = self._pods.get(self._name(seat)) if seat.generation >= 0 else None
-            if found is None or found.deleting or found.name in self._joined:
-                continue  # its agent was admitted, so the pod runs; a deletion would delete its log
-            if found.phase is api_records.PodPhase.PENDING:
+            if found is None or found.deleting:
+                continue
+            if found.phase is api_records.PodPhase.PENDING and found.name not in self._joined:
                 self._delete(found.name, 0)
+            elif found.outlives_task:
+                self._limit(found, self._reactor.now())
 
     # --------------------------------------------------------------------------------------- handling changes of pods
 
@@ -212,17 +248,24 @@ class JobPods:
             seat = self._seat(found)
             if seat is not None and not self._seen:
                 seat.generation = max(seat.generation, generation_of(found))
-                seat.began_at = now
         for found in vanished:
-            news += self._removed(found, now) or ()
+            if found.uid:
+                news += self._removed(found, now) or ()
+            else:  # the first list of events follows, and may have the reason
+                self._reactor.at(now + SOON_S, partial(self._lost_before, found.name))
         self._seen = True
         for found in listed.values():
             news += self._look(found, now) or ()
         if not self.over:
             for seat in self._seats:
                 if seat.generation < 0 and not seat.asked:
+                    seat.waiting_since = self._began_at
                     self._make(seat, now)
         return news
+
+    def _lost_before(self, name: str, now: float) -> News:
+        found = self._pods.get(name)
+        return self._removed(found, now) if found is not None and not found.uid else None
 
     def _event(self, word: Listed | Changed | Unseen, now: float) -> News:
         """Store events about the job's pods, and examine these pods again."""
@@ -232,7 +275,7 @@ class JobPods:
         for item in word.items if isinstance(word, Listed) else [word.item]:
             event = api_records.event(item)
             kept = self._events.setdefault(event.name, []) if event.name in self._pods else None
-            if kept is None or event.of != self._pods[event.name].uid:
+            if kept is None or self._pods[event.name].uid not in ("", event.of):
                 continue
             kept[:] = [*[other for other in kept if other.uid != event.uid][-MOST_EVENTS + 1 :], event]
             news += self._look(self._pods[event.name], now) or ()
@@ -251,7 +294,7 @@ class JobPods:
         if self._is_last(seat, found.name) and (held := pod_failures.pod_wait_reason(found, events)) is not None:
             return self._waits(seat, found, held, now)
         if any(container.running for container in found.containers):
-            seat.waiting_since, seat.said = None, ""
+            seat.waiting_since, seat.hope, seat.said = None, None, ""
         return None
 
     @property
@@ -276,6 +319,8 @@ class JobPods:
         before = self._told_of.get(found.name)
         if before is None or (over and not before):
             self._told_of[found.name] = over
+            if over and not removed and found.outlives_task and not found.deleting:
+                self._limit(found, now)
             news = [*(self._told(PodLost(found, why, over=over), now) or ())]
         else:
             news = []
@@ -285,21 +330,33 @@ class JobPods:
 
     def _waits(self, seat: NodePlace, found: api_records.Pod, held: PodWaitReason, now: float) -> News:
         """Handle a pod that does not start."""
-        if seat.waiting_since is None:
-            seat.waiting_since = now
-            for limit_s in (SOME_S, self._patience_s()):
-                self._reactor.at(now + limit_s, partial(self._look_again, found.name))
-        waited_s = now - seat.waiting_since
-        limit_s = {StartOutlook.NONE: 0.0, StartOutlook.SOME: SOME_S, StartOutlook.YES: self._patience_s()}[held.hope]
-        if waited_s >= limit_s:
+        if seat.hope is not held.hope:
+            seat.hope, seat.hope_since = held.hope, now
+        ends = {
+            StartOutlook.NONE: now,
+            StartOutlook.SOME: min(seat.hope_since + SOME_S, self._deadline(seat, now)),
+            StartOutlook.YES: self._deadline(seat, now),
+        }[held.hope]
+        waited_s = now - (seat.hope_since if seat.waiting_since is None else seat.waiting_since)
+        if now >= ends:
             since = f", {waited_s:.0f} s after its beginning" if waited_s >= 1 else ""
             words = f"pod {found.name} does not start{since}: {held.words}"
             return self._told(PodsImpossible(held.phrase, words, pod_failures.describe(found), seat.index), now)
+        self._reactor.at(ends, partial(self._look_again, found.name))
         if held.words != seat.said and (not seat.said or now - seat.said_at >= QUIET_S):
             seat.said, seat.said_at = held.words, now
             self._say(f"pod {found.name} waits: {held.words}\n  try: {pod_failures.describe(found)}")
             return self._told(PodPending(found, held.words), now)
         return None
+
+    def _deadline(self, seat: NodePlace, now: float) -> float:
+        """Return when a node has waited long enough for a pod that runs.
+
+        It is a moment before the gang gives up, because the gang does not know the reason.
+        """
+        if seat.waiting_since is None:
+            seat.waiting_since = now
+        return seat.waiting_since + self._patience_s() - EARLY_S
 
     def _look_again(self, name: str, now: float) -> News:
         found = self._pods.get(name)
@@ -314,6 +371,7 @@ class JobPods:
         joined = self._joined.get(name)
         seat.failures = 0 if joined is not None and now - joined >= WELL_S else seat.failures + 1
         seat.last = why
+        seat.waiting_since, seat.hope, seat.said = now, None, ""
         tries = seat.failures
         if not why.again or tries > len(PAUSES_S) or (joined is None and not _may_do_better(why.phrase)):
             times = f" ({tries} pods of this node in a row)" if tries > 1 else ""
@@ -332,7 +390,7 @@ class JobPods:
         """Create the next pod of a node."""
         if self.over:
             return
-        seat.asked, seat.waiting_since, seat.said = True, None, ""
+        seat.asked = True
         manifest = pod(self._plan, seat.index, seat.generation + 1, job=self._job, avoid=self._avoid)
         for container in manifest["spec"]["containers"]:
             if container["name"] == object_names.TASK:
@@ -353,29 +411,37 @@ class JobPods:
         if answer.ok or answer.trouble is ApiTrouble.CONFLICT:
             # An answer CONFLICT means that an earlier request succeeded but its answer was lost.
             seat.generation += 1
-            seat.began_at, seat.shun = now, ()
+            seat.shun, seat.said = (), ""
             if seat.last is not None and answer.ok:
                 self._say(f"pod {name} takes the place of one that is lost: {seat.last.words}")
             if answer.ok:
                 found = api_records.pod(answer.body)
                 self._pods.setdefault(found.name, found)
+            if self._not_made.pop(seat.index, None) is not None:
+                self._told(PodPending(api_records.Pod(name=name), ""), now)
             return self._look_again(name, now)  # the watch may have reported the pod before this answer came
         if self.over:
             return None
-        if answer.trouble is ApiTrouble.QUOTA or answer.trouble in (ApiTrouble.AWAY, ApiTrouble.SLOW):
-            if seat.waiting_since is None:
-                seat.waiting_since = now
-            if now - seat.waiting_since < self._patience_s():
-                if answer.said != seat.said:
-                    seat.said = answer.said
-                    self._say(f"pod {name} cannot be made yet: {answer.said}")
-                seat.next = self._reactor.at(now + PAUSES_S[3], partial(self._due, seat))
+        passes = answer.trouble in (ApiTrouble.QUOTA, ApiTrouble.AWAY, ApiTrouble.SLOW)
+        if passes and now < (deadline := self._deadline(seat, now)):
+            words = f"cannot be made yet: {answer.said}"
+            self._not_made[seat.index] = f"pod {name} {words}"
+            seat.next = self._reactor.at(min(now + PAUSES_S[3], deadline), partial(self._due, seat))
+            if words == seat.said:
                 return None
+            seat.said = words
+            self._say(self._not_made[seat.index])
+            return self._told(PodPending(api_records.Pod(name=name, namespace=self._plan.namespace), words), now)
         phrase = Phrase.RESOURCES_INSUFFICIENT if answer.trouble is ApiTrouble.QUOTA else Phrase.SCHEDULER_ERROR
         command = f"kubectl -n {self._plan.namespace} describe quota"
         if answer.trouble is not ApiTrouble.QUOTA:
             command = f"kubectl -n {self._plan.namespace} auth can-i create pods"
         return self._told(PodsImpossible(phrase, f"pod {name} cannot be made: {answer.said}", command, seat.index), now)
+
+    @property
+    def not_made(self) -> str:
+        """Why a pod cannot be created now, as a clause; empty: all are created."""
+        return next(iter(self._not_made.values()), "")
 
     def _delete(self, name: str, grace_s: int) -> None:
         self.deleting += 1
@@ -389,6 +455,22 @@ class JobPods:
 
     def _deleted(self, answer: Answered, now: float) -> None:
         self.deleting -= 1
+
+    def _limit(self, found: api_records.Pod, now: float) -> None:
+        """Let the node end a pod soon, whose added containers would run on. The pod's log stays.
+
+        If the owner's account may not change pods, the pod is deleted.
+        """
+        self.deleting += 1
+
+        def done(answer: Answered, _: float) -> None:
+            self.deleting -= 1
+            if answer.trouble is ApiTrouble.REFUSED:
+                self._delete(found.name, END_S)
+
+        deadline_s = max(0, math.ceil(now - found.began_at)) + END_S
+        body = {"spec": {"activeDeadlineSeconds": deadline_s}}
+        self._asking.ask(Method.PATCH, f"{self._path}/{found.name}", done, body=body, patience_s=30.0)
 
     def _force(self, name: str, uid: str, now: float) -> News:
         """Delete by force a pod that hangs because its node does not report its end. The gang has fenced its agent."""

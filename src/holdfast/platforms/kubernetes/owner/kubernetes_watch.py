@@ -15,7 +15,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.platforms.job_watch import JobWatch
 from holdfast.platforms.kubernetes.objects import api_records
 from holdfast.platforms.kubernetes.objects import object_names as known_names
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method
+from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble, Method, ObjectChange
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER, OWNER_TOKEN, plan_here, pod_of
 from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, describe, pod_end_reason
 from holdfast.platforms.kubernetes.objects.saved_state import Header
@@ -105,10 +105,12 @@ class KubernetesWatch(JobWatch):
             ),
         )
         self._verdict = DecisionEvents(asking, self._plan.namespace, self._plan.name, say)
-        self._wishes = StopRequests(asking, self._plan.namespace, self._plan.name, say, self._verdict.job_is)
+        self._wishes = StopRequests(asking, self._plan.namespace, self._plan.name, say, self._job_changed)
         self._tainting = NodeTainting(asking, self._plan.name, self._plan.namespace, say)
         #: Maps each Kubernetes node to its topology labels; empty while a request for them is pending.
         self._near: dict[str, tuple[str, ...]] = {}
+        #: Whether the Job was deleted.
+        self._deleted = False
         #: Whether this process must exit because another owner takes the job over.
         self._ending = False
         self._least = self._plan.least or self._plan.nodes
@@ -146,7 +148,10 @@ class KubernetesWatch(JobWatch):
             )
             self._mirror.begin(events(place.home, place.job_id))
 
-        self._pods.begin(known)
+        admitted = [
+            event.node.name for _, event in events(place.home, place.job_id) if isinstance(event, ev.NodeJoined)
+        ]
+        self._pods.begin(known, admitted)
         self._wishes.begin()
         return None
 
@@ -277,8 +282,10 @@ class KubernetesWatch(JobWatch):
     def _told(self, said: PodLost | PodsImpossible | PodPending, now: float) -> News:
         """Turn a report about a pod into events for the owner."""
         if isinstance(said, PodPending):
+            if self._mirror is not None:
+                self._mirror.waits(self._pods.not_made)
             # Before the first attempt a pending pod is evidence: it explains why the gang does not start.
-            return [self._evidence(said.pod, said.words, "")] if not self._attempt else None
+            return [self._evidence(said.pod, said.words, "")] if said.words and not self._attempt else None
         if isinstance(said, PodsImpossible):
             fresh = said.index not in self._without
             self._without.add(said.index)
@@ -383,10 +390,28 @@ class KubernetesWatch(JobWatch):
         """After SIGTERM to the owner's pod, determine whether the whole job ends or only this pod."""
         self._questions -= 1
         meta = (answer.body.get("metadata") or {}) if isinstance(answer.body, dict) else {}
-        if answer.trouble is not ApiTrouble.GONE and not meta.get("deletionTimestamp"):
-            self._say("the owner's pod ends; the job goes on, and the next pod of the owner takes it over")
-            self._ending = True
+        # The owner's account, token and Role are deleted with the Job.
+        gone = answer.trouble in (ApiTrouble.GONE, ApiTrouble.REFUSED) or meta.get("deletionTimestamp")
+        if gone or self._deleted:
+            return self._job_deleted(now)
+        self._say("the owner's pod ends; the job goes on, and the next pod of the owner takes it over")
+        self._ending = True
+        return None
+
+    def _job_changed(self, job: Mapping[str, Any], change: ObjectChange | None, now: float) -> News:
+        """Handle the Job's state whenever it changes."""
+        if change is ObjectChange.DELETED or (job.get("metadata") or {}).get("deletionTimestamp"):
+            return self._job_deleted(now)
+        self._verdict.job_is(job)
+        return None
+
+    def _job_deleted(self, now: float) -> News:
+        """Stop the workers, once, because the Job was deleted. Kubernetes deletes all that belongs to it."""
+        if self._deleted:
             return None
+        self._deleted = True
+        if self._mirror is not None:
+            self._mirror.give_up()
         request = StopRequest(
             reason=f"the Kubernetes job {self._plan.name} was deleted",
             solution="Nothing to repair: submit the job again when you want it to go on.",

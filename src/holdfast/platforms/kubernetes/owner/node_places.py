@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.platforms.kubernetes.objects import api_records, object_names
 from holdfast.platforms.kubernetes.objects.pod_context import node_name
-from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason
+from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason, StartOutlook
 
 if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News
@@ -49,7 +49,7 @@ class PodPending:
     """The report that a pod has not started yet."""
 
     def __init__(self, pod: api_records.Pod, words: str) -> None:
-        #: `words` is the reason, from the scheduler or the node.
+        #: `words` is the reason, from the API server, the scheduler or the node. Empty: the pod was created after all.
         self.pod, self.words = pod, words
 
 
@@ -80,9 +80,11 @@ class NodePlace:
         self.next: DueCall | None = None
         #: Whether a request to create a pod is pending.
         self.asked = False
-        self.began_at = 0.0
-        #: When the node began to wait for its current pod, in seconds on the owner's clock; None: it does not wait.
+        #: Since when the node has no running pod, in seconds on the owner's clock; None: it has one.
         self.waiting_since: float | None = None
+        #: Whether its waiting pod may still start, and since when that is so.
+        self.hope: StartOutlook | None = None
+        self.hope_since = 0.0
         #: The last message that the pod has not started; `said_at` is the message's time.
         self.said = ""
         self.said_at = 0.0

@@ -100,11 +100,22 @@ class StateMirror:
         if attempt != self._header.attempt:
             self._header = replace(self._header, attempt=attempt)
 
+    def waits(self, why: str) -> None:
+        """Record why a pod cannot be created. Empty: all pods are created."""
+        if why != self._header.waits:
+            self._header = replace(self._header, waits=why)
+            self._wanted = True
+            self._write()
+
     def finished(self, report: JobReport) -> None:
         """Record that the job has ended, so that a further pod of the owner does nothing."""
-        self._header = replace(self._header, code=report.report.code, phrase=report.report.phrase)
+        self._header = replace(self._header, code=report.report.code, phrase=report.report.phrase, waits="")
         self._wanted = True
         self._write()
+
+    def give_up(self) -> None:
+        """Write no more: the ConfigMap is being deleted with its Job."""
+        self._lost = self._told = True
 
     @property
     def writing(self) -> bool:

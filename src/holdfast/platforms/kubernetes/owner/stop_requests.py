@@ -15,7 +15,14 @@ from holdfast.catalogue.exit_rows import load
 from holdfast.catalogue.stop_phrases import BY_OPERATOR, choose
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
-from holdfast.platforms.kubernetes.objects.client_messages import Answered, Changed, Listed, Method, Unseen
+from holdfast.platforms.kubernetes.objects.client_messages import (
+    Answered,
+    Changed,
+    Listed,
+    Method,
+    ObjectChange,
+    Unseen,
+)
 from holdfast.platforms.kubernetes.objects.stop_annotation import (
     StopAnnotation,
     StopAnnotationReply,
@@ -43,14 +50,14 @@ class StopRequests:
         namespace: str,
         name: str,
         say: Callable[[str], None],
-        job_is: Callable[[Mapping[str, Any]], None],
+        job_is: Callable[[Mapping[str, Any], ObjectChange | None, float], News],
     ) -> None:
         """Prepare to handle stop requests. `begin` starts to watch the owner's Job for them.
 
         `asking`: sends requests to the API server.
         `namespace`, `name`: namespace and name of the owner's Job.
         `say`: prints a message.
-        `job_is`: called with the Job whenever it changes.
+        `job_is(job, change, now)`: called with the Job whenever it changes. `change`: None: the Job was listed.
         """
         self._asking = asking
         self._jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
@@ -67,16 +74,15 @@ class StopRequests:
     def _seen(self, news: Listed | Changed | Unseen, now: float) -> News:
         match news:
             case Listed():
-                jobs = news.items
+                jobs, change = news.items, None
             case Changed():
-                jobs = [news.item]
+                jobs, change = [news.item], news.change
             case Unseen():
                 return None  # ignore trouble with the watch: `holdfast stop` then reports that no answer came
-        return [event for job in jobs for event in self._of(job, now)]
+        return [event for job in jobs for event in (*(self._job_is(job, change, now) or ()), *self._of(job, now))]
 
     def _of(self, job: Any, now: float) -> list[ev.Event]:
         """Handle the stop request on a Job if the request is new, and answer it."""
-        self._job_is(job)
         wish = wish_of(job)
         if wish is None or wish.id == self._done:
             return []

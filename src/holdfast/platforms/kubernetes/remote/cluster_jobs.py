@@ -11,7 +11,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.client.api_server import NoClient
 from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.api_records import Event
+from holdfast.platforms.kubernetes.objects.api_records import Event, event
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
 from holdfast.platforms.kubernetes.objects.job_status import (
     REPORT,
@@ -90,11 +90,14 @@ def jobs(api: BlockingClient, namespace: str | None) -> list[ClusterJob]:
         str(each["metadata"]["name"]): each
         for each in _items(api.get(f"/api/v1/namespaces/{where}/configmaps", labelSelector=label), where)
     }
+    about = "involvedObject.kind=Job,reason=FailedCreate"
+    events = api.get(f"/api/v1/namespaces/{where}/events", fieldSelector=about)
+    refused = [event(each) for each in events.body.get("items") or ()] if events.ok else []
     found = []
     for job in of_jobs:
         name = str(job["metadata"]["name"])
         plan, state = configs.get(object_names.job_config(name)), configs.get(object_names.state_config(name))
-        found.append(job_seen(job, pods.get(name, ()), plan_of(plan), header_of(state)))
+        found.append(job_seen(job, pods.get(name, ()), plan_of(plan), header_of(state), refused))
     return sorted(found, key=lambda job: job.created, reverse=True)
 
 
@@ -110,11 +113,12 @@ def look(api: BlockingClient, namespace: str | None, name: str) -> ClusterJobVie
     state = api.get(f"/api/v1/namespaces/{where}/configmaps/{object_names.state_config(called)}").body
     about = f"involvedObject.kind=Job,involvedObject.name={called}"
     events = api.get(f"/api/v1/namespaces/{where}/events", fieldSelector=about)
+    seen = tuple(events_seen(events.body.get("items") or ())) if events.ok else ()
     return ClusterJobView(
-        job=job_seen(job, pods, plan, header_of(state)),
+        job=job_seen(job, pods, plan, header_of(state), seen),
         plan=plan,
         report=_report(state),
-        events=tuple(events_seen(events.body.get("items") or ())) if events.ok else (),
+        events=seen,
     )
 
 
