@@ -120,7 +120,25 @@ def test_what_the_server_refuses_leaves_nothing_behind(kubernetes: Shared, tmp_p
     status, _, err = typed(kubernetes, "submit", "-n", other, str(file))
     assert status == 2 and "`kubernetes.priority_class`: the job was not submitted" in err
     assert "no PriorityClass with name high" in err
-    for where in (space, other):
+    limited = kubernetes.namespace()
+    file.write_text(SUBMITTED)
+    limits = {"limits": [{"type": "Container", "max": {"memory": "500Mi"}}]}
+    limit = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "few", "namespace": limited}}
+    kubernetes.apply({**limit, "spec": limits})
+    kubernetes.wait(lambda: bool(kubernetes.items("limitranges", limited)), "the limit is there")
+    status, _, err = typed(kubernetes, "submit", "-n", limited, str(file))
+    assert (
+        status == 2 and "the owner's pod is refused: a LimitRange" in err and "usage per Container is 500Mi" in err
+    ), err
+    summed = kubernetes.namespace()
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "sum", "namespace": summed}}
+    kubernetes.apply({**quota, "spec": {"hard": {"pods": "2"}}})
+    kubernetes.wait(
+        lambda: "hard" in kubernetes.get("resourcequota", "sum", summed).get("status", {}), "the quota is counted"
+    )
+    status, _, err = typed(kubernetes, "submit", "-n", summed, str(file))
+    assert status == 2 and "need pods=3 together, and quota sum allows 2" in err, err
+    for where in (space, other, limited, summed):
         assert kubernetes.items("jobs,secrets,services,roles", where, "holdfast/job=my-job") == []
 
 
@@ -148,6 +166,10 @@ def test_a_user_without_rights_is_told_which_one(kubernetes: Shared, tmp_path: P
     done = kubernetes.holdfast("submit", "-n", space, str(file), env={"KUBECONFIG": str(tmp_path / "eve")})
     assert done.wait() == 2, done.err
     assert "you may not create roles" in done.err and "owner_service_account" in done.err
+    file.write_text(SUBMITTED.replace("pull_policy", "owner_service_account: default, pull_policy"))
+    status, _, err = typed(kubernetes, "submit", "-n", space, str(file))
+    assert status == 2 and "service account default lacks rights that the owner needs" in err, err
+    assert f"--as=system:serviceaccount:{space}:default" in err
     file.write_text(SUBMITTED.replace("pull_policy", "owner_service_account: eve, pull_policy"))
     done = kubernetes.holdfast("submit", "-n", space, str(file), env={"KUBECONFIG": str(tmp_path / "eve")})
     assert done.wait() == 0, done.err

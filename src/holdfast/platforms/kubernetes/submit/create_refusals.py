@@ -99,6 +99,12 @@ def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
             hint=f"kubectl get serviceaccounts -n {namespace}",
             key="service_account",
         )
+    if found := re.search(r"(cpu|memory)[^:,]* (?:per|ratio per) (?:Container|Pod) is", words):
+        return CreateRefusal(
+            said=f"a LimitRange of the namespace does not allow it: {words}",
+            hint=f"kubectl describe limitrange -n {namespace}",
+            key="cpus" if found[1] == "cpu" else "memory",
+        )
     if "violates PodSecurity" in words:
         return CreateRefusal(
             said=f"the namespace's Pod Security level does not allow such pods: {words}",

@@ -30,6 +30,13 @@ from holdfast.platforms.kubernetes.objects.kubernetes_options import (
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodSizes, in_words, shapes
 from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal
 from holdfast.platforms.kubernetes.submit.create_refusals import in_words as refused_in_words
+from holdfast.platforms.kubernetes.submit.owner_admission import (
+    OWNERS_KEYS,
+    missing_rights,
+    needs,
+    owner_pod,
+    shortage,
+)
 from holdfast.platforms.submission import SubmitRequest
 from holdfast.platforms.submit_request import must_know_its_names
 from holdfast.settings.resolved_settings import Settings, SettingSource
@@ -275,7 +282,7 @@ def submit(
     """
     owner, note = settled(prepared, api.has(), api.namespace)
     _not_there_yet(api, owner.plan)
-    _judged(api, prepared, owner)
+    note = "; ".join(filter(None, (note, _judged(api, prepared, owner))))
     text = as_yaml(owner)
     if only_judge:
         return ClusterSubmission(plan=owner.plan, uid="", note=note), text
@@ -315,20 +322,47 @@ _CANNOT_JUDGE = ("does not support dry run",)
 _NEEDS_OTHERS = frozenset({"RoleBinding"})
 
 
-def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> None:
-    """Let the server validate each object and the first pod of each shape, before any object is created."""
+def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> str:
+    """Let the server validate each object, the owner's pod and the first pod of each shape, before any is created.
+
+    Return a line for the user if the pods do not fit into a quota now; else "".
+    """
     for each in manifests(owner):
         if each["kind"] in _NEEDS_OTHERS:
             continue
         _must(api.create(path(each), each, only_judge=True), each, prepared, judging=True)
+    needed = [(_judged_pod(api, prepared, owner_pod(owner), owners=True), 1)]
     start = 0
     for shape in owner.plan.shapes:
-        first = pod(owner.plan, start)
-        answer = api.create(path(first), first, only_judge=True)
-        # A user without the right to create pods can submit nevertheless, because the owner creates them.
-        if not (answer.trouble is ApiTrouble.REFUSED and "cannot create resource" in answer.said):
-            _must(answer, first, prepared, judging=True)
+        found = _judged_pod(api, prepared, pod(owner.plan, start))
+        needed.append((found, owner.plan.least or shape.pods))
         start += shape.pods
+    if owner.service_account and (lacks := missing_rights(api, owner)):
+        space, account = owner.plan.namespace, owner.service_account
+        verb, resource = lacks[0].split()
+        raise BadUsage(
+            f"{prepared.wanted.origins['owner_service_account']}: the job was not submitted: service account {account} "
+            f"lacks rights that the owner needs in namespace {space}: {', '.join(lacks)}",
+            hint=f"kubectl auth can-i {verb} {resource} -n {space} --as=system:serviceaccount:{space}:{account}",
+        )
+    quotas = api.get(f"/api/v1/namespaces/{owner.plan.namespace}/resourcequotas")
+    never, now = shortage((quotas.body or {}).get("items") or (), needs(needed)) if quotas.ok else ("", "")
+    if never:
+        raise BadUsage(f"the job was not submitted: {never}", hint=f"kubectl describe quota -n {owner.plan.namespace}")
+    return f"{now}: the job waits until other pods have ended" if now else ""
+
+
+def _judged_pod(
+    api: BlockingClient, prepared: PreparedManifests, wanted: dict[str, Any], *, owners: bool = False
+) -> dict[str, Any]:
+    """Let the server validate a pod. Return the pod with what the server would add to it.
+
+    A user without the right to create pods can submit nevertheless, because other accounts create them.
+    """
+    answer = api.create(path(wanted), wanted, only_judge=True)
+    if not (answer.trouble is ApiTrouble.REFUSED and "cannot create resource" in answer.said):
+        _must(answer, wanted, prepared, judging=True, owners=owners)
+    return answer.body if answer.ok and isinstance(answer.body, dict) else wanted
 
 
 def _made(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec) -> str:
@@ -355,8 +389,18 @@ def _made(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpec)
     return uid
 
 
-def _must(answer: Answered, manifest: Mapping[str, Any], prepared: PreparedManifests, *, judging: bool = False) -> None:
-    """Raise an error if the server refused the object: `BadUsage` for a mistake in the job, else HoldfastError."""
+def _must(
+    answer: Answered,
+    manifest: Mapping[str, Any],
+    prepared: PreparedManifests,
+    *,
+    judging: bool = False,
+    owners: bool = False,
+) -> None:
+    """Raise an error if the server refused the object: `BadUsage` for a mistake in the job, else HoldfastError.
+
+    `owners`: the object is the owner's pod.
+    """
     if answer.ok or (judging and any(words in answer.said for words in _CANNOT_JUDGE)):
         return
     kind, meta = str(manifest["kind"]), manifest["metadata"]
@@ -367,5 +411,8 @@ def _must(answer: Answered, manifest: Mapping[str, Any], prepared: PreparedManif
             "holdfast submit --name OTHER …",
         )
     found = create_refusal(answer, kind=kind, namespace=str(meta["namespace"]))
+    if owners:
+        key = OWNERS_KEYS.get(found.key, found.key)
+        found = replace(found, said=f"the owner's pod is refused: {found.said}", key=key)
     error = HoldfastError if found.ours else BadUsage
     raise error(refused_in_words(found, prepared.wanted.origins), hint=found.hint)
