@@ -92,6 +92,7 @@ class Job:
             holdfast_image="localhost/host:1",
             pull_policy="Never",
             grace_s=5.0,
+            pod_security="baseline",  # the images have no user
             may_taint=may_taint,
         )
         of_worker = list(command) or [PYTHON, "-c", trainer]

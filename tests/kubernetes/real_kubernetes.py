@@ -521,7 +521,7 @@ oom_score = 0
 
 
 KINDS = {
-    "v1": "pods nodes namespaces secrets configmaps services serviceaccounts events resourcequotas",
+    "v1": "pods nodes namespaces secrets configmaps services serviceaccounts events resourcequotas limitranges",
     "batch/v1": "jobs",
     "rbac.authorization.k8s.io/v1": "roles rolebindings clusterroles clusterrolebindings",
     "scheduling.k8s.io/v1": "priorityclasses",

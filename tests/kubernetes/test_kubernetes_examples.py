@@ -62,15 +62,17 @@ def test_hello_fails_once_and_succeeds_in_the_same_pods(kubernetes: Shared, tmp_
     shown = kubernetes.holdfast("show", "hello", "--platform", "kubernetes", "-n", space)
     assert shown.wait() == 0
     assert "SUCCEEDED" in shown.out and "attempts" in shown.out
-    [owner] = [pod for pod in kubernetes.items("pods", space) if pod["metadata"]["labels"]["holdfast/part"] == "owner"]
+    [owner] = [
+        pod for pod in kubernetes.items("pods", space) if pod["metadata"]["labels"]["holdfast.io/part"] == "owner"
+    ]
     log = kubernetes.logs(owner["metadata"]["name"], space)
-    told = {event["reason"]: event["message"] for event in kubernetes.items("events", space, "holdfast/job=hello")}
+    told = {event["reason"]: event["message"] for event in kubernetes.items("events", space, "holdfast.io/job=hello")}
     assert told["Unexplained"].startswith("attempt 1: Unexplained: rank 2 on k")
     assert "restart: restart 1 of 3 now" in told["Unexplained"] and told["Succeeded"].startswith("succeeded: ")
     assert "restart 1 of 3" in log and "hello-1-1" not in log
     kubernetes.kubectl("-n", space, "delete", "job", "hello")
     made = "jobs,pods,secrets,configmaps,services,serviceaccounts,roles,rolebindings"
-    kubernetes.wait(lambda: kubernetes.items(made, space, "holdfast/job=hello") == [], "nothing is left")
+    kubernetes.wait(lambda: kubernetes.items(made, space, "holdfast.io/job=hello") == [], "nothing is left")
 
 
 def test_roles_with_their_own_images_have_their_own_pods(kubernetes: Shared, tmp_path: Path) -> None:

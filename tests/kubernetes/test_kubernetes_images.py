@@ -68,6 +68,7 @@ class Site:
         said = {
             "holdfast_image": IMAGE,
             "pull_policy": "Never",
+            "pod_security": "baseline",  # the images have no user
             "node_selector": HERE["nodeSelector"],
             "owner_template": {"spec": HERE},
         }

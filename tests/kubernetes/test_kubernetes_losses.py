@@ -37,7 +37,7 @@ def test_a_drained_node_evicts_its_pods_and_the_job_goes_on_elsewhere_uncharged(
     pods = job.agents()
     node = next(node for pod in placed.values() if (node := pods[pod]["spec"]["nodeName"]) in cluster.breakable)
     gone = [pod for pod in placed.values() if pods[pod]["spec"]["nodeName"] == node]
-    drain = ("--force", "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=holdfast/part=agent")
+    drain = ("--force", "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=holdfast.io/part=agent")
     cluster("kubectl", "drain", node, *drain, "--timeout=60s")
     moved = job.until_at(2)
     assert not set(gone) & set(moved.values())

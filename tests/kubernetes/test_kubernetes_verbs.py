@@ -82,7 +82,7 @@ def test_a_job_is_made_whole_waits_for_its_owner_and_is_deleted_without_a_trace(
     assert status == 0, err
     uid = kubernetes.get("job", "my-job", space)["metadata"]["uid"]
     assert json.loads(out)["platform"] == {"platform": "kubernetes", "id": "my-job", "number": uid, "cluster": space}
-    label = "holdfast/job=my-job"
+    label = "holdfast.io/job=my-job"
     made = "secrets,configmaps,services,serviceaccounts,roles,rolebindings"
     objects = kubernetes.items(made, space, label)
     assert len(objects) == 7
@@ -139,7 +139,7 @@ def test_what_the_server_refuses_leaves_nothing_behind(kubernetes: Shared, tmp_p
     status, _, err = typed(kubernetes, "submit", "-n", summed, str(file))
     assert status == 2 and "need pods=3 together, and quota sum allows 2" in err, err
     for where in (space, other, limited, summed):
-        assert kubernetes.items("jobs,secrets,services,roles", where, "holdfast/job=my-job") == []
+        assert kubernetes.items("jobs,secrets,services,roles", where, "holdfast.io/job=my-job") == []
 
 
 def test_a_user_without_rights_is_told_which_one(kubernetes: Shared, tmp_path: Path) -> None:

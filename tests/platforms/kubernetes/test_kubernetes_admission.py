@@ -66,7 +66,7 @@ def test_the_needs_of_owner_and_pods_are_added_up_against_each_quota() -> None:
 
 def test_the_owners_pod_is_the_one_that_the_job_makes() -> None:
     made = owner_pod(OWNER)
-    assert made["metadata"]["name"] == "train-owner" and made["metadata"]["labels"]["holdfast/part"] == "owner"
+    assert made["metadata"]["name"] == "train-owner" and made["metadata"]["labels"]["holdfast.io/part"] == "owner"
     assert made["spec"]["serviceAccountName"] == "default", "the job's account is not there yet"
     assert made["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2000m", "memory": "1024Mi"}
 

@@ -138,7 +138,7 @@ def test_the_owner_may_touch_only_its_own_things() -> None:
 def test_all_objects_have_the_labels_of_the_job() -> None:
     for each in [*manifests(OwnerPodSpec(plan=pod_plan(), job_file="", key="")), pod(pod_plan(), 0)]:
         labels = each["metadata"]["labels"]
-        assert labels["app.kubernetes.io/managed-by"] == "holdfast" and labels["holdfast/job"] == "train"
+        assert labels["app.kubernetes.io/managed-by"] == "holdfast" and labels["holdfast.io/job"] == "train"
 
 
 def test_the_service_selects_the_owners_pod_and_no_agent() -> None:
@@ -157,7 +157,7 @@ def test_a_pod_belongs_to_the_job_without_being_counted_by_it() -> None:
 def test_a_lost_pod_has_a_successor_of_another_name_and_the_same_place() -> None:
     first, third = pod(pod_plan(), 2), pod(pod_plan(), 2, 2)
     assert first["metadata"]["name"] == "train-2" and third["metadata"]["name"] == "train-2-2"
-    assert first["metadata"]["labels"]["holdfast/node"] == third["metadata"]["labels"]["holdfast/node"] == "2"
+    assert first["metadata"]["labels"]["holdfast.io/node"] == third["metadata"]["labels"]["holdfast.io/node"] == "2"
 
 
 def test_an_avoided_node_is_kept_out_of_every_alternative_of_the_template() -> None:
@@ -169,10 +169,28 @@ def test_an_avoided_node_is_kept_out_of_every_alternative_of_the_template() -> N
     assert json.dumps(TEMPLATE) == before
 
 
+@pytest.mark.parametrize("level", ["restricted", "baseline"])
+def test_every_container_passes_the_level_of_pod_security(level: str) -> None:
+    """The fields that the level `restricted` asks for, as Kubernetes' documentation lists them."""
+    plan = replace(pod_plan(asked=PodSizes()), pod_security=level)
+    of_owner = manifests(OwnerPodSpec(plan=plan, job_file="", key="k"))[-1]["spec"]["template"]["spec"]
+    of_agent = pod(plan, 0)["spec"]
+    for spec in (of_owner, of_agent):
+        assert all({"configMap", "secret", "emptyDir"} & set(volume) for volume in spec["volumes"])
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            said = container.get("securityContext", {})
+            if level == "baseline":
+                assert "runAsNonRoot" not in said and bool(said) == (container["name"] != "task")
+                continue
+            assert said["runAsNonRoot"] is True and said["allowPrivilegeEscalation"] is False
+            assert said["capabilities"] == {"drop": ["ALL"]} and said["seccompProfile"]["type"] == "RuntimeDefault"
+
+
 def test_a_template_keeps_what_holdfast_mounts_and_adds_its_own() -> None:
     spec = pod(pod_plan(asked=PodSizes(template=TEMPLATE)), 0)["spec"]
     task, beside = spec["containers"]
-    assert task["command"] == ["/usr/local/pai/run"] and task["securityContext"] == {"runAsUser": 1000}
+    assert task["command"] == ["/usr/local/pai/run"] and task["securityContext"]["runAsUser"] == 1000
     assert {mount["mountPath"] for mount in task["volumeMounts"]} >= {"/usr/local/pai", "/data", "/dev/shm"}
     assert {each["name"] for each in task["env"]} >= {"HOLDFAST_OWNER", "A"}
     assert beside["name"] == "beside" and spec["restartPolicy"] == "Never"
@@ -197,7 +215,7 @@ def test_a_template_keeps_what_holdfast_mounts_and_adds_its_own() -> None:
             {"spec": {"containers": [{"name": "task", "env": [{"name": "HOLDFAST_OWNER", "value": "x"}]}]}},
             "spec.containers[task].env[HOLDFAST_OWNER]",
         ),
-        ({"metadata": {"labels": {"holdfast/job": "other"}}}, "metadata.labels.holdfast/job"),
+        ({"metadata": {"labels": {"holdfast.io/job": "other"}}}, "metadata.labels.holdfast.io/job"),
         ({"metadata": {"ownerReferences": []}}, "metadata.ownerReferences"),
         ({"spec": {"volumes": [{"name": "holdfast-key", "emptyDir": {}}]}}, "spec.volumes[holdfast-key]"),
         ({"containers": []}, "containers"),

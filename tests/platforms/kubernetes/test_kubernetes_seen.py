@@ -29,8 +29,8 @@ JOB_DOCUMENT = {
 
 
 def a_pod(name: str, part: str, status: dict[str, Any], node: int = 0, generation: int = 0) -> dict[str, Any]:
-    labels = {"holdfast/job": "train", "holdfast/part": part}
-    labels |= {"holdfast/node": str(node), "holdfast/generation": str(generation)} if part == "agent" else {}
+    labels = {"holdfast.io/job": "train", "holdfast.io/part": part}
+    labels |= {"holdfast.io/node": str(node), "holdfast.io/generation": str(generation)} if part == "agent" else {}
     meta = {"name": name, "labels": labels, "creationTimestamp": f"2026-11-22T21:00:{generation:02}Z"}
     return {"metadata": meta, "spec": {"nodeName": "k1"}, "status": status}
 

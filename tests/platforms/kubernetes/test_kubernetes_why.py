@@ -171,3 +171,13 @@ def test_ranks_go_by_zone_and_rack_where_labels_tell_them() -> None:
     nodes = {"a": {zone: "z2", rack: "r1"}, "b": {zone: "z1", rack: "r2"}, "c": {zone: "z1", rack: "r1"}}
     assert sorted(nodes, key=lambda name: neighbourhood(nodes[name])) == ["c", "b", "a"]
     assert neighbourhood({"kubernetes.io/hostname": "k1"}) == ()
+
+
+def test_an_image_that_runs_as_root_ends_the_job_at_once_with_what_to_set() -> None:
+    message = "container has runAsNonRoot and image will run as root"
+    waiting = {"name": "task", "state": {"waiting": {"reason": "CreateContainerConfigError", "message": message}}}
+    found = pod_wait_reason(
+        api_records.pod({"metadata": {"name": "p"}, "status": {"phase": "Pending", "containerStatuses": [waiting]}})
+    )
+    assert found is not None and found.hope is StartOutlook.NONE
+    assert "`pod_security: baseline`" in found.words and message in found.words

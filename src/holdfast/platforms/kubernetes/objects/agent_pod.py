@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape, resources_of
+from holdfast.platforms.kubernetes.objects.pod_plan import RESTRICTED, PodPlan, PodShape, resources_of
 from holdfast.platforms.kubernetes.objects.pod_template import merged
 
 #: Time for an agent to exit after the end of its workers' grace period, in seconds.
@@ -20,11 +20,22 @@ HOME_VOLUME = "holdfast-home"
 SHM_VOLUME = "holdfast-shm"
 
 #: Security settings for containers that run holdfast's image, since holdfast needs no privileges.
-HARMLESS: Mapping[str, Any] = {
+_HARMLESS: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+
+
+def security(plan: PodPlan, *, of_user: bool = False) -> dict[str, Any]:
+    """Return a container's security settings, as an entry of the container.
+
+    With `restricted` every container passes that level of Pod Security. `of_user`: the container has the user's image,
+    which else gets no settings.
+    """
+    if plan.pod_security == RESTRICTED:
+        return {"securityContext": {**_HARMLESS, "runAsNonRoot": True}}
+    return {} if of_user else {"securityContext": dict(_HARMLESS)}
 
 
 def rather_apart(name: str, part: str) -> dict[str, Any]:
@@ -123,7 +134,7 @@ def _spec(plan: PodPlan, shape: PodShape, index: int) -> dict[str, Any]:
                     {"name": HOME_VOLUME, "mountPath": object_names.HOME},
                     *([key] if plan.secrets else []),
                 ],
-                "securityContext": dict(HARMLESS),
+                **security(plan),
                 "terminationMessagePath": object_names.TERMINATION_LOG,
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 **_resources(resources_of(shape)),
@@ -135,6 +146,7 @@ def _spec(plan: PodPlan, shape: PodShape, index: int) -> dict[str, Any]:
                 "image": shape.image,
                 **pull,
                 "command": [f"{plan.exchange}/run"],
+                **security(plan, of_user=True),
                 "env": env,
                 "volumeMounts": [
                     exchange,

@@ -14,7 +14,6 @@ import msgspec
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.agent_pod import (
-    HARMLESS,
     HOME_VOLUME,
     JOB_VOLUME,
     KEY_VOLUME,
@@ -22,6 +21,7 @@ from holdfast.platforms.kubernetes.objects.agent_pod import (
     of_the_pod,
     rather_apart,
     secrets_file,
+    security,
 )
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
 from holdfast.platforms.kubernetes.objects.pod_template import merged
@@ -248,7 +248,7 @@ def _pod_spec(owner: OwnerPodSpec) -> dict[str, Any]:
             "requests": {"cpu": owner.cpus, "memory": owner.memory},
             "limits": {"cpu": _twenty(owner.cpus), "memory": _four(owner.memory)},
         },
-        "securityContext": dict(HARMLESS),
+        **security(plan),
         "terminationMessagePath": object_names.TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -58,6 +58,7 @@ OWN: tuple[KubernetesKey, ...] = (
     KubernetesKey(key="owner_service_account", what="one that is there already for the owner's pod, where a user may create no Role", expected="the name of a service account", judge="subdomain"),
     KubernetesKey(key="node_selector", what="labels that the nodes must have", expected="a mapping of labels, as in {pool: a100}", judge="texts"),
     KubernetesKey(key="tolerations", what="taints that the pods tolerate, as Kubernetes writes them, or `KEY[=VALUE][:EFFECT]`", expected="a list, as in [{key: gpu, operator: Exists}] or [gpu:NoSchedule]", judge="tolerations"),
+    KubernetesKey(key="pod_security", what="the level of Pod Security that all pods pass: restricted, or baseline for images that need root", expected="restricted or baseline", judge="security"),
     KubernetesKey(key="template", what="a pod template, merged into the workers' pods; the user's container is called `task`", expected="a mapping with `metadata` and `spec`", judge="template", also=("pod_template",)),
     KubernetesKey(key="owner_template", what="a pod template, merged into the owner's pod; its container is called `owner`", expected="a mapping with `metadata` and `spec`", judge="template"),
     KubernetesKey(key="roles", what="by role: `per_pod` and `template` of its pods", expected="a mapping of roles, as in {ps: {per_pod: 1, template: {…}}}", judge="roles"),

@@ -12,10 +12,10 @@ PORT = 29400
 MOST_NAME = 48
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
-JOB = "holdfast/job"
-PART = "holdfast/part"
-NODE = "holdfast/node"
-GENERATION = "holdfast/generation"
+JOB = "holdfast.io/job"
+PART = "holdfast.io/part"
+NODE = "holdfast.io/node"
+GENERATION = "holdfast.io/generation"
 OWNER, AGENT = "owner", "agent"
 
 #: The environment variable with the job's name. All processes of a job on Kubernetes have it.

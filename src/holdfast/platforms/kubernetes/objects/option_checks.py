@@ -167,6 +167,7 @@ JUDGES: Mapping[str, Callable[[Any, str], Any]] = {
     "seconds": _seconds,
     "image": _matching(_IMAGE),
     "pull": _matching("Always|IfNotPresent|Never"),
+    "security": _matching("restricted|baseline"),
     "names": _names,
     "resource": _matching(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9._-]*"),
     "quantity": _matching(_QUANTITY),

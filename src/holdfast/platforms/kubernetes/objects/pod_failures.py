@@ -270,6 +270,12 @@ def _container_waits(
 ) -> PodWaitReason:
     """Return why a container waits. A pod never starts if its image does not exist or is forbidden."""
     message = container.message
+    if "runAsNonRoot" in message:
+        words = (
+            "its image runs as root, which the Pod Security level restricted forbids: name a user by number in the "
+            "image (USER 1000) or in `template`, or set `pod_security: baseline` in the section `kubernetes:`"
+        )
+        return PodWaitReason(phrase=phrase, words=_said(words, container.waiting, message), hope=StartOutlook.NONE)
     if container.waiting == "ImagePullBackOff":
         # ImagePullBackOff only says that the kubelet waits. The event before it has the cause.
         pulls = [event for event in events if event.reason == "Failed" and event.message.startswith("Failed to pull")]

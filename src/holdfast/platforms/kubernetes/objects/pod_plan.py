@@ -19,6 +19,8 @@ from holdfast.platforms.kubernetes.objects.pod_template import merged
 #: Memory for a pod's agent in bytes, in addition to its workers' memory.
 FOR_HOLDFAST_BYTES = 256 << 20
 
+RESTRICTED = "restricted"
+
 
 class PodShape(Noun, frozen=True, kw_only=True):
     """A group of identical pods. Pods of the first shape have the first indices."""
@@ -74,6 +76,8 @@ class PodPlan(Noun, frozen=True, kw_only=True):
     together: GangPlacement = GangPlacement()
     #: Whether the job's Secret also contains the values of the job file's `secrets`.
     secrets: bool = False
+    #: The level of Pod Security that the pods pass: `restricted` or `baseline`.
+    pod_security: str = RESTRICTED
     #: Whether the owner may taint a node that a person must check.
     may_taint: bool = False
 

@@ -102,7 +102,7 @@ def _problems(template: Any, exchange: str) -> list[tuple[str, str]]:
     found += [
         (f"metadata.labels.{key}", "holdfast finds its pods by this label")
         for key in meta.get("labels") or {}
-        if str(key).startswith("holdfast/") or key == object_names.MANAGED_BY
+        if str(key).startswith("holdfast.io/") or key == object_names.MANAGED_BY
     ]
     found += [(f"spec.{key}", why) for key, why in _NOT_IN_POD.items() if key in spec]
     for volume in _named(spec, "volumes"):

@@ -15,9 +15,9 @@ from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
 #: The annotation that contains the stop request.
-ASKED = "holdfast/stop"
+ASKED = "holdfast.io/stop"
 #: The annotation that contains the owner's answer: the request's id, and what the owner does or why it does nothing.
-HEARD = "holdfast/stop-heard"
+HEARD = "holdfast.io/stop-heard"
 MOST_BYTES = 32 << 10
 
 

@@ -108,8 +108,8 @@ def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
     if "violates PodSecurity" in words:
         return CreateRefusal(
             said=f"the namespace's Pod Security level does not allow such pods: {words}",
-            hint=f"kubectl get namespace {namespace} --show-labels; and `template` of the section can set "
-            "securityContext",
+            hint=f"kubectl get namespace {namespace} --show-labels; and `pod_security: restricted` of the "
+            "section, without what `template` adds",
             key="template",
         )
     return None

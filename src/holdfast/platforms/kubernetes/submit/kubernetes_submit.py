@@ -27,7 +27,7 @@ from holdfast.platforms.kubernetes.objects.kubernetes_options import (
     KubernetesValue,
     kubernetes_options,
 )
-from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodSizes, in_words, shapes
+from holdfast.platforms.kubernetes.objects.pod_plan import RESTRICTED, PodPlan, PodSizes, in_words, shapes
 from holdfast.platforms.kubernetes.submit.create_refusals import create_refusal
 from holdfast.platforms.kubernetes.submit.create_refusals import in_words as refused_in_words
 from holdfast.platforms.kubernetes.submit.owner_admission import (
@@ -126,6 +126,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes) -> Prepared
         node_selector=values_.get("node_selector", {}),
         tolerations=values_.get("tolerations", ()),
         secrets=bool(values),
+        pod_security=asked.text("pod_security") or RESTRICTED,
         may_taint=bool(values_.get("may_taint")),
     )
     _can_be_spared(plan, asked, hint)
