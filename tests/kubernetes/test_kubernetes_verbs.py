@@ -65,7 +65,7 @@ def test_a_running_job_is_listed_shown_and_read_and_stops_with_the_reason_that_w
     ended = owner["status"]["containerStatuses"][0]["state"]["terminated"]
     assert ended["exitCode"] == 78 and json.loads(ended["message"])["reason"].startswith("enough seen")
     status, out, err = typed(kubernetes, "show", "train", *ON, job.space)
-    assert "STOPPED: " in out and "StoppedByOperator (exit code 250" in out and "job train FAILED" in out, err
+    assert "STOPPED: " in out and "StoppedByOperator (exit code 250" in out and "job train STOPPED" in out, err
     assert json.loads(typed(kubernetes, "show", "train", "--json", *ON, job.space)[1])["report"]["code"] == 250
 
 
@@ -216,7 +216,9 @@ def test_the_lines_of_pods_come_by_time_with_all_that_can_be_asked(kubernetes: S
     assert logs("--rank", "0", "--since", third) == ["turn 1 of rank 0", "turn 2 of rank 0"]
     assert logs("--grep", "^turn", "--until", third) == [line.partition(" UTC ")[2] for line in stamps[:2]]
     assert logs("--rank", "1", "--tail", "1") == ["turn 2 of rank 1"]
-    assert "a pod has one log" in typed(kubernetes, "logs", "train", "--attempt", "1", *ON, job.space)[2]
+    refused = typed(kubernetes, "logs", "train", "--attempt", "1", "--rank", "1", *ON, job.space)[2]
+    assert "a pod has one log" in refused
+    assert f"holdfast logs train --platform kubernetes -n {job.space} --rank 1" in refused
     follower = kubernetes.holdfast("logs", "-f", "train", "--rank", "1", "--tail", "2", "-t", *ON, job.space)
     kubernetes.wait(lambda: "turn 2" in follower.out, "what was written comes")
     job.end()

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -137,9 +138,27 @@ def show(cluster: RemoteJobs, namespace: str | None, name: str, as_json: bool, v
 
         colour, width = wants_colour(sys.stdout, os.environ), columns(os.environ)
         scene = scene_of(found.report.report, None)
-        text = render_brief(found.report, scene, width=width, colour=colour, verbose=verbose)
+        text = render_brief(
+            found.report, scene, width=width, colour=colour, verbose=verbose, retyped=partial(_outside, found)
+        )
         print_line(text, nl=False)
     print_line("\n".join(_lines(found)))
+
+
+def _outside(found: RemoteJobView, command: str) -> str:
+    """Return a command of the report as it can be typed outside of the cluster, where the job has another name.
+
+    A pod has one log of all attempts.
+    """
+    words = command.split()
+    if found.report is None or found.report.job_id not in words:
+        return command
+    if "--attempt" in words:
+        at = words.index("--attempt")
+        del words[at : at + 2]
+    job = found.job
+    words[words.index(found.report.job_id)] = f"{job.name} --platform kubernetes -n {job.namespace}"
+    return " ".join(words)
 
 
 def _lines(found: RemoteJobView) -> list[str]:
@@ -150,7 +169,8 @@ def _lines(found: RemoteJobView) -> list[str]:
     until = time.time() if job.ended is None else job.ended
     since = f"since {clock(job.created)} ({duration(max(until - job.created, 0.0))})"
     called = f" ({harmless(found.title)})" if found.title and found.title != job.name else ""
-    lines = [f"holdfast: job {job.name}{called} {job.state.upper()} {since}, in namespace {job.namespace}"]
+    state = job.state if found.report is None else found.report.outcome
+    lines = [f"holdfast: job {job.name}{called} {state.upper()} {since}, in namespace {job.namespace}"]
     if (job.said or job.phrase) and found.report is None:
         code = f" (exit code {job.code})" if job.code else ""
         lines.append(f"  why        {harmless(': '.join(filter(None, (job.phrase, job.said))))}{code}")
@@ -195,7 +215,8 @@ def logs(
         raise BadUsage(
             f"{refused[0]}: a pod has one log, of all attempts and both streams, which lies on its node: expected "
             "--rank, --since, --until, --grep, --tail, --timestamps, --json or --follow",
-            hint=f"holdfast logs {name} --platform kubernetes --rank 0",
+            hint=f"holdfast logs {name} --platform kubernetes{f' -n {namespace}' if namespace else ''} "
+            f"--rank {rank or 0}",
         )
     from holdfast.platforms.remote_jobs import RemoteLineFilter
     from holdfast.report.merged_logs import pod_line, stamp

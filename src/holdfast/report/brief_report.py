@@ -6,7 +6,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from posixpath import dirname
 
@@ -72,11 +72,13 @@ def render_brief(
     colour: bool = False,
     verbose: bool = False,
     home: str = "",
+    retyped: Callable[[str], str] = str,
 ) -> str:
     """Return the job's report, in about seven lines without `verbose`. It ends with a line end.
 
     `scene`: the place of the failure in the job's last report. `width`: columns. `verbose`: add all evidence, the
     checks, and each attempt with its time and its decision. `home`: see `with_home`.
+    `retyped`: makes a command of the job's machine one that can be typed here.
     """
     if report.outcome is Outcome.SUCCEEDED:
         lines = [headline(report, colour=colour), *_left(report.report, width, colour)]
@@ -102,7 +104,9 @@ def render_brief(
     else:
         lines += _attempts(report.attempts, width, colour, whole=record is None or _ends(record, last))
     if report.outcome is Outcome.FAILED:
-        lines += _next([with_home(each, home) for each in _commands(report, scene, verbose=verbose)], width, colour)
+        lines += _next(
+            [retyped(with_home(each, home)) for each in _commands(report, scene, verbose=verbose)], width, colour
+        )
     return "\n".join(lines) + "\n"
 
 
