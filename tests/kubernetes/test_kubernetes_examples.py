@@ -16,6 +16,8 @@ from images import busybox
 from pods_at_work import shown
 from real_kubernetes import Shared
 
+from places import ROOT
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "kubernetes"
 TREE = "/opt/holdfast/tree"
 IMAGES = ("docker.io/library/busybox:1.36", "docker.io/library/busybox:1.37")
@@ -29,7 +31,12 @@ def of_this_machine(home: Path) -> None:
     mounts.append({"name": "tree", "mountPath": TREE, "readOnly": True})
     volumes.append({"name": "tree", "hostPath": {"path": str(tree)}})
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    own: dict[str, Any] = {"volumeMounts": mounts, "env": [{"name": "PATH", "value": path}]}
+    # The Python may have another tree installed, which is not in the pod.
+    env = {"PATH": path, "PYTHONPATH": str(ROOT / "src")}
+    own: dict[str, Any] = {
+        "volumeMounts": mounts,
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+    }
     said = {
         "holdfast_image": "localhost/host:1",
         "pull_policy": "Never",
