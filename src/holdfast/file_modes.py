@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import stat
 
+from holdfast.safe_directories import planted_link
+
 TYPE_CHECKING = False  # importing `typing` would take longer than loading the rest of this module
 if TYPE_CHECKING:
     from pathlib import Path  # only for types: the guard runs as long as the job, and must not load pathlib
@@ -33,9 +35,12 @@ def users_umask() -> int:
 def distrust(directory: Path) -> str:
     """Return why `directory` must not be trusted, with the command that repairs it; empty if it is safe or missing.
 
-    Another user who can write to it can put a configuration, a plugin or a database into it. The parents of the
-    directory are not checked, because in a sticky directory such as /tmp other users cannot replace it.
+    Another user who can write to it can put a configuration, a plugin or a database into it. Of its parents only the
+    links are checked, because in a sticky directory such as /tmp other users cannot replace it, and users share other
+    directories on purpose.
     """
+    if link := planted_link(directory):
+        return f"{link} is a link that another user has made: set HOLDFAST_HOME to a directory of your own"
     try:
         found = directory.stat()
     except OSError:

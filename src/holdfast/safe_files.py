@@ -149,7 +149,10 @@ def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
             os.unlink(draft)
         except FileNotFoundError:
             pass  # usually no earlier temporary file exists
-        write_file(draft, data)
+        # O_EXCL, because another user may have put a link there since.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+            file.write(data)
         if mode != 0o600:
             os.chmod(draft, mode)
         os.replace(draft, path)

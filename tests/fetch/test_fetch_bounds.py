@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -235,6 +236,46 @@ def test_only_its_user_may_hold_the_lock(tmp_path: Path) -> None:
     with TargetPlace(tmp_path / "thing", "key").held("a test", lambda _: None):
         [lock] = tmp_path.glob(".thing.holdfast-lock")
         assert lock.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.real
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
+@pytest.mark.parametrize("name", [".thing.holdfast-part", ".thing.holdfast-lock"])
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+def test_what_another_user_has_put_beside_is_replaced(name: str, kind: str, tmp_path: Path) -> None:
+    source, into, away = tmp_path / "good", tmp_path / "o" / "thing", tmp_path / "away"
+    source.write_text("good\n")
+    into.parent.mkdir(mode=0o777)
+    into.parent.chmod(0o1777)
+    away.mkdir()
+    planted = into.parent / name
+    if kind == "link":
+        planted.symlink_to(away)
+    elif kind == "directory":
+        planted.mkdir()
+        (planted / "data").write_text("EVIL\n")
+    else:
+        planted.write_text("EVIL\n")
+    os.lchown(planted, 65534, 65534)
+    ran = fetch(into, str(source))
+    assert ran.status == 0 and into.read_text() == "good\n", ran.text
+    assert list(away.iterdir()) == []
+    assert {path.lstat().st_uid for path in into.parent.iterdir()} == {0}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_what_another_user_has_put_beside_and_cannot_be_removed_is_refused() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        Path(place).chmod(0o1777)
+        (part := Path(place) / ".thing.holdfast-part").mkdir()
+        os.chown(part, 1234, 1234)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(FetchError, match=r"another user's, who could change thing while it comes") as met:
+                TargetPlace(Path(place, "thing"), "key").prepare()
+        finally:
+            os.seteuid(0)
+        assert met.value.phrase == "PlaceTaken"
 
 
 @pytest.mark.real

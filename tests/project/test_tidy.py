@@ -53,7 +53,16 @@ MAY_SEE: dict[str, frozenset[str]] = {
 OPEN_TO_ALL = frozenset({"errors", "lazy_pattern", "file_modes", "safe_text", "untrusted", "version"})
 #: What opens files, waits or starts processes may be seen by all stations that may do so.
 OPEN_TO_IMPURE = frozenset(
-    {"bundle_detection", "safe_files", "clock", "reactor", "children", "import_path", "python_environments"}
+    {
+        "bundle_detection",
+        "safe_directories",
+        "safe_files",
+        "clock",
+        "reactor",
+        "children",
+        "import_path",
+        "python_environments",
+    }
 )
 #: What `cli` and `api` may use of a run's rooms.
 DOORS = frozenset(

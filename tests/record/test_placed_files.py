@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import Holdfast
 from holdfast.act.time_limited import descriptor_of, within
-from holdfast.record.database import DatabaseTrouble, Unusable, open_for_reading, open_for_writing
+from holdfast.record.database import DatabaseTrouble, Unusable, make_private_dir, open_for_reading, open_for_writing
 from holdfast.record.report_file import read_in_place
 from holdfast.safe_files import (
     open_file,
@@ -228,3 +230,38 @@ def test_a_pipe_in_the_home_holds_no_command_up(holdfast: Holdfast, name: str) -
         ran = holdfast(*verb)
         assert ran.status in (0, 1, 2)
         assert "Traceback" not in ran.err
+
+
+def test_a_draft_is_not_written_through_a_link_that_another_user_has_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious, unlink = tmp_path / "precious", os.unlink
+    precious.write_bytes(b"mine")
+
+    def faster(path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            unlink(path)
+        Path(path).symlink_to(precious)
+
+    monkeypatch.setattr(os, "unlink", faster)
+    with pytest.raises(FileExistsError):
+        replace_file(tmp_path / "report", b"x")
+    assert precious.read_bytes() == b"mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
+def test_a_state_directory_that_another_user_makes_meanwhile_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = Path.mkdir
+
+    def faster(path: Path, *words: Any, **more: Any) -> None:
+        if path.name == "home":
+            mkdir(path)
+            os.chown(path, 65534, 65534)
+        mkdir(path, *words, **more)
+
+    monkeypatch.setattr(Path, "mkdir", faster)
+    with pytest.raises(PermissionError, match="another user has made it meanwhile"):
+        make_private_dir(tmp_path / "home" / "jobs")
+    assert list((tmp_path / "home").iterdir()) == []

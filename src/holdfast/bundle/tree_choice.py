@@ -10,10 +10,12 @@ from pathlib import Path
 from holdfast.bundle.build_tools import NotBuilt
 from holdfast.bundle.tree_build import build, fingerprint
 from holdfast.bundle.tree_manifest import NAME
+from holdfast.file_modes import distrust
 from holdfast.version import __version__
 
 VARIABLE = "HOLDFAST_TREE"
 _KEPT = 3
+_CACHE_HINT = "export XDG_CACHE_HOME=/a/directory/of/yours"
 #: Path of the runtime tree in holdfast's own image.
 IN_IMAGE = Path("/opt/holdfast/tree")
 
@@ -38,6 +40,8 @@ def find_tree(asked: Path | None, env: Mapping[str, str], say: Callable[[str], N
 def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
     cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or "/nonexistent", ".cache")) / "holdfast"
     place = cache / f"tree-{__version__}-{fingerprint()}"
+    if why := distrust(cache):
+        raise NotBuilt(f"no runtime is taken from {cache}: {why.partition(': ')[0]}", hint=_CACHE_HINT)
     if not (place / NAME).is_file():
         say(f"the runtime is built once, into {place}")
         try:
@@ -51,6 +55,6 @@ def _built(env: Mapping[str, str], say: Callable[[str], None]) -> Path:
                 return place  # another `prepare` has built the runtime tree in the meantime
             raise NotBuilt(
                 f"the runtime cannot be built into {place}: {error.strerror or error}",
-                hint="export XDG_CACHE_HOME=/a/directory/of/yours",
+                hint=_CACHE_HINT,
             ) from error
     return place

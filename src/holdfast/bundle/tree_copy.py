@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from holdfast.bundle.tree_manifest import NAME, Tree, differs, read_tree
 from holdfast.errors import HoldfastError
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
+from holdfast.safe_directories import Exposed, enter, enter_own, is_trusted, writers
 from holdfast.untrusted import Malformed
 
 #: The folder in the exchange directory for everything except `run`.
@@ -57,39 +58,60 @@ class InstalledTree(Noun, frozen=True, kw_only=True):
     before: str = ""
 
 
-def lay_down(source: Path, into: Path) -> InstalledTree:
+def lay_down(source: Path, into: Path, warn: Callable[[str], None] | None = None) -> InstalledTree:
     """Copy the tree at `source` into the exchange directory `into`, which is created if missing.
 
     Raises `TreeNotInstalled`.
 
-    `run` is never incomplete: it starts either the earlier tree or the new one.
+    `run` is never incomplete: it starts either the earlier tree or the new one. What another user owns or could
+    exchange is refused, and all is written by the descriptors of the directories that were looked at.
+    `warn`: prints a message for a volume to which everyone may write.
     """
     tree = _whole(source)
-    own = into / OWN
-    place = own / f"tree-{tree.digest[:_DIGITS]}"
-    before = _version_before(own, place)
+    fds: list[int] = []
     try:
-        if into.is_dir():
-            _may_execute(into)
-        if _stands(tree, place, into):
-            return InstalledTree(run=into / RUN, tree=tree, place=place, fresh=False)
-        _make(own)
-        _may_execute(into)
-        _open_to_readers(into, own)
-        with _alone(own):
-            for left in own.glob(f"{_DRAFT}*"):  # a killed `prepare` has left these drafts
-                _remove(left)
-            if _damage(place, tree):
-                _has_room(into, tree)
-                _copy(source, tree, place)
-            previous = _point(own / NOW, place.name)
-            _put_run(place / RUN, into / RUN)
-            for old in own.glob("tree-*"):
-                if previous and old.name not in (place.name, previous):
-                    _remove(old)
+        fds.append(enter(into, make=0o755))
+        volume = writers(found := _by_descriptor(fds[0]).stat())
+        if volume and warn is not None:
+            mode = f"mode {stat.S_IMODE(found.st_mode):04o}"
+            warn(f"{volume} may write to {into} ({mode}): whoever else mounts it can exchange what its tasks start")
+        return _laid(source, tree, into, fds, bool(volume))
     except OSError as error:
-        raise _said(error, into) from error
-    return InstalledTree(run=into / RUN, tree=tree, place=place, fresh=True, before=before)
+        raise _said(error, into, fds) from error
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _laid(source: Path, tree: Tree, into: Path, fds: list[int], volume: bool) -> InstalledTree:
+    here = _by_descriptor(fds[0])
+    _may_execute(here, into)
+    fds.append(enter_own(OWN, fds[0], shown=str(into / OWN), volume=volume))
+    own = _by_descriptor(fds[1])
+    name = f"tree-{tree.digest[:_DIGITS]}"
+    place = own / name
+    laid = InstalledTree(run=into / RUN, tree=tree, place=into / OWN / name, fresh=False)
+    before = _version_before(own, place)
+    if _stands(tree, place, here):
+        return laid
+    _open_to_readers(here, own)
+    with _alone(own):
+        for left in own.glob(f"{_DRAFT}*"):  # a killed `prepare` has left these drafts
+            _remove(left)
+        if _damage(place, tree):
+            _has_room(here, into, tree)
+            _copy(source, tree, place)
+        previous = _point(own / NOW, place.name)
+        _put_run(place / RUN, here / RUN)
+        for old in own.glob("tree-*"):
+            if previous and old.name not in (place.name, previous):
+                _remove(old)
+    return InstalledTree(run=laid.run, tree=tree, place=laid.place, fresh=True, before=before)
+
+
+def _by_descriptor(fd: int) -> Path:
+    """Return a path of the open directory that nobody can lead elsewhere."""
+    return Path(f"/proc/self/fd/{fd}")
 
 
 def _whole(source: Path) -> Tree:
@@ -120,29 +142,31 @@ def _damage(place: Path, tree: Tree) -> str:
     """Return why the tree at `place` must be replaced. Return "" if it can stay."""
     try:
         there = read_tree(place)
+        if there.digest == tree.digest:
+            return differs(place, tree) or _of_another_user(place)
     except (OSError, Malformed) as error:
         return str(error) or "it cannot be read"
-    return differs(place, tree) if there.digest == tree.digest else "it is another one"
+    return "it is another one"
 
 
-def _may_execute(into: Path) -> None:
-    if os.statvfs(into).f_flag & os.ST_NOEXEC:
+def _of_another_user(place: Path) -> str:
+    """Return a file of the tree that another user owns, who could change it; "" if there is none. Raises OSError."""
+    if not is_trusted(place.lstat().st_uid):
+        return place.name
+    for folder, folders, names in os.walk(place):
+        for name in (*folders, *names):
+            if not is_trusted((path := Path(folder, name)).lstat().st_uid):
+                return str(path.relative_to(place))
+    return ""
+
+
+def _may_execute(here: Path, into: Path) -> None:
+    if os.statvfs(here).f_flag & os.ST_NOEXEC:
         raise TreeNotInstalled(
             f"{into} lies on a file system that is mounted noexec: no program in it can be started",
             phrase=Phrase.PERMISSION_DENIED,
             hint=f"mount -o remount,exec {into}, or another directory with --into",
         )
-
-
-def _make(folder: Path) -> None:
-    """Create a folder and its missing parents. All users may enter them, whatever the umask is."""
-    if folder.is_dir():
-        return
-    if folder.exists():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-    _make(folder.parent)
-    folder.mkdir(exist_ok=True)  # another `prepare` may create the folder at the same time
-    folder.chmod(0o755)
 
 
 def _open_to_readers(*places: Path) -> None:
@@ -153,8 +177,8 @@ def _open_to_readers(*places: Path) -> None:
             place.chmod(stat.S_IMODE(found.st_mode) | 0o555)
 
 
-def _has_room(into: Path, tree: Tree) -> None:
-    found = os.statvfs(into)
+def _has_room(here: Path, into: Path, tree: Tree) -> None:
+    found = os.statvfs(here)
     free, wanted = found.f_bavail * found.f_frsize, tree.size_bytes + _ROOM_BYTES
     if free < wanted:
         raise TreeNotInstalled(
@@ -167,7 +191,8 @@ def _has_room(into: Path, tree: Tree) -> None:
 @contextmanager
 def _alone(own: Path) -> Iterator[None]:
     """Hold the lock, so that only one `prepare` at a time writes to this directory. The others wait."""
-    lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    # Who may read a lock may hold it for ever.
+    lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -251,6 +276,7 @@ def _is_run(launcher: Path, run: Path) -> bool:
     try:
         found = run.lstat()
         whole = stat.S_ISREG(found.st_mode) and found.st_mode & 0o555 == 0o555
+        whole = whole and not found.st_mode & 0o022 and is_trusted(found.st_uid)
         return whole and found.st_size == launcher.stat().st_size and run.read_bytes() == launcher.read_bytes()
     except OSError:
         return False
@@ -287,9 +313,20 @@ _SAID = {
 }
 
 
-def _said(error: OSError, into: Path) -> TreeNotInstalled:
+def _said(error: OSError, into: Path, fds: list[int]) -> TreeNotInstalled:
+    if isinstance(error, Exposed):
+        return TreeNotInstalled(
+            f"the runtime is not laid down in {into}, since another user could exchange it: {error.filename}: "
+            f"{error.strerror}; a directory was expected that only this user and root may write to",
+            phrase=Phrase.PERMISSION_DENIED,
+            hint=f"{error.remedy}; or another directory with --into",
+        )
     why, phrase = _SAID.get(error.errno or 0, ((error.strerror or str(error)).lower(), Phrase.STORAGE_IO_ERROR))
-    at = f" ({error.filename})" if error.filename not in (None, str(into)) else ""
+    named = str(error.filename or into)
+    for fd, place in zip(fds, (into, into / OWN), strict=False):
+        if f"{named}/".startswith(f"{(opened := _by_descriptor(fd))}/"):
+            named = f"{place}{named.removeprefix(str(opened))}"
+    at = f" ({named})" if named != str(into) else ""
     user = f", uid {os.geteuid()}" if phrase == Phrase.PERMISSION_DENIED else ""
     return TreeNotInstalled(
         f"the runtime cannot be laid down in {into}: {why}{user}{at}",

@@ -26,6 +26,7 @@ from holdfast.model.codec import encode
 from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.model.runtime_plan import Prerequisite
+from holdfast.safe_directories import is_trusted
 from holdfast.safe_files import opened, read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
@@ -121,7 +122,9 @@ class TargetPlace:
         """
         with writing(self._beside):
             self._beside.mkdir(parents=True, exist_ok=True)
-            # Mode 0600, because any user who can open the file could keep it locked.
+            # Mode 0600, because any user who can open the file could keep it locked; so could another user who created
+            # it.
+            self._clear_of_others(self._lock)
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             try:
@@ -158,11 +161,35 @@ class TargetPlace:
                 f"Name another place with `into:`, or remove both; ls -ld {self.into} {self.record}",
             )
         with writing(self.part):
+            self._clear_of_others(self.part)
             if self.part.is_dir() and self.state().key != self.key:
                 shutil.rmtree(self.part)
             self.part.mkdir(mode=0o755, exist_ok=True)
+            self._clear_of_others(self.part, remove=False)  # another user may have been faster
             if not self._state.exists():
                 self.note("", None)
+
+    def _clear_of_others(self, path: Path, *, remove: bool = True) -> None:
+        """Remove a file, directory or link beside the place that another user has put there. Raise FetchError if it
+        cannot be removed.
+        """
+        try:
+            if _ours(path) and not path.is_symlink():
+                return
+            if remove and (path.is_symlink() or not path.is_dir()):
+                path.unlink()
+            elif remove:
+                shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except PermissionError:
+            pass  # only its owner may remove it from this directory
+        if os.path.lexists(path):
+            raise FetchError(
+                Phrase.PLACE_TAKEN,
+                f"{path} is another user's, who could change {self.into.name} while it comes",
+                f"Name another place with `into:`; ls -ld {self._beside} {path}",
+            )
 
     def state(self) -> PartialFetch:
         try:
@@ -281,7 +308,8 @@ def _ours(path: Path) -> bool:
     The user who owns this module's file is trusted as well, because this process runs that user's code: in a pod the
     init container brings holdfast and the data, and the task's container may have another user.
     """
-    return path.lstat().st_uid in (os.geteuid(), 0, Path(__file__).stat().st_uid)
+    owner = path.lstat().st_uid
+    return is_trusted(owner) or owner == Path(__file__).stat().st_uid
 
 
 def _sha256(path: Path) -> str:

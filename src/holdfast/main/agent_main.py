@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import sys
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,9 @@ def _alone(place: str, starter_fd: int) -> bool:
                 other.connect(name)
             except OSError:
                 continue  # the other agent has just ended, so try again to bind the address
+            who = struct.unpack("3i", other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+            if who not in (os.getuid(), 0):
+                return True  # another user has taken the address, and shall not hold this agent up
             ready, _, _ = select.select([other.fileno(), starter_fd], [], [])
             if starter_fd in ready:
                 return False

@@ -17,6 +17,7 @@ from holdfast.errors import BadUsage, HoldfastError
 from holdfast.launch.jobfile.job_file_reader import parsed, text_of
 from holdfast.node.prechecks.fetch_process import fetch_here
 from holdfast.runtime.name_expansion import secret_variable
+from holdfast.safe_directories import enter, is_trusted
 from holdfast.safe_files import replace_file
 
 EXCHANGE = Path("/usr/local/pai")
@@ -48,9 +49,9 @@ def prepare(
     if job is not None:
         text = text_of(job)
         found = parsed(job, text, here=False)
-    laid = lay_down(find_tree(tree, os.environ, say), into)
+    laid = lay_down(find_tree(tree, os.environ, say), into, say)
     if job is not None and text is not None:
-        _lay_job(job, text, into / JOB)
+        _lay_job(job, text, into)
         if things := found.spec.runtime.prerequisites:
             # Read the secrets only if the URI of some prerequisite uses one.
             asks = any("$secrets." in thing.uri for thing in things)
@@ -63,14 +64,29 @@ def prepare(
     return laid
 
 
-def _lay_job(job: Path, text: bytes, to: Path) -> None:
-    """Copy the job file to `to`. Users who may read the job file may also read the copy."""
+def _lay_job(job: Path, text: bytes, into: Path) -> None:
+    """Copy the job file into `into`. Users who may read the job file may also read the copy."""
     try:
         mode = 0o600 | stat.S_IMODE(job.stat().st_mode) & 0o044
-        if to.is_file() and to.read_bytes() == text and stat.S_IMODE(to.stat().st_mode) == mode:
-            return
-        replace_file(to, text, mode)
+        into_fd = enter(into)
+        try:
+            to = Path(f"/proc/self/fd/{into_fd}/{JOB}")
+            if not _is_there(to, text, mode):
+                replace_file(to, text, mode)
+        finally:
+            os.close(into_fd)
     except OSError as error:
         raise BadUsage(
-            f"the job file cannot be laid down as {to}: {error.strerror or error}", hint=f"ls -ld {to.parent}"
+            f"the job file cannot be laid down as {into / JOB}: {error.strerror or error}", hint=f"ls -ld {into}"
         ) from error
+
+
+def _is_there(to: Path, text: bytes, mode: int) -> bool:
+    """Return whether `to` is this text, and no other user can change it."""
+    try:
+        found = to.lstat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode) or not is_trusted(found.st_uid) or stat.S_IMODE(found.st_mode) != mode:
+        return False
+    return to.read_bytes() == text

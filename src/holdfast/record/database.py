@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
 from holdfast.file_modes import open_to_others, take_over
+from holdfast.safe_directories import is_trusted
 from holdfast.safe_files import not_a_file
 from holdfast.safe_text import one_line
 
@@ -104,6 +105,8 @@ def make_private_dir(path: Path) -> None:
         path = path.parent
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)
+        if not is_trusted(each.lstat().st_uid):
+            raise PermissionError(errno.EPERM, "another user has made it meanwhile", str(each))
 
 
 def _make_private(path: Path) -> None:
