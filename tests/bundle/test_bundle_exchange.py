@@ -56,16 +56,25 @@ def folder(path: Path, mode: int = 0o755, uid: int = 0) -> Path:
     return path
 
 
+def of_a_group(path: Path) -> None:
+    os.chown(folder(path, 0o775), 0, OTHER)
+
+
+def linked(path: Path, to: Path) -> Path:
+    path.symlink_to(to)
+    return path
+
+
 #: What stands at DIR before, the place that is refused, and words of the refusal. `away` is a directory of root's.
 PLANTED: dict[str, tuple[Callable[[Path, Path], object], str, str]] = {
     "a directory of another user": (lambda pai, away: own(folder(pai)), "pai", "belongs to another user (uid 65534)"),
     "a directory for everyone": (lambda pai, away: folder(pai, 0o777), "pai", "everyone may write to it (mode 0777)"),
     "a directory for a group": (
-        lambda pai, away: (folder(pai, 0o775), os.chown(pai, 0, OTHER)),
+        lambda pai, away: of_a_group(pai),
         "pai",
         "its group may write to it (mode 0775)",
     ),
-    "a link of another user": (lambda pai, away: (pai.symlink_to(away), own(pai)), "pai", "link that another user"),
+    "a link of another user": (lambda pai, away: own(linked(pai, away)), "pai", "link that another user"),
     "a link to another user's directory": (lambda pai, away: pai.symlink_to(own(away)), "away", "another user (uid"),
     "holdfast/ of another user": (lambda pai, away: own(folder(folder(pai) / "holdfast")), "pai/holdfast", "(uid 65"),
     "holdfast as a link": (

@@ -50,7 +50,7 @@ def test_a_uri_is_taken_apart(uri: str, kind: UriKind, url: str, ref: str, shown
         ("/x.git@--upload-pack=touch x;git-upload-pack", {}, "is no name of a branch, a tag or a commit"),
         ("/x.git@-q", {}, "'-q' is no name of a branch"),
         ("git@h:x.git@-q", {}, "'-q' is no name of a branch"),
-        ("git+--upload-pack=x.git", {}, "is no name of a branch"),
+        ("git+--upload-pack=x.git", {}, "path of a repository begins with `-`"),
         ("git+ssh://h/x@main:refs/heads/main", {}, "is no name of a branch"),
         ("git+https://h/x.git@a..b", {}, "is no name of a branch"),
         ("git+https://h/x#depht=1", {}, "#depht= means nothing for git; after # it takes depth, submodules"),

@@ -122,11 +122,19 @@ def _program(
             raise BadUsage(f"the job's mapping: {error}", hint=_SCHEMA) from None
         return ["--job", str(job_file), *rest]
     if not isinstance(what, str | Path):
-        return ["--no-python", *(str(word) for word in what), *rest]
+        words = [str(word) for word in what]
+        if words[:1] and words[0].startswith("-"):
+            raise BadUsage(f"{words[0]}: expected a program as the first word", hint="holdfast.run(['bash', 'job.sh'])")
+        return ["--no-python", *words, *rest]
     script = os.fspath(what)
     if not script:
         raise BadUsage(
             "the script's name is empty: expected a script, a job file or a command", hint="holdfast.run('train.py')"
+        )
+    if script.startswith("-"):
+        raise BadUsage(
+            f"{script}: expected a script, a module or a job file, and this would be an option",
+            hint="holdfast.run('./-x.py'), or holdfast.run('train.py', hang_timeout=60) for an option",
         )
     if script.endswith((".yaml", ".yml")) and not module:
         return ["--job", script, *rest]

@@ -37,6 +37,8 @@ _SCHEMES = {
 }
 EXPECTED = "s3://, http://, https://, hdfs://, git+https://, git+ssh://, a URL that ends with .git, or a path"
 _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!//)[^@]+\.git(?:@\S+)?$")
+#: Matches a repository whose user, host or path begins with `-`.
+_OPTION_LIKE = re.compile(r"(?:[a-z+]+://)?(?:[^/@]*@)?-")
 #: Matches text that git forbids in the names of branches and tags (git check-ref-format).
 _NO_REF = re.compile(r"^[-+/]|[\s~^:?*\[\\\x7f]|\.\.|@\{|[/.]$|\.lock$")
 _OPTIONS = {
@@ -95,11 +97,12 @@ def uri_of(thing: Prerequisite) -> Uri:
             raise BadUsage(f"{where}: #{name}={value}: expected yes or no")
     if thing.sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", thing.sha256):
         raise BadUsage(f"{where}: sha256: expected 64 hexadecimal digits", hint="sha256sum FILE")
-    if found.kind is UriKind.GIT and (found.url.startswith("-") or _NO_REF.search(found.ref)):
+    if found.kind is UriKind.GIT and _OPTION_LIKE.match(found.url):
+        # git refuses most of these too. ssh would read such a host as an option.
+        raise BadUsage(f"{where}: {found.shown!r}: no user, host or path of a repository begins with `-`")
+    if found.kind is UriKind.GIT and _NO_REF.search(found.ref):
         # git would read such a text as an option, or as a refspec that overwrites branches.
-        raise BadUsage(
-            f"{where}: {found.ref or found.url!r} is no name of a branch, a tag or a commit", hint="git ls-remote URI"
-        )
+        raise BadUsage(f"{where}: {found.ref!r} is no name of a branch, a tag or a commit", hint="git ls-remote URI")
     if found.kind is UriKind.GIT and thing.sha256:
         raise BadUsage(
             f"{where}: sha256 is of one file, and this is a git repository: name the commit instead, …@COMMIT"

@@ -84,6 +84,8 @@ def image_words(
     images = images_of(spec)
     if name == "none" or not images:
         return ()
+    if bad := next((image for image in images if image.startswith("-")), None):
+        raise BadUsage(f"image {bad}: expected an image's address or file, and none begins with `-`")
     names = PROGRAMS if name == "auto" else (name,)
     found = next(filter(None, (shutil.which(each, path=environment.get("PATH")) for each in names)), None)
     if found is None:

@@ -46,7 +46,8 @@ def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool
         raise BadUsage(
             f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
         )
-    return (*before, *words)
+    # Python would take a file's name such as `-c.py` for an option.
+    return (*before, f"./{words[0]}" if words[0].startswith("-") else words[0], *words[1:])
 
 
 def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:

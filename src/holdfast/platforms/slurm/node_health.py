@@ -222,8 +222,8 @@ def after_release(node: str, device: str, environ: MutableMapping[str, str]) -> 
     This is called when every device of the node is healthy again. A drain for any other reason stays. If this machine
     has no slurm.conf, Slurm is not queried.
     """
-    if not furnish(environ, None):
-        return ""
+    if node.startswith("-") or not furnish(environ, None):
+        return ""  # scontrol would take such a name for an option
     with _Slurm(environ) as slurm:
         found = slurm.ask(("scontrol", "show", "node", node))
         record = next((each for each in scontrol_records.nodes(found.out) if each.name == node), None)
