@@ -147,3 +147,15 @@ def test_what_git_says_loses_its_secrets() -> None:
         ["fatal: Authentication failed for 'https://ada:geheim@git.lab/x.git/'"], 128
     )
     assert trouble.phrase == "DownloadRefused" and "geheim" not in trouble.words and "ada" not in trouble.words
+
+
+@pytest.mark.parametrize("user", ["u", "git", "x:p", "x:unable"])
+def test_a_short_name_masks_no_other_word(user: str) -> None:
+    uri = uri_of(Prerequisite(name="x", uri=f"git+https://{user}@git.lab/x.git"))
+    url, last = f"https://{user}@git.lab/x.git/", user.rpartition(":")[2]
+    told = f"fatal: unable to access '{url}': Could not resolve host: git.lab ({last})"
+    words = Checkout(uri, 1.0, None, lambda _: None)._trouble([told], 128).words
+    assert f"{user}@" not in words and "(***)" in words
+    assert "Could not resolve host: " in words and "to access" in words
+    if user != "x:unable":
+        assert "unable to access" in words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -15,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Holdfast
+from holdfast.explain.text.secret_filter import without_secrets
 from holdfast.explain.text.secret_masking import mask, mask_text, masked
 from holdfast.file_modes import distrust
 from holdfast.model.job_spec import JobSpec, Role
-from secret_texts import SECRETS
+from secret_texts import ORDINARY, SECRETS
 
 IS_ROOT = os.geteuid() == 0
 
@@ -179,6 +181,27 @@ def test_a_job_files_environment_is_masked_by_its_names() -> None:
     [kept] = masked(JobSpec(name="x", roles=(role,))).roles
     assert kept.command == ("t.py", "--api-key", "***")
     assert kept.env == {"WANDB_API_KEY": "***", "A": "b"}
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_each_secret_is_masked_as_a_text_and_as_words(text: str, secret: str) -> None:
+    for found in (masked(text), masked(masked(text)), masked("\n".join([*ORDINARY_STEPS, text]))):
+        assert secret not in found, found
+    if not text[0].isalpha() or ":" in text.split()[0]:
+        return  # no command
+    words = tuple(shlex.split(text))
+    assert not any(secret in word for word in masked(words)), masked(words)
+    event = Role(name="w", count=1, command=words)
+    assert secret not in str(without_secrets(event)), "a quick look has not seen it"
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert masked(text) == text
+    words = tuple(text.split())
+    assert masked(words) == words
+    long = "\n".join([*ORDINARY_STEPS, text])
+    assert masked(long) == long
 
 
 def test_what_holds_no_secret_stays_the_same_object() -> None:

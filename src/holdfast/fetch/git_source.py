@@ -50,6 +50,9 @@ _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"No route to host|Network is unreachable", Phrase.NETWORK_UNREACHABLE),
 )
 
+#: Length in characters from which a secret is part of no other word by chance.
+_LONG_SECRET = 6
+
 
 class Checkout:
     """Fetches one git repository.
@@ -182,7 +185,9 @@ class Checkout:
 
     def _masked(self, text: str) -> str:
         for secret in self._secrets:
-            text = text.replace(secret, "***")
+            # A short one stands in other words too, and shows nothing there.
+            word = re.escape(secret)
+            text = re.sub(word if len(secret) >= _LONG_SECRET else rf"(?<!\w){word}(?!\w)", "***", text)
         return re.sub(r"(\w+://)[^/\s@']+@", r"\1***@", text)
 
     def _environment(self) -> Mapping[str, str]:

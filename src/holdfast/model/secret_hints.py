@@ -13,6 +13,7 @@ WORDS = (
     "key", "token", "secret", "passw", "pwd", "auth", "bearer", "cookie", "://", "credential", "passphrase", "sig",
     "akia", "asia", "aroa", "aida", "agpa", "anpa", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
     "github_pat", "glpat", "sk-", "xox", "aiza", "ya29", "ltai", "eyj", "api", "r8_", "dckr", "pypi-", "npm_", "dop_",
+    "login", "sshpass", "mysql", "mariadb", "curl", "redis-cli", "keydb-cli", "mongo", "ldap", "pass:", "configure",
     "hvs.", "wandb", "connection", "code=", "sk_live_", "sk_test_", "rk_live_", "rk_test_", ":aa", "sg.",
 )  # fmt: skip
 

@@ -54,9 +54,43 @@ _SHAPES = Lazy(
     """
 )
 _HEX_KEY = Lazy(r"(?i)(?P<name>(?:wandb|api|key|login|token)\b.{0,24}?\s)(?P<value>[0-9a-f]{40}|[0-9a-f]{32})\b")
+#: Programs that take a secret behind an option which means something else elsewhere (`docker run -p 8080:80`).
+_COMMAND = Lazy(
+    r"""(?x)
+    (?P<name>(?<![\w.-])(?:
+        (?:docker|podman|nerdctl|buildah|skopeo|crane|oras|regctl|helm|apptainer|singularity|az|oc|ibmcloud)\s(?:[^\n;|&]{0,200}?\s)?login\s(?:[^\n;|&]{0,300}?\s)?-p(?:\s*=\s*|\s+)?
+        |sshpass\s+(?:-[ve]+\s+)?-p\s*
+        |(?:mysql\w{0,12}|mariadb(?:-\w{1,12})?)\s(?:[^\n;|&]{0,300}?\s)?-p
+        |curl\s(?:[^\n;|&]{0,600}?\s)?(?:-[a-zA-Z]{0,6}[uU]\s*|--(?:proxy-)?user[=\s]\s*)["']?[^\s:"']{1,256}:
+        |https?\s(?:[^\n;|&]{0,300}?\s)?(?:-a\s+|--auth[=\s]\s*)["']?[^\s:"']{1,256}:
+        |(?:redis-cli|keydb-cli)\s(?:[^\n;|&]{0,300}?\s)?-a\s+
+        |(?:mongo|mongosh|mongodump|mongorestore|mongoexport|mongoimport)\s(?:[^\n;|&]{0,300}?\s)?-p\s+
+        |ldap(?:search|modify|add|delete|passwd|whoami)\s(?:[^\n;|&]{0,300}?\s)?-w\s*
+        |openssl\s(?:[^\n;|&]{0,300}?\s)?-pass(?:in|out)?\s+pass:
+        |wandb\s+login\s+(?:--?[a-z-]+(?:=\S+)?\s+){0,6}(?=(?!https?://)\S{20})
+        |aws\s+configure\s+(?:[^\n;|&]{0,200}?\s)?set\s+\S{0,64}(?:secret|token|access_key)\w{0,16}\s+
+    ))(?P<quote>["']?)(?P<value>(?!\*\*\*|[-$<\s])(?:(?<=["'])[^"'\n]+|[^\s"';|&]+))
+    """
+)
+#: Addresses whose path is the secret.
+_HOOK = Lazy(
+    r"""(?ix)
+    (?P<name>\bhttps?://(?:
+        hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/
+        |(?:[\w-]+\.)?discord(?:app)?\.com/api/(?:v\d+/)?webhooks/
+        |(?:[\w-]+\.webhook\.office\.com|outlook\.office(?:365)?\.com)/webhook(?:b2)?/
+        |open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/(?:v2/)?hook/
+        |hooks\.zapier\.com/hooks/catch/|maker\.ifttt\.com/trigger/[^\s/]{1,100}/(?:json/)?with/key/
+        |hook\.(?:[\w-]+\.)?make\.com/|hc-ping\.com/|events\.pagerduty\.com/integration/
+        |[^\s"'<>?\#]{1,200}/(?:hooks?|webhooks?)/(?!(?:[^\s/]{1,40}/)?(?:blob|tree|raw|commit)/)(?=(?:[\w-]{1,64}/){0,2}(?=[\w-]{0,64}?\d)(?=[\w-]{0,64}?[a-z])[\w-]{16,})
+    ))(?P<value>(?!\*\*\*)[^\s"'<>?\#),]{6,})
+    |(?P<scheme>\b(?:slack|discord|tgram|msteams|workflows?|gchat|mmosts?|rockets?|feishu|lark|dingtalk|wecombot|pover|pbul|ifttt|pagerduty|opsgenie|sendgrid|zulip|webexteams|wxteams)://)(?!\*\*\*)[^\s"'<>]{6,}
+    """
+)
 _HINTS = Lazy(
     r"(?i)key|token|secret|passw|pwd|auth|bearer|cookie|://|credential|passphrase|sig|AKIA|ASIA|AROA|AIDA|AGPA|ANPA|hf_|gh[pousr]_|github_pat"
     r"|glpat|sk-|xox|AIza|ya29|LTAI|eyJ|PRIVATE|api|r8_|dckr|pypi-|npm_|dop_|hvs\.|wandb|connection.string|code=|[sr]k_(?:live|test)_|\d:AA|SG\."
+    r"|login|sshpass|mysql|mariadb|curl|redis-cli|keydb-cli|mongo|ldap|pass:|aws\s+configure"
 )
 
 
@@ -64,6 +98,8 @@ def mask(text: str) -> str:
     """Return the text with its secrets masked. A second masking changes nothing."""
     if not text or not _HINTS.search(text):
         return text
+    text = _HOOK.sub(lambda m: f"{m['name'] or m['scheme']}{_MASK}", text)
+    text = _COMMAND.sub(lambda m: f"{m['name']}{m['quote']}{_MASK}", text)
     text = _SHAPES.sub(_MASK, text)
     text = _HEADER.sub(lambda m: f"{m['name']}{_MASK}", text)
     text = _BEARER.sub(lambda m: f"{m['name']}{_MASK}", text)
@@ -91,6 +127,9 @@ _CLOSER = (
     r"|pypi-[\w-]{20}|npm_[a-z0-9]{20}|wandb_v\d|key-[0-9a-f]{32}|dop_v1_|hvs\.|PRIVATE KEY"
     r"|[sr]k_(?:live|test)_|dapi[0-9a-f]{32}|\d:AA[\w-]{33}|SG\.[\w-]{16}"
     r"|(?:wandb|api|key|login|token)\b.{0,24}?\s(?:[0-9a-f]{40}|[0-9a-f]{32})\b"
+    r"|\b(?:login|sshpass|mysql\w*|mariadb[\w-]*|curl|https?|redis-cli|keydb-cli|mongo\w*|ldap\w+)\s(?:.*\s)?-|pass:|aws\s+configure\s"
+    r"|\bwandb\s+login\s|://[^\s/]*(?:hook|discord|office|feishu|larksuite|ifttt|hc-ping|pagerduty)|://\S*/(?:web)?hooks?/"
+    r"|\b(?:slack|discord|tgram|msteams|workflows?|gchat|mmosts?|rockets?|feishu|lark|dingtalk|wecombot|pover|pbul|ifttt|pagerduty|opsgenie|sendgrid|zulip|webexteams|wxteams)://"
 )
 
 
@@ -173,4 +212,25 @@ def _words(items: list[Any]) -> list[Any]:
             whole = f"{name} {value}"
             if not value.startswith("-") and len(whole) < _LONG and (hidden := mask_text(whole)) != whole:
                 items[at] = hidden.removeprefix(name).lstrip()
+    return _of_command(items) if 2 < len(items) <= _MOST_WORDS else items
+
+
+#: Limit on the number of words of a command that is searched for secrets of certain programs.
+_MOST_WORDS = 200
+
+
+def _of_command(items: list[Any]) -> list[Any]:
+    """Mask words that are secrets of the program before them: `docker`, `login`, `-p`, `abc`."""
+    if not all(type(item) is str for item in items) or sum(map(len, items)) > 10 * _LONG:
+        return items
+    if not _COMMAND.search(" ".join(items)):
+        return items
+    line = ""
+    for at, item in enumerate(items):
+        # A word with blanks is one value.
+        word = "_".join(item.split()) or "_"
+        before, line = line, f"{line} {word}" if line else word
+        if line != (hidden := _COMMAND.sub(lambda m: f"{m['name']}{m['quote']}{_MASK}", line)):
+            last = hidden.removeprefix(before).lstrip() if hidden.startswith(before) else _MASK
+            items[at], line = last, hidden
     return items
