@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 from web_site import Answer, Served, environment
 
+from holdfast.web.page_parts import is_loopback
 from typed_here import typed
 
 
@@ -122,18 +123,39 @@ def test_a_link_changes_nothing(fresh_site: Served) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="only root can be two users")
-def test_another_user_who_has_seen_the_link_reads_and_changes_nothing(fresh_site: Served) -> None:
+@pytest.mark.parametrize(
+    ("source", "header"),
+    [
+        ("127.0.0.1", ""),
+        ("127.0.0.1", "X-Forwarded-For: 203.0.113.5"),
+        ("127.0.0.1", "Forwarded: for=203.0.113.5"),
+        ("127.0.0.1", "X-Real-IP: 203.0.113.5"),
+        # Sockets of the server have this port too, at another address.
+        ("127.0.0.2", "the server's port"),
+        ("127.0.0.77", "the server's port"),
+    ],
+)
+def test_another_user_who_has_seen_the_link_reads_and_changes_nothing(
+    fresh_site: Served, source: str, header: str
+) -> None:
+    name, _, value = header.partition(": ")
+    port = fresh_site.port if header == "the server's port" else 0
     code = f"""
 import http.client
-c = http.client.HTTPConnection("127.0.0.1", {fresh_site.port}, timeout=90)
+c = http.client.HTTPConnection("127.0.0.1", {fresh_site.port}, timeout=90, source_address=({source!r}, {port}))
 c.request("POST", "/devices/release", "form={form_of(fresh_site)}&device=gpu3&reason=x",
-          {{"Authorization": "Bearer {fresh_site.token}"}})
+          {{"Authorization": "Bearer {fresh_site.token}", **dict({[(name, value)] if value else []})}})
 print(c.getresponse().status)
 """
     typed = ["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", code]
     done = subprocess.run(typed, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "403"
     assert standing(fresh_site, "gpu3") == "HELD"
+
+
+@pytest.mark.parametrize("host", ["::ffff:127.0.0.1", "::1", "127.0.0.9"])
+def test_this_machine_is_known_by_each_of_its_names(host: str) -> None:
+    assert is_loopback(host)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can have another user's directory")

@@ -191,3 +191,13 @@ def test_the_page_of_a_rank_tells_how_its_environment_differs_from_the_attempt_b
     assert "&lt;b&gt;1&lt;/b&gt;" in page and "<b>1</b>" not in page and "not set" in page
     file.write_text("[")
     assert empty_site.ask(f"{at}/2/0.json").json["environment"] is None
+
+
+@pytest.mark.parametrize("digits", ["9" * 10, "9" * 5000])
+def test_a_number_without_an_end_is_no_page(web: Served, jobs: dict[str, str], digits: str) -> None:
+    for path in (f"{digits}/0", f"1/{digits}", f"{digits}/0.json", f"1/{digits}/stdout.log"):
+        assert web.ask(f"/job/x/{path}").status == 404, path
+    job = f"/job/{jobs['broken']}"
+    for query in ("days", "t", "line", "page", "attempt", "before", "after"):
+        for path in ("/jobs", "/failures", "/goodput", f"{job}/1/0", f"{job}/at", job):
+            assert web.ask(f"{path}?{query}={digits}").status in (200, 400, 404), (path, query)

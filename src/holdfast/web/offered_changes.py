@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import os
 import sys
 from collections.abc import Mapping
@@ -98,22 +99,39 @@ def _must_be_same_user(request: Request) -> None:
     client = request.client
     if client is None or not is_loopback(client.host):
         return  # the user opened the pages to other machines on purpose, so the token alone decides
-    owner = _user_of(client.host, client.port)
+    server = request.scope.get("server") or (client.host, 0)
+    owner = _user_of((client.host, client.port), (str(server[0]), int(server[1] or 0)))
     if owner not in (0, os.getuid()):
         whose = "of another user" if owner is not None else "of no user that the kernel knows"
         raise Forbidden(f"the connection is {whose}; only uid {os.getuid()} and root may change something", hint="/")
 
 
-def _user_of(host: str, port: int) -> int | None:
-    """Return the uid of the socket with this address on this machine; None: not found."""
-    wanted = f":{port:04X}"
-    for table in ("tcp6", "tcp") if ":" in host else ("tcp", "tcp6"):
+def _user_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """Return the uid of the socket at the client's end of this connection, on this machine; None: not found.
+
+    Both ends count: another socket may have the same port at another address of this machine, the server's among them.
+    """
+    # An IPv4 connection of a socket for IPv6 is listed by its mapped address.
+    wanted = [[_in_proc(end, before) for end in (client, server)] for before in ("", "::ffff:")]
+    for table in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]
         except OSError:
             continue
         for line in lines:
-            _, local, _, state, *rest = line.split()
-            if local.endswith(wanted) and state == "01" and local[:-5].strip("0") != "":
+            _, local, remote, state, *rest = line.split()
+            if [local, remote] in wanted and state == "01":
                 return int(rest[3])
     return None
+
+
+def _in_proc(end: tuple[str, int], before: str) -> str:
+    """Return an address and port as /proc/net/tcp writes them: words of four bytes in this machine's order.
+
+    `before`: the prefix that makes an IPv6 address of an IPv4 address.
+    """
+    address = ipaddress.ip_address(end[0].partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    packed = (ipaddress.ip_address(f"{before}{address}") if address.version == 4 else address).packed
+    words = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
+    return f"{''.join(f'{word:08X}' for word in words)}:{end[1]:04X}"

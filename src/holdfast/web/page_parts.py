@@ -81,7 +81,8 @@ def home_of(path: Path, user: int) -> Home:
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can reach a server at this address."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     except ValueError:
         return host == "localhost"
 

@@ -124,7 +124,7 @@ def read(ask: PageRequest) -> RankPage:
     )
 
 
-PAGE = Page("/job/{job}/{attempt:int}/{rank:int}", "rank.html", read)
+PAGE = Page("/job/{job}/{attempt:number}/{rank:number}", "rank.html", read)
 
 
 def parts_asked(ask: PageRequest, home: Home) -> tuple[int, int, list[LogPart]]:

@@ -49,5 +49,7 @@ def serve(
         limit_concurrency=MOST_REQUESTS,
         timeout_graceful_shutdown=2,
         server_header=False,
+        # A header must not say which machine a connection comes from: the token's door asks the kernel for its user.
+        proxy_headers=False,
     )
     _Server(config, site).run(sockets=[listening])

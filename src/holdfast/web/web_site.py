@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
@@ -60,6 +61,15 @@ _STATUS: dict[type[HoldfastError], int] = {NoSuchPage: 404, BadRequest: 400, For
 _STATIC = Path(__file__).parent / "static"
 
 
+class _Number(IntegerConvertor):
+    """A number in an address. Python reads no integer of thousands of digits, and an error would be the answer."""
+
+    regex = "[0-9]{1,9}"
+
+
+register_url_convertor("number", _Number())
+
+
 class ServerSetup(NamedTuple):
     """The settings of a server. `clock` returns seconds since the epoch."""
 
@@ -91,7 +101,7 @@ class WebSite:
                 Route("/events", self._events),
                 Route("/metrics", self._metrics),
                 Route("/favicon.ico", lambda _: Response(status_code=204)),
-                Route("/job/{job}/{attempt:int}/{rank:int}/{stream}.log", self._download),
+                Route("/job/{job}/{attempt:number}/{rank:number}/{stream}.log", self._download),
                 Route("/static/swimlane.css", lambda _: Response(STYLE, media_type="text/css")),
                 Mount("/static", StaticFiles(directory=_STATIC)),
             ],
