@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -25,6 +26,17 @@ time.sleep(600)
 """
 
 
+def kill_both(guard: subprocess.Popen[str]) -> None:
+    """Kill the guard and the supervisor in one instant."""
+    [supervisor] = psutil.Process(guard.pid).children()
+    supervisor.send_signal(signal.SIGSTOP)  # neither may act on the other's death
+    guard.send_signal(signal.SIGSTOP)
+    os.kill(supervisor.pid, signal.SIGKILL)
+    os.kill(guard.pid, signal.SIGKILL)
+    guard.communicate(timeout=60)
+    psutil.wait_procs([supervisor], timeout=60)
+
+
 @pytest.mark.key
 @pytest.mark.real
 @pytest.mark.skipif(not ControlGroups.make("probe").can_limit, reason="no control group may be written here")
@@ -35,13 +47,7 @@ def test_the_next_command_kills_what_is_left_in_the_jobs_own_groups(holdfast: Ho
     job.write_text(f"name: lost\nroles: {{worker: {worker}}}\n")
     process = holdfast.start("run", "--no-checks", "--job", job)
     grandchild = int(wait_for(holdfast.dir / "grandchild"))
-    [supervisor] = psutil.Process(process.pid).children()
-    supervisor.send_signal(signal.SIGSTOP)  # neither may act on the other's death
-    process.send_signal(signal.SIGSTOP)
-    os.kill(supervisor.pid, signal.SIGKILL)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
-    psutil.wait_procs([supervisor], timeout=60)
+    kill_both(process)
     assert lives(grandchild), "or this tests nothing"
     shown = holdfast("jobs")
     assert shown.status == 0
@@ -50,6 +56,35 @@ def test_the_next_command_kills_what_is_left_in_the_jobs_own_groups(holdfast: Ho
         f"1 process lived on in the job's control groups until this command killed them: pid {grandchild}" in shown.err
     )
     assert "lives still" not in shown.err
+
+
+FORKS_A_GRANDCHILD = """
+import os, pathlib, signal, time
+child = os.fork()
+if not child:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+pathlib.Path("writing").write_text(str(child))
+os.rename("writing", "grandchild")
+time.sleep(600)
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("how", [[], ["--warm"]], ids=["cold", "warm"])
+def test_what_a_warm_worker_leaves_is_named_too(holdfast: Holdfast, how: list[str]) -> None:
+    """A fork of a nursery shows the nursery's environment in /proc."""
+    process = holdfast.start("run", "--no-checks", *how, holdfast.script(FORKS_A_GRANDCHILD))
+    grandchild = int(wait_for(holdfast.dir / "grandchild"))
+    try:
+        kill_both(process)
+        assert lives(grandchild), "or this tests nothing"
+        for words in (["jobs"], ["show"]):
+            shown = holdfast(*words)
+            assert f"pid {grandchild}" in shown.err + shown.out, words
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("host", "boot", "asked"), [("here", "now", True), ("n7", "now", False), ("here", "", False)])

@@ -92,7 +92,7 @@ class Warm:
             if not isinstance(plan, Blueprint):
                 return plan
             self._nurseries[command] = Nursery(
-                NurseryInput(plan, shared(env), cwd, self._preload, self._import_s),
+                NurseryInput(plan, shared(env), cwd, self._preload, self._import_s, env.get("HOLDFAST_JOB", "")),
                 lessons=self._lessons,
                 reactor=self._reactor,
                 heard=lambda answers, now: self._deliver(answers, now),

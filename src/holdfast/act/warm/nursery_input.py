@@ -25,6 +25,8 @@ class NurseryInput(msgspec.Struct, frozen=True):
     preload: tuple[str, ...]
     #: Time limit for the imports, in seconds.
     import_s: float
+    #: The job's id. /proc shows a process's first environment, so only by it a worker's survivor is known as the job's.
+    job_id: str
 
     def environment(self, control: int, door: str) -> dict[str, str]:
         """Return the environment of the prewarmed process: the workers' environment, with the directory `door` first on
@@ -32,6 +34,7 @@ class NurseryInput(msgspec.Struct, frozen=True):
         pythonpath = self.env.get("PYTHONPATH")
         return {
             "HOLDFAST_NURSERY": str(control),
+            "HOLDFAST_JOB": self.job_id,
             **self.env,
             "PYTHONPATH": f"{door}{os.pathsep}{pythonpath}" if pythonpath else door,
         }

@@ -34,6 +34,7 @@ def serve() -> bool:
     """Run the prewarmed process. Return only in a forked worker. The result is True if the user's own `sitecustomize`
     was imported."""
     control = _socket.socket(fileno=int(os.environ.pop(fork_to_worker.VARIABLE)))
+    os.environ.pop("HOLDFAST_JOB", None)  # imports see what is equal for all workers; /proc goes on to show the job
     os.set_inheritable(control.fileno(), False)
     config: dict[str, Any] = marshal.loads(control.recv(RECEIVE))
     if config["pythonpath"] is None:
