@@ -1,4 +1,5 @@
-"""Writes `src/holdfast/catalogue/exits/rows.json` when the package is built or installed."""
+"""Writes `src/holdfast/catalogue/exits/rows.json` when the package is built or installed, and a bill of materials into
+a wheel."""
 
 from __future__ import annotations
 
@@ -24,3 +25,14 @@ class StoreExitRows(BuildHookInterface[Any]):
         from holdfast.catalogue.exit_rows import write_snapshot
 
         write_snapshot()
+        if version != "editable" and (Path(self.root) / "requirements" / "sbom.py").is_file():
+            sys.path.insert(0, str(Path(self.root) / "requirements"))
+            import sbom
+
+            bill = Path(self.directory, "sbom.cdx.json")
+            bill.parent.mkdir(parents=True, exist_ok=True)
+            bill.write_bytes(sbom.bill(Path(self.root)))
+            build_data["force_include"][str(bill)] = "holdfast/sbom.cdx.json"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        Path(self.directory, "sbom.cdx.json").unlink(missing_ok=True)

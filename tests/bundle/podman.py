@@ -117,6 +117,7 @@ def build() -> Done:
     """The Containerfile, on Debian 13. Its apt has the machine's own network, its pip a folder of wheels."""
     base = have(BASE, "debian-13")
     given = [f"--volume={wheels()}:/wheels:ro", "--build-arg=PIP_NO_INDEX=1", "--build-arg=PIP_FIND_LINKS=/wheels"]
+    given.append("--build-arg=LOCK=")  # the folder has the newest wheels
     how = ["--network=host", "--isolation=chroot", f"--build-arg=BASE={base}", *given]
     with alone(CACHE / ".build.lock"):
         done = podman("build", *how, "--file", SOURCE / "Containerfile", "--tag", IMAGE, SOURCE, timeout_s=1500)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from pathlib import Path
 
+import audit
 import pytest
+import sbom
+from packaging.requirements import Requirement
 
 from holdfast.catalogue import exit_rows
 from places import ROOT
@@ -71,6 +76,88 @@ def test_every_python_that_is_supported_has_its_classifier() -> None:
     assert {"Source", "Issues", "Changelog", "Documentation"} <= set(about["urls"])
 
 
+#: A version with a known fault that would reach us, by package: docs/reference/security.md names the faults.
+FAULTY = {
+    "starlette": "0.49.0",
+    "h11": "0.15.9",
+    "jinja2": "3.1.5",
+    "requests": "2.32.3",
+    "cryptography": "44.0.0",
+}
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*about["dependencies"], *(line for extra in extras for line in about["optional-dependencies"][extra])]
+    return [Requirement(line) for line in lines]
+
+
+def test_no_lower_bound_allows_a_version_with_a_known_fault() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = requirements(*about["optional-dependencies"])
+    assert {each.name for each in found} >= FAULTY.keys()
+    assert not [str(each) for each in found if each.name in FAULTY and FAULTY[each.name] in each.specifier]
+
+
+@pytest.mark.parametrize("name", ["ci.txt", "image.txt"])
+def test_a_lock_fits_what_is_asked_for_and_has_hashes(name: str) -> None:
+    """`requirements/lock.sh` writes both anew."""
+    text = (ROOT / "requirements" / name).read_text()
+    locked = sbom.locked(ROOT / "requirements" / name)
+    first = text.partition("\n")[0]
+    found = re.fullmatch(r"# Locked (\d{4}-\d\d-\d\d) by requirements/lock.sh: ([\w -]+)", first)
+    assert found
+    date, extras = found.groups()
+    assert date <= time.strftime("%Y-%m-%d", time.gmtime(time.time() + 86400))
+    used = (ROOT / (".ci/run" if name == "ci.txt" else "Containerfile")).read_text()
+    assert f"requirements/{name}" in used and extras.replace(" ", ",") in used, (
+        "the lock has the extras that are installed"
+    )
+    wrong = [
+        f"{each}, and {locked.get(each.name.lower().replace('_', '-'))} is locked"
+        for each in requirements(*extras.split())
+        if not each.specifier.contains(locked.get(each.name.lower().replace("_", "-"), "0"), prereleases=True)
+    ]
+    assert not wrong, "requirements/lock.sh"
+    for package in re.split(r"\n(?=\S)", text)[1:]:
+        assert "--hash=sha256:" in package, package
+
+
+def test_the_bill_of_materials_names_each_locked_package() -> None:
+    found = json.loads(sbom.bill(ROOT))
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
+    assert found["metadata"]["component"]["purl"].startswith("pkg:pypi/holdfast-run@")
+    by_name = {each["name"]: each for each in found["components"]}
+    assert by_name.keys() == sbom.locked(ROOT / "requirements/image.txt").keys()
+    assert {name for name, each in by_name.items() if each["scope"] == "required"} == {
+        each.name.lower() for each in requirements()
+    }
+    [needs] = found["dependencies"]
+    assert set(needs["dependsOn"]) <= {each["bom-ref"] for each in found["components"]}
+    assert sbom.bill(ROOT) == sbom.bill(ROOT)
+
+
+@pytest.mark.parametrize(
+    ("answers", "trouble", "status", "words"),
+    [
+        ([{"name": "a", "version": "1", "vulns": []}], "", 0, "1 packages have no known faults; locked on 20"),
+        ([{"name": "a", "skip_reason": "not found"}], "", 0, "NOT AUDITED: data about known faults could not be had"),
+        ([], "no network", 0, "could not be had here (no network); locked on 20"),
+        (
+            [{"name": "a", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}],
+            "",
+            1,
+            "a 1: CVE-1, fixed in 2\nwrite the locks anew: requirements/lock.sh",
+        ),
+    ],
+)
+def test_an_audit_says_what_it_could_not_look_up(
+    answers: list[dict[str, object]], trouble: str, status: int, words: str
+) -> None:
+    found, said = audit.verdict(answers, trouble)
+    assert found == status and words in said
+
+
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as its wheel has it, unpacked. To build it takes a package index: it needs hatchling."""
@@ -86,6 +173,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_neither_the_tools_of_the_tests_nor_rows_in_two_forms(package: Path) -> None:
     names = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
     assert "holdfast/py.typed" in names
+    assert (package / "holdfast/sbom.cdx.json").read_bytes() == sbom.bill(ROOT)
+    assert not (ROOT / "dist" / "sbom.cdx.json").exists()
     assert (package / "holdfast/catalogue/exits/rows.json").read_bytes() == exit_rows.snapshot()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"holdfast", "holdfast_run"}
     assert not [name for name in names if "/exits/" in name and ".yaml" in name]
