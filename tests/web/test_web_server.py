@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -226,3 +227,24 @@ def test_reading_writes_nothing_to_the_state_directory(web: Served, jobs: dict[s
     for page in ("/", "/jobs", "/jobs.json", "/devices", "/failures", "/goodput", "/checks", of_job, f"{of_job}/4/1"):
         assert web.ask(page).status == 200
     assert files() == before
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: loc", b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nHost: loc"]
+)
+def test_strangers_that_end_no_request_keep_nobody_out(web: Served, sent: bytes) -> None:
+    """Any user of the machine may connect, without the token, and stay."""
+    with contextlib.ExitStack() as strangers:
+        first, *others = [
+            strangers.enter_context(socket.create_connection(("127.0.0.1", web.port), 60)) for _ in range(300)
+        ]
+        for each in (first, *others):
+            with contextlib.suppress(ConnectionError):
+                each.sendall(sent)
+        # Within the first moments many are still being let in.
+        assert 200 in (web.ask("/jobs").status for _ in range(50))
+        # The last one is closed too, when its header has taken too long.
+        with contextlib.suppress(ConnectionError):
+            while others[-1].recv(4096):
+                pass
+        assert web.ask("/jobs").status == 200
