@@ -210,6 +210,29 @@ def test_the_signal_that_was_ordered_is_the_notice_of_the_time_limit(slurm_of: S
     assert job.report["phrase"] == "TimeLimitReached"
 
 
+LATE = """#!/bin/sh
+until [ -e {folder}/answers ]; do sleep 0.1; done
+exec /usr/bin/sacct "$@"
+"""
+
+
+def test_the_signal_that_was_ordered_is_the_notice_also_where_accounting_answers_later(slurm_of: SlurmOf) -> None:
+    slurm = slurm_of(**ACCOUNTING)
+    late = slurm.home / "late"
+    late.mkdir()
+    (late / "sacct").write_text(LATE.format(folder=late))
+    (late / "sacct").chmod(0o755)
+    run = f"export PATH={late}:$PATH\nexec holdfast run --no-checks --report REPORT train.py"
+    job = Listening(slurm, 1, "--time=4", "--signal=B:USR1@200", run=run).up()
+    slurm.wait(lambda: "SIGUSR1 is passed on to" in slurm.output(job.id), "the signal has come")
+    (late / "answers").touch()
+    for notice in job.told():
+        assert notice["reason"].startswith(f"Slurm's time limit of 0:04:00 (job {job.id}) is over at ")
+        assert notice["seconds"] > 60
+    job.ended()
+    assert job.report["phrase"] == "TimeLimitReached"
+
+
 def test_a_signal_while_slurmctld_is_away_stops_the_job_and_says_what_is_not_known(slurm: Slurm) -> None:
     job = Listening(slurm, 2).up()
     slurm.ctld_kill()

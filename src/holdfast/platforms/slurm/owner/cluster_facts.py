@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from holdfast.platforms.slurm.text.allocation import SlurmJobIds
     from holdfast.reactor import DueCall, News
 
-#: How long after a job's start accounting certainly knows the job, in seconds.
+#: How long after a job's start accounting usually knows the job, in seconds. If it does not, it is queried again.
 ACCOUNTED_S = 10.0
+MOST_SACCT = 6
 #: How long to retry while slurmctld does not answer, in seconds. The answers are not urgent.
 PATIENCE_S = 120.0
 _CONFIG = ("scontrol", "show", "config")
@@ -27,13 +28,13 @@ class SlurmFacts:
     """Slurm's configuration, a job's partition, and the signal that its user requests before the time limit."""
 
     def __init__(
-        self, asking: SlurmCommands, ids: SlurmJobIds, learned: Callable[[], None], say: Callable[[str], None]
+        self, asking: SlurmCommands, ids: SlurmJobIds, learned: Callable[[float], News], say: Callable[[str], None]
     ) -> None:
         """Prepare the queries. `begin` sends them.
 
         `asking`: runs Slurm commands.
         `ids`: ids of the job.
-        `learned()`: called when the configuration or the partition has been read.
+        `learned(now)`: called after each answer.
         `say`: prints a message.
         """
         self._asking = asking
@@ -47,6 +48,9 @@ class SlurmFacts:
         self.partition: Partition | None = None
         #: The signal that the user requests by `--signal`, which Slurm sends some time before the time limit.
         self.warned: WarningSignal | None = None
+        #: Records that can name `--signal` and have not been read yet.
+        self._unread = {"configuration", "script"}
+        self._sacct_tries = 0
 
     @property
     def preemptable(self) -> bool:
@@ -58,6 +62,11 @@ class SlurmFacts:
     def grace_s(self) -> float:
         """Grace period at a preemption of the job, in seconds; 0: none."""
         return self.partition.grace_s if self.preemptable and self.partition is not None else 0.0
+
+    @property
+    def options_known(self) -> bool:
+        """Whether every record that can name `--signal` has been read, or cannot be."""
+        return not self._unread
 
     def begin(self) -> None:
         self._ask(_CONFIG, self._config)
@@ -71,7 +80,9 @@ class SlurmFacts:
         """Handle the job's new Slurm record: query the partition if it has changed, and read the option `--signal`."""
         if self.partition is None or self.partition.name != record.partition:
             self._ask(("scontrol", "show", "partition", record.partition), self._partition)
-        self.warned = warned_by(record.fields.get("SubmitLine", "")) or self.warned
+        if line := record.fields.get("SubmitLine", ""):
+            self._unread.discard("accounting")
+            self.warned = warned_by(line) or self.warned
 
     def ask_config(self, then: Callable[[float], News], limit_s: float) -> None:
         """Read the configuration again, with a short time limit, because the first query is still unanswered."""
@@ -89,39 +100,47 @@ class SlurmFacts:
         then: Callable[[float], News],
         now: float,
     ) -> News:
-        if answer.ok:
-            read(answer, now)
-        return then(now)
+        found = read(answer, now) if answer.ok else None
+        return [*(found or ()), *(then(now) or ())]
 
     def _ask(self, words: tuple[str, ...], done: Callable[[CommandOutput, float], News]) -> None:
         self._asking.ask(words, done, patience_s=PATIENCE_S)
 
     def _config(self, answer: CommandOutput, now: float) -> News:
+        first = not self.configured
+        self._unread.discard("configuration")
         if not answer.ok:
             self._say(f"Slurm does not tell its configuration: {answer.said}; KillWait is taken for 30 s")
-            return None
-        first, self.config, self.configured = not self.configured, config(answer.out), True
+            return self._learned(now)
+        self.config, self.configured = config(answer.out), True
         if first and self.config.accounting:
             # Older versions of slurmctld do not store sbatch's command line in the job's Slurm record, so accounting is
             # queried.
-            words = ("sacct", "-X", "-n", "-P", "-o", "SubmitLine", "-j", self._ids.shown)
-            # Accounting knows a job only some seconds after its start.
-            self._accounts = self._asking.reactor.at(now + ACCOUNTED_S, lambda now: self._ask(words, self._submitted))
-        self._learned()
-        return None
+            self._unread.add("accounting")
+            self._ask_accounting(now)
+        return self._learned(now)
+
+    def _ask_accounting(self, now: float) -> None:
+        words = ("sacct", "-X", "-n", "-P", "-o", "SubmitLine", "-j", self._ids.shown)
+        self._sacct_tries += 1
+        self._accounts = self._asking.reactor.at(now + ACCOUNTED_S, lambda now: self._ask(words, self._submitted))
 
     def _submitted(self, answer: CommandOutput, now: float) -> News:
+        if answer.ok and not answer.out and self._sacct_tries < MOST_SACCT:
+            self._ask_accounting(now)
+            return None
+        self._unread.discard("accounting")
         if answer.ok:
             self.warned = warned_by(answer.out) or self.warned
-        return None
+        return self._learned(now)
 
     def _script(self, answer: CommandOutput, now: float) -> News:
+        self._unread.discard("script")
         if answer.ok:
             self.warned = self.warned or warned_by(answer.out)
-        return None
+        return self._learned(now)
 
     def _partition(self, answer: CommandOutput, now: float) -> News:
         if answer.ok:
             self.partition = partition(answer.out)
-        self._learned()
-        return None
+        return self._learned(now)

@@ -47,6 +47,8 @@ SAVE = 0.75
 #: Maximum age of slurmstepd's log line about the signal, in seconds. An older line comes from an earlier run, because
 #: Slurm restarts no job within 5 s.
 SAID_S = 4.0
+#: How long a signal that would stop the job may wait until `--signal` is known, in seconds.
+OPTIONS_S = 20.0
 _END_BYTES = 1 << 16
 #: Slurm's process tracking types (ProctrackType) under which Slurm itself signals the workers.
 _WAYS = {"linuxproc", "pgid"}
@@ -87,10 +89,12 @@ class SlurmSignals:
         self._at_limit = at_limit
         #: Why Slurm will not requeue the job at its time limit. The user has been warned of this reason.
         self._refused = ""
-        self._known = SlurmFacts(asking, ids, self._listen, say)
+        self._known = SlurmFacts(asking, ids, self._learned, say)
         #: The job's record in Slurm when it was last read.
         self._record: JobRecord | None = None
         self._open: _OpenSignal | None = None
+        #: Signals for the workers that came before `--signal` was known, with their last times. One may be its warning.
+        self._early: dict[int, float] = {}
         #: The meaning of the last signal that was reported to the owner.
         self._said: SignalMeaning | None = None
         self._look: DueCall | None = None
@@ -128,15 +132,33 @@ class SlurmSignals:
 
     def signalled(self, number: int, node: str, now: float) -> News:
         """Handle a signal, which comes from Slurm or from a person."""
-        if number != signal.SIGTERM:
-            record = self._record
-            if record is None or not is_warning(number, now, record, self._known.warned):
-                return None  # the signal is meant for the workers, which receive it too
-        if self._open is not None:
+        if number != signal.SIGTERM and not self._warns(number, now):
+            if self._record is None or not self._known.options_known:
+                self._early[number] = now
+            return None  # the signal is meant for the workers, which receive it too
+        if self._open is not None and not self._open.waiting:
             # The query for the first signal is still pending, and its answer will cover this signal too.
             self._open.came |= number == self._open.number
             return None
         self._begin_to_ask(_OpenSignal(number, now))
+        return None
+
+    def _warns(self, number: int, at: float) -> bool:
+        return self._record is not None and is_warning(number, at, self._record, self._known.warned)
+
+    def _learned(self, now: float) -> News:
+        self._listen()
+        return self._judge_again(now)
+
+    def _judge_again(self, now: float) -> News:
+        """Judge signals that came before Slurm's answers to the first queries."""
+        if self._open is not None:
+            return self._ask_more(now) if self._open.waiting else None
+        warning = next((each for each in self._early.items() if self._warns(*each)), None)
+        if warning is not None:
+            self._begin_to_ask(_OpenSignal(*warning))
+        if warning is not None or (self._record is not None and self._known.options_known):
+            self._early.clear()
         return None
 
     def felled(self, since: float) -> None:
@@ -165,6 +187,8 @@ class SlurmSignals:
         opened = self._open
         assert opened is not None, "it was asked for"
         found = self._judge(opened)
+        if self._waits_for_options(opened, found, now):
+            return None
         if not found.again or opened.record is None or self._was_preempted():
             return self._close(found, now)
         opened.line = opened.line or self._line(opened)
@@ -180,6 +204,16 @@ class SlurmSignals:
         else:
             return self._close(self._judge(opened), now)
         return None
+
+    def _waits_for_options(self, opened: _OpenSignal, found: SignalMeaning, now: float) -> bool:
+        """Whether the signal may be the warning that the user requested by a `--signal` that is not known yet."""
+        timed = opened.record is not None and opened.record.ends_at is not None
+        may = timed and opened.came and found.meaning is Meaning.SIGNALLED and not self._known.options_known
+        until = opened.at + OPTIONS_S
+        if may and now < until and not opened.waiting:
+            self._reactor.at(until, self._judge_again)
+        opened.waiting = may and now < until
+        return opened.waiting
 
     def _accounted(self, answer: CommandOutput, now: float) -> News:
         """Find the state of this run in the output of sacct.
@@ -243,6 +277,8 @@ class SlurmSignals:
         assert opened is not None, "it was asked for"
         if opened.record is not None and not found.hard:
             self._record = opened.record
+        if self._early:
+            self._reactor.at(now, self._judge_again)
         if not opened.came and not found.hard and found.meaning is not Meaning.PREEMPTING:
             return None  # workers died of a SIGTERM that did not come from Slurm
         if opened.number == signal.SIGTERM:
@@ -307,6 +343,8 @@ class SlurmSignals:
             self._known.seen(record)
             self._record = record
             self._warn_of_the_limit(record)
+            if self._early:
+                self._reactor.at(now, self._judge_again)
             if record.preempted_at is not None and self._open is None:
                 return self._in_its_grace(record, now)
         due = notice_at(self._record, self._grace_s) if self._record is not None else None
@@ -392,6 +430,8 @@ class _OpenSignal:
         self.trouble = ""
         self.accounted = ""
         self.line = ""
+        #: Whether Slurm has answered, and the signal waits only until `--signal` is known.
+        self.waiting = False
         self._asked: set[str] = set()
 
     def first(self, what: str) -> bool:
