@@ -86,8 +86,8 @@ class UnlimitedRuns(AttemptJudge):
     def conclude(self, *given: Any, **asked: Any) -> AttemptRecord:
         left = asked["left"]
 
-        def unlimited() -> Any:
-            found = left()
+        def unlimited(free: bool) -> Any:
+            found = left(free)
             return structs.replace(found, refusal=None) if found is not None and found.spent else found
 
         return super().conclude(*given, **(asked | {"left": unlimited}))

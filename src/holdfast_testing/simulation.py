@@ -13,7 +13,7 @@ from holdfast.decide.owner import Owner, acknowledge
 from holdfast.decide.phases import Phase
 from holdfast.decide.recovery.recovery import CHARGED
 from holdfast.explain.logs import row_matcher
-from holdfast.model.decisions import DecisionKind, JobReport
+from holdfast.model.decisions import AttemptRecord, DecisionKind, JobReport
 from holdfast.model.exit_report import Blame, Outcome, Rerun
 from holdfast.model.gang_protocol import Ack, Report
 from holdfast.model.phrases import Phrase
@@ -54,6 +54,11 @@ class Ran:
     simulated_s: float
     witness: Witness
     story: list[str] = field(default_factory=list)
+
+
+def _free(record: AttemptRecord) -> bool:
+    planned = record.signs or record.report.phrase == Phrase.TIME_LIMIT_REACHED
+    return bool(planned) and record.decision.kind is DecisionKind.REQUEUE and not record.decision.charged
 
 
 def warm() -> None:
@@ -183,7 +188,8 @@ class Simulation:
             charged = record.decision.charged + (0 if step > furthest else charged)
             most, furthest = max(most, charged), max(furthest, step)
         # Restarts by the platform itself cost budget but are never refused.
-        paid = [record for record in again if record.attempt not in self.witness.cut_short]
+        # Another run after a planned time limit or after progress costs none.
+        paid = [record for record in again if record.attempt not in self.witness.cut_short and not _free(record)]
         uncharged = sum(not record.decision.charged for record in paid)
         if most > policy.max_restarts or uncharged > policy.platform_max_restarts:
             raise Violation("I4", f"{most} restarts charged, {uncharged} not; the budget is smaller")

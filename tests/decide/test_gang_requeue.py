@@ -16,7 +16,7 @@ from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
 from holdfast.model.check_results import CheckState
 from holdfast.model.decisions import DecisionKind
-from holdfast.model.evidence import CheckFailure, StopSource
+from holdfast.model.evidence import CheckFailure, StopRequest, StopSource
 from holdfast.model.exit_report import EvidenceKind, Outcome
 from holdfast.model.faults import Assertion, FaultEvent, Remedy
 from holdfast.model.gang_protocol import MemberState, Report
@@ -189,6 +189,88 @@ def test_the_budget_that_is_not_the_users_ends_requeues(play: Platform) -> None:
     assert play.at(Phase.DONE)
     assert "all 2 restarts for failures that are not yours are used" in play.records[-1].decision.reason
     assert len(play.requeues) == 2
+
+
+ONE_RESTART = structs.replace(POLICY, platform_max_restarts=1)
+LIMIT = structs.replace(PREEMPTED, phrase=Phrase.TIME_LIMIT_REACHED, reason="Slurm's time limit is over")
+BOTH = Requeuing(possible=True, at_time_limit=True)
+SAVED = ("/ckpt/step-40",)
+
+
+def goes_on(play: Platform, run: int) -> None:
+    assert play.at(Phase.QUEUED), play.records[-1].decision
+    play.resume(run=run)
+    play.join("a", "b", boot=run + 1)
+    play.to(Phase.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("request_", "checkpoints"), [(LIMIT, ()), (LIMIT, SAVED), (PREEMPTED, SAVED)], ids=["limit", "saved", "preempted"]
+)
+def test_a_planned_end_and_a_run_that_progressed_spend_no_restart(
+    play: Platform, request_: StopRequest, checkpoints: tuple[str, ...]
+) -> None:
+    play.run("a", "b", restarts=ONE_RESTART, requeue=BOTH)
+    for run in range(1, 5):
+        play.tell(ev.StopRequested(request=request_))
+        play.stopped()
+        play.collect(checkpoints=checkpoints)
+        goes_on(play, run)
+    assert {record.decision.kind for record in play.records} == {DecisionKind.REQUEUE}
+    assert play.records[-1].decision.reason == f"another run, no restart spent: {request_.reason}"
+    play.tell(ev.StopRequested(request=PREEMPTED))
+    play.drain()
+    assert play.records[-1].decision.reason.startswith("restart 1 of 1 (platform budget, not yours): ")
+    goes_on(play, 5)
+    play.tell(ev.StopRequested(request=PREEMPTED))
+    play.drain()
+    assert play.at(Phase.DONE), "a run without progress spends one"
+
+
+def test_runs_that_slurm_itself_ended_spend_no_restart_where_they_progressed(play: Platform) -> None:
+    play.run("a", "b", restarts=ONE_RESTART)
+    play.tell(ev.StopRequested(request=PREEMPTED))
+    play.drain()
+    goes_on(play, 1)
+    for run in (2, 3):
+        play.tell(ev.StopRequested(request=PREEMPTED))
+        play.stopped()
+        play.collect(checkpoints=SAVED)
+        goes_on(play, run)
+    assert "all 1" not in play.records[-1].decision.reason, "a used budget refuses no free run"
+
+
+def test_a_lost_node_after_progress_moves_the_job_without_a_restart(play: Platform) -> None:
+    play.run("a", "b", restarts=structs.replace(POLICY, platform_max_restarts=2))
+    for run in range(1, 5):
+        play.tell(ev.NodeSilent(node="b", boot=run, silent_s=6.0))
+        play.tell(ev.NodeFenced(node="b", boot=run))
+        play.report("a", stopped=play.gang.attempt, boot=run)
+        if not play.gang.trial.collecting:
+            play.wait(1.5)
+        play.collect(checkpoints=SAVED)
+        play.wait(0.0)
+        play.wait(31.0)
+        assert play.gang.records[-1].decision.kind is DecisionKind.REQUEUE
+        goes_on(play, run)
+    assert len(play.requeues) == 4
+
+
+def test_a_time_limit_between_two_attempts_spends_no_restart(play: Platform) -> None:
+    play.run("a", "b", restarts=structs.replace(POLICY, platform_max_restarts=0, backoff_s=50.0), requeue=BOTH)
+    play.crash()
+    play.stopped("a", "b")
+    play.collect()
+    play.wait(0.0)
+    play.join("a", "b")
+    play.to(Phase.RUNNING)
+    play.crash()
+    play.stopped("a", "b")
+    play.collect()
+    play.wait(0.0)
+    assert play.at(Phase.BACKOFF)
+    play.tell(ev.StopRequested(request=LIMIT))
+    goes_on(play, 1)
 
 
 def test_requeues_are_no_failures_in_a_row(play: Platform) -> None:

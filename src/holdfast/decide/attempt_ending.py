@@ -12,7 +12,7 @@ from holdfast.decide.attempt_timers import TimerKind
 from holdfast.decide.device_binding import bindings
 from holdfast.decide.job_state import GangState, PendingRequeue
 from holdfast.decide.phases import Phase, PhaseTrigger
-from holdfast.decide.recovery.restart_budgets import ANSWER_S, RequeueBudget, requeues
+from holdfast.decide.recovery.restart_budgets import ANSWER_S, RequeueBudget, is_free, requeues
 from holdfast.explain import explain
 from holdfast.model.actions import Requeue
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport, Tally
@@ -21,6 +21,7 @@ from holdfast.model.exit_report import OPERATOR_CODE, Blame, ExitReport, Outcome
 from holdfast.model.faults import DeviceStanding
 from holdfast.model.human_format import clock
 from holdfast.model.phrases import Phrase
+from holdfast.model.progress_facts import Sign
 
 #: The decisions that lead to another attempt in this run of the job.
 AGAIN = (DecisionKind.RESTART, DecisionKind.REPLACE)
@@ -87,9 +88,11 @@ class AttemptRecorder:
         Queue the job again if the request allows that.
         """
         course = self._course
-        left = self.requeues() if course.phase is not Phase.QUEUED and request.requeue else None
+        free = is_free(request.phrase, signs=self._signs_here())
+        left = self.requeues(free=free) if course.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
-            course.count_requeue()
+            if not free:
+                course.count_requeue()
             course.move(PhaseTrigger.REQUEUE, now, request.reason)
             self.queue(now, f"{left.cost()}: {request.reason}", self._stopped(request), DecisionKind.STOP)
             return
@@ -123,7 +126,9 @@ class AttemptRecorder:
         course = self._course
         if course.stop is not None:
             course.trial.end_by(course.stop)
-        left = self.requeues() if elsewhere or (course.stop is not None and course.stop.requeue) else None
+        stop = course.stop if course.stop is not None and course.stop.requeue else None
+        free = stop is not None and is_free(stop.phrase, signs=())
+        left = self.requeues(free=free) if elsewhere or stop is not None else None
         if left is not None and left.refusal is None:
             trigger, kind, reason = PhaseTrigger.REQUEUE, DecisionKind.REQUEUE, f"{left.cost()}: {reason}"
         elif left is not None:
@@ -160,7 +165,8 @@ class AttemptRecorder:
 
         `why`: the reason to report; empty: the lack of healthy nodes and devices.
         """
-        course, failure, left = self._course, self.too_few(), self.requeues()
+        course, failure, free = self._course, self.too_few(), bool(self._signs_here())
+        left = self.requeues(free=free)
         report = course.records[-1].report if course.records else None
         if report is None:
             evidence = AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=course.job_id)
@@ -168,7 +174,10 @@ class AttemptRecorder:
         reason = why or failure.message
         if left.refusal is None:
             last = course.records[-1] if course.records else None
-            if last is None or last.decision.charged or last.attempt <= course.began_after:
+            if free and last is not None:
+                moved = f"{left.cost()}: {reason}"
+                course.decide_anew(replace(last.decision, kind=DecisionKind.REQUEUE, reason=moved, delay_s=0.0))
+            elif last is None or last.decision.charged or last.attempt <= course.began_after:
                 # otherwise this requeue was already counted by the decision after the last attempt
                 course.count_requeue()
             course.move(PhaseTrigger.REQUEUE, now, reason)
@@ -178,9 +187,14 @@ class AttemptRecorder:
         course.move(PhaseTrigger.NONE_HEALTHY, now, reason)
         self.finish(report, DecisionKind.FAIL, left.instead(reason))
 
-    def requeues(self) -> RequeueBudget:
-        """Return how often the platform may still start the job again in another run."""
-        return requeues(self._course.spec, self._course.records, self._course.unrecorded)
+    def requeues(self, *, free: bool = False) -> RequeueBudget:
+        """Return how often the platform may still start the job again. `free`: the next run spends no restart."""
+        return requeues(self._course.spec, self._course.records, self._course.unrecorded, free=free)
+
+    def _signs_here(self) -> Sequence[Sign]:
+        """Return the last attempt's signs of progress, if it belongs to this run of the job."""
+        last = self._course.records[-1] if self._course.records else None
+        return last.signs if last is not None and last.attempt > self._course.began_after else ()
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
         """Ask the platform to start the job again (phase QUEUED). `reason`: why.

@@ -26,7 +26,7 @@ from holdfast.decide.node_commands import Orders
 from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.recovery.progress_signs import healthy, restores, signs_of, stood_at
 from holdfast.decide.recovery.recovery import as_before, recover
-from holdfast.decide.recovery.restart_budgets import RequeueBudget
+from holdfast.decide.recovery.restart_budgets import RequeueBudget, is_free
 from holdfast.explain.causes.plain_success import plain_success
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
@@ -99,15 +99,17 @@ class AttemptJudge:
         seed: int,
         stop: StopRequest | None,
         spare: Callable[[Sequence[str]], bool],
-        left: Callable[[], RequeueBudget | None] = lambda: None,
+        left: Callable[[bool], RequeueBudget | None] = lambda free: None,
     ) -> AttemptRecord:
         """Decide what follows the attempt, and return its record.
 
         `trial`: the attempt's state; `found`: its explained end. `seed`: for the jitter of the pause. `stop`: the
         request to end the job, even if another cause ended this attempt. `spare(names)`: whether the job can place
-        every rank without these nodes or devices. `left()`: how often the platform may still start the job again.
+        every rank without these nodes or devices. `left(free)`: how often the platform may still start the job again;
+        `free`: the next run spends no restart.
         """
         report = found.report
+        free = is_free("" if stop is None else stop.phrase, signs=found.signs)
         if trial.completed and not found.evidence.beside:
             decision = Decision(kind=DecisionKind.SUCCEED, reason=report.reason)
         elif stop is not None and not stop.requeue:
@@ -115,17 +117,17 @@ class AttemptJudge:
         elif trial.resumed and trial.stop is not None:
             decision = Decision(kind=DecisionKind.REQUEUE, reason=trial.resumed)
         elif stop is not None and trial.stop is stop:
-            decision = requeue_decision(stop, left())
+            decision = requeue_decision(stop, left(free))
         elif trial.unkillable:
             reason = "some of its processes could not be killed: a new attempt beside them would not be safe"
             decision = Decision(kind=DecisionKind.FAIL, reason=reason)
         else:
             drawn, may_spare = jitter(seed, trial.attempt), spare(blamed(report))
             decision = recover(
-                report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare, left=left()
+                report, policy, history, signs=found.signs, now=now, jitter=drawn, spare=may_spare, left=left(free)
             )
             if stop is not None:
-                decision = requeue_decision(stop, left(), decision)
+                decision = requeue_decision(stop, left(free), decision)
         return concluded(trial, found, decision, now)
 
 
@@ -371,7 +373,7 @@ class Draining:
             seed=course.seed,
             stop=course.stop,
             spare=lambda names: bool(names) and (bool(trial.resumed) or self._places_without(names)),
-            left=self._ending.requeues,
+            left=lambda free: self._ending.requeues(free=free),
         )
         record = replace(record, decision=replace(record.decision, avoid=course.where(record.decision.avoid)))
         decision = record.decision

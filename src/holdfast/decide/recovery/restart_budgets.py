@@ -15,6 +15,7 @@ from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exit_report import Rerun
 from holdfast.model.job_spec import JobSpec, RestartPolicy
 from holdfast.model.phrases import Phrase
+from holdfast.model.progress_facts import Sign
 
 
 def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored: bool) -> int:
@@ -27,11 +28,24 @@ def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored:
     if charged and restored:
         return 0
     for record in reversed(history):
-        if restarted(record) and record.decision.charged == charged:
+        if restarted(record) and record.decision.charged == charged and not _free(record):
             count += 1
         if charged and restores(record.signs):
             break
     return count
+
+
+def is_free(phrase: str, *, signs: Sequence[Sign]) -> bool:
+    """Return whether another run of the job after such an attempt spends no restart.
+
+    A planned time limit is no failure, and an attempt with a sign of progress does not repeat one.
+    """
+    return bool(signs) or phrase == Phrase.TIME_LIMIT_REACHED
+
+
+def _free(record: AttemptRecord) -> bool:
+    requeued = record.decision.kind is DecisionKind.REQUEUE and not record.decision.charged
+    return requeued and is_free(record.report.phrase, signs=record.signs)
 
 
 def restarted(record: AttemptRecord) -> bool:
@@ -79,9 +93,13 @@ class RequeueBudget(msgspec.Struct, frozen=True):
     limit: int
     #: Why the platform may not start the job again. Empty: the platform never starts jobs again. None: it may.
     refusal: str | None
+    #: Whether the next run spends no restart.
+    free: bool = False
 
     def cost(self) -> str:
-        """Return the cost of another run in words: `restart 3 of 20 (platform budget, not yours)`."""
+        """Return the cost in words: `restart 3 of 20 (platform budget, not yours)`, `another run, no restart spent`."""
+        if self.free:
+            return "another run, no restart spent"
         return f"restart {self.spent + 1} of {self.limit} (platform budget, not yours)"
 
     def instead(self, reason: str) -> str:
@@ -89,15 +107,15 @@ class RequeueBudget(msgspec.Struct, frozen=True):
         return f"{reason}; not queued again: {self.refusal}" if self.refusal else reason
 
 
-def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int) -> RequeueBudget:
-    """Return the budget for further runs of the job. `unrecorded`: the number of requeues that no attempt's record
-    shows.
+def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int, *, free: bool) -> RequeueBudget:
+    """Return the budget for further runs. `unrecorded`: the number of requeues that followed no attempt, so that no
+    record shows them. `free`: whether the next run spends no restart.
     """
     limit = spec.restarts.platform_max_restarts
     spent = spent_restarts(history, charged=False, restored=False) + unrecorded
     refusal: str | None = None
     if not spec.requeue.possible:
         refusal = spec.requeue.why_not
-    elif spent >= limit:
+    elif spent >= limit and not free:
         refusal = f"all {limit} restarts for failures that are not yours are used"
-    return RequeueBudget(spent, limit, refusal)
+    return RequeueBudget(spent, limit, refusal, free)
