@@ -25,6 +25,8 @@ class StarterReport(Noun, frozen=True, kw_only=True):
     hint: str = ""
     #: The names of the nodes that will get no agent.
     nodes: tuple[str, ...] = ()
+    #: The names of the nodes whose agent has ended and is started anew.
+    anew: tuple[str, ...] = ()
     #: Whether the platform has removed these nodes from the job; the command in `hint` then shows that.
     lost: bool = False
     #: The number of further nodes that will get no agent and are not listed in `nodes`.
@@ -48,6 +50,7 @@ class StarterPipe:
             words=said.words[:_WORDS],
             hint=said.hint[:_WORDS],
             nodes=nodes,
+            anew=said.anew[:_NODES],
             lost=said.lost,
             more=len(said.nodes) - len(nodes),
         )

@@ -55,8 +55,7 @@ class StarterPipeReader:
             return [
                 ev.PlatformSaid(attempt=attempt, subject=node, words=said.words, command=said.hint, node=node)
                 for said in news
-                if said.lost
-                for node in said.nodes
+                for node in (*(said.nodes if said.lost else ()), *said.anew)
             ]
         last = news[-1]
         self.close()

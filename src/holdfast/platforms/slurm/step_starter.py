@@ -27,6 +27,8 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 AWAY_S = 600.0
 #: Agents that live this many seconds reset the count of retries. For failed steps the limit is `AWAY_S`.
 WELL_S = 60.0
+#: srun's words about a task with exit status 1, which is always a failure of holdfast itself.
+CRASHED = "Exited with exit code 1"
 #: How long the agents may take to send their workers' last output after the job's end, in seconds.
 LAST_S = 5.0
 
@@ -147,7 +149,6 @@ class _Keeper:
         if said.killed:
             self._lacking.update(mine)
         elif mine:
-            self._out.update(mine)
             self._telling += 1
             self.reactor.at(self.reactor.now() + HOLD_S, partial(self._ended_alone, mine, said.words))
         if self._lacking:
@@ -155,13 +156,21 @@ class _Keeper:
         return False
 
     def _ended_alone(self, nodes: list[str], how: str, now: float) -> None:
-        """Report that these agents have exited by themselves. They are not restarted, because they would exit again.
+        """Report that these agents have exited by themselves.
 
-        The report is delayed, so that the agents or Slurm can print the reason first.
+        Only agents that crashed are started again: others would exit again for the same reason. The report is delayed,
+        so that the agents or Slurm can print the reason first.
         """
         self._telling -= 1
         if self._over:
             return
+        if how == CRASHED and not any(node in self._stepd for node in nodes):
+            words = f"{', '.join(nodes)}: the agent has ended (srun: {how})"
+            self.news.say(StarterReport(words=words, hint=f"sacct -j {self.steps.job}", anew=tuple(nodes)))
+            self._lacking.update(nodes)
+            self._try_again(None, now)
+            return
+        self._out.update(nodes)
         why = next((self._stepd[node] for node in nodes if node in self._stepd), "")
         words = f"{', '.join(nodes)}: the agent {f'did not start: {why}' if why else f'has ended: {how}'}"
         try_it = f"srun --jobid={self.steps.job} --overlap -N1 -n1 -w {nodes[0]} {self.steps.python} -P -m holdfast"
@@ -230,7 +239,8 @@ class _Keeper:
         late = why is not None and why.passes and now - self._failing_since < AWAY_S
         if (why is not None and why.final) or (tried >= len(PAUSES_S) and not late):
             times = f" ({tried + 1} times in a row)" if tried else ""
-            words = why.words if why is not None else f"the agents on {', '.join(sorted(self._lacking))} were killed"
+            lacking = ", ".join(sorted(self._lacking))
+            words = why.words if why is not None else f"the agents on {lacking} were killed or have crashed"
             self._give_up(f"{words}{times}", why.hint if why is not None else "")
             return
         pause_s = PAUSES_S[min(tried, len(PAUSES_S) - 1)]
