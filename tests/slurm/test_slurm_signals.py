@@ -53,6 +53,10 @@ class Listening:
         output = ("--open-mode=append", f"--output={slurm.home}/slurm-%j.out", f"--chdir={self.dir}")
         self.id = slurm.sbatch(words.replace("REPORT", str(self.said)), "--no-kill", *output, f"-N{nodes}", *sbatch)
 
+    def begun(self) -> None:
+        """Until the owner has its journal."""
+        self.slurm.wait(lambda: "logs in" in self.slurm.output(self.id), "it has begun")
+
     def up(self) -> Listening:
         """Until all ranks are up."""
         self.slurm.wait(lambda: all(self.file("up", rank).exists() for rank in self.ranks), "all ranks are up")
@@ -99,6 +103,17 @@ def test_scancel(patient: Slurm) -> None:
         assert job.ended() == "CANCELLED"
         assert (job.report["phrase"], job.report["reason"]) == ("StoppedByOperator", f"scancel of job {job.id}")
         assert job.report["collateral"] == []
+
+
+def test_scancel_before_the_first_worker_is_up_is_the_operators(patient: Slurm) -> None:
+    """The agents of the job over two nodes get no step any more."""
+    jobs = [Listening(patient, nodes) for nodes in (1, 2)]
+    for job in jobs:
+        job.begun()
+        patient("scancel", str(job.id))
+    for job in jobs:
+        assert job.ended() == "CANCELLED"
+        assert (job.report["phrase"], job.report["reason"]) == ("StoppedByOperator", f"scancel of job {job.id}")
 
 
 def test_under_cgroups_only_holdfast_gets_the_signal_and_the_workers_still_save(slurm_of: SlurmOf) -> None:

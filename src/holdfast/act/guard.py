@@ -78,10 +78,15 @@ def guarded(
             os._exit(status)
     os.close(reader)
     os.set_blocking(writer, False)
-    code = _wait(supervisor, waited_for, writer)
+    heard: set[int] = set()
+    code = _wait(supervisor, waited_for, writer, heard)
     if go_on is not None and _was_told(handed_back):
         os.close(writer)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for)
+        # The supervisor has left without an answer to these signals. SIGTERM stays blocked: the next guard answers it,
+        # with a report, while the default action would end this process without one.
+        for number in heard:
+            os.kill(guard, number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, waited_for - {signal.SIGTERM})
         return go_on()
     if before is not None and not in_background(os.getpid()):
         # A worker that was killed while it read a line may have switched off the terminal's echo.
@@ -106,12 +111,13 @@ def _was_told(eventfd: int) -> bool:
         os.close(eventfd)
 
 
-def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int) -> int:
+def _wait(supervisor: int, waited_for: set[signal.Signals], writer: int, heard: set[int]) -> int:
     """Wait for the supervisor. Return its exit status, or the negative signal number. Meanwhile reap adopted
-    orphans."""
+    orphans. `heard` gets the numbers of the signals that were passed on."""
     while True:
         received = signal.sigwaitinfo(waited_for)
         if received.si_signo != signal.SIGCHLD:
+            heard.add(received.si_signo)
             try:
                 os.write(writer, bytes((received.si_signo, received.si_code == SI_KERNEL)))
             except OSError:

@@ -171,3 +171,11 @@ def test_a_signal_for_the_workers_is_not_kept(slow: SlowSlurm) -> None:
     slow.reactor.at(time.time() + 1, lambda now: slow.answer_job("COMPLETING"))
     slow.reactor.at(time.time() + 1.2, lambda now: slow.signals.signalled(signal.SIGTERM, "n1", now))
     assert slow.stop().reason == "scancel of job 42"
+
+
+@pytest.mark.real
+def test_a_job_that_slurm_ends_already_at_the_first_look_was_cancelled(slow: SlowSlurm) -> None:
+    """The signal came before any process of holdfast's could receive it."""
+    slow.answer_job("COMPLETING")
+    request = slow.stop()
+    assert (request.reason, request.phrase) == ("scancel of job 42", "StoppedByOperator")

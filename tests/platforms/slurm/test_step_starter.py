@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from holdfast.platforms.slurm import step_starter
 from holdfast.platforms.slurm.agent_step import Steps
 from holdfast.platforms.slurm.step_starter import SrunStarter
 from holdfast.wire.starter_reports import StarterReport, parse_starter_reports
@@ -24,8 +26,13 @@ exit 0
 ENDED = "echo 'srun: error: {nodes}: tasks 0-1: Exited with exit code {status}' >&2\nexit {status}\n"
 
 
-def start(folder: Path, monkeypatch: pytest.MonkeyPatch, *calls: str) -> tuple[list[str], list[StarterReport]]:
-    """Return the command lines of all steps, and what the owner gets to know."""
+def start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *calls: str, over_s: float = 0.0
+) -> tuple[list[str], list[StarterReport]]:
+    """Return the command lines of all steps, and what the owner gets to know.
+
+    `over_s`: after how many seconds the job is over; 0: it goes on.
+    """
     (folder / "srun").write_text(SRUN.format(folder=folder))
     (folder / "srun").chmod(0o755)
     (folder / "calls").write_text("0")
@@ -43,6 +50,8 @@ def start(folder: Path, monkeypatch: pytest.MonkeyPatch, *calls: str) -> tuple[l
     )
     starter = SrunStarter(steps)
     guard, ours = os.pipe()
+    if over_s:
+        threading.Timer(over_s, os.write, (ours, b"\0")).start()
     try:
         assert starter("127.0.0.1", 1, guard) == 0
     finally:
@@ -87,3 +96,23 @@ def test_agents_that_would_end_again_get_no_step(tmp_path: Path, monkeypatch: py
     assert len(steps) == 1
     assert said.nodes
     assert not said.anew
+
+
+EXPIRED = "echo 'srun: error: Unable to create step for job 42: Slurm job 42 has expired' >&2\nexit 1\n"
+
+
+@pytest.mark.real
+def test_a_step_that_an_ending_job_gets_no_more_is_the_reason_only_if_no_signal_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_starter, "ENDING_S", 0.1)
+    steps, [said] = start(tmp_path, monkeypatch, EXPIRED)
+    assert len(steps) == 1
+    assert said.words.startswith("the job has ended, or Slurm is ending it")
+
+
+@pytest.mark.real
+def test_the_owners_own_reason_for_the_end_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_starter, "ENDING_S", 600.0)
+    _, said = start(tmp_path, monkeypatch, EXPIRED, over_s=1.0)
+    assert said == []

@@ -27,6 +27,8 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 AWAY_S = 600.0
 #: Agents that live this many seconds reset the count of retries. For failed steps the limit is `AWAY_S`.
 WELL_S = 60.0
+#: How long the owner may take to learn why Slurm ends the job, in seconds, before the missing step is the reason.
+ENDING_S = 20.0
 #: srun's words about a task with exit status 1, which is always a failure of holdfast itself.
 CRASHED = "Exited with exit code 1"
 #: How long the agents may take to send their workers' last output after the job's end, in seconds.
@@ -236,6 +238,10 @@ class _Keeper:
             self._failing_since = now
         tried, self._failed_at = self._failed, now
         self._failed += 1
+        if why is not None and why.ending:
+            # Slurm also signals the owner, which asks why. That answer is better than this failure.
+            self._again = self.reactor.at(now + ENDING_S, lambda now: self._ends(why))
+            return
         late = why is not None and why.passes and now - self._failing_since < AWAY_S
         if (why is not None and why.final) or (tried >= len(PAUSES_S) and not late):
             times = f" ({tried + 1} times in a row)" if tried else ""
@@ -248,6 +254,10 @@ class _Keeper:
             self._last_words = why.words
             self.news.say(StarterReport(words=f"{why.words}; srun is tried again", hint=why.hint))
         self._again = self.reactor.at(now + pause_s, self._due)
+
+    def _ends(self, why: StepFailure) -> None:
+        self._again = None
+        self._give_up(why.words, why.hint)
 
     def _due(self, now: float) -> None:
         self._again = None

@@ -21,6 +21,7 @@ from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
 from holdfast.platforms.slurm.text.job_restarts import requeue_refusal
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, job
 from holdfast.platforms.slurm.text.signal_meaning import (
+    ENDING,
     Meaning,
     SignalFacts,
     SignalMeaning,
@@ -347,6 +348,10 @@ class SlurmSignals:
                 self._reactor.at(now, self._judge_again)
             if record.preempted_at is not None and self._open is None:
                 return self._in_its_grace(record, now)
+        if record is not None and record.state in ENDING and self._open is None and self._said is None:
+            # Slurm's signal came before this process could receive it.
+            self.felled(now)
+            return None
         due = notice_at(self._record, self._grace_s) if self._record is not None else None
         if due is not None and self._record is not None and now >= due:
             return self._time_is_over(self._record, now)

@@ -39,7 +39,8 @@ _CANCELLED = re.compile(
     r"^slurmstepd\S*: error: \*\*\* JOB (?P<job>\d+) ON \S+ CANCELLED AT (?P<at>\S+) DUE TO (?P<why>[A-Z ]+) \*\*\*",
     re.MULTILINE,
 )
-_ENDING = frozenset({"COMPLETING", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE"})
+#: States of a job that Slurm ends or has ended.
+ENDING = frozenset({"COMPLETING", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE"})
 _AGAIN = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"})
 _OVER = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY", "BOOT_FAIL", "REVOKED"})
 
@@ -129,7 +130,7 @@ def signal_meaning(asked: SignalFacts) -> SignalMeaning:
         return _unanswered(asked)
     kill_at = asked.at + asked.config.kill_wait_s
     begun = before.restarts if before is not None else asked.restarts
-    again = record.restarts > begun and record.state in _ENDING | _AGAIN
+    again = record.restarts > begun and record.state in ENDING | _AGAIN
     requeue = record.requeue and record.batch
     preempted_before = before is not None and before.preempted_at is not None
     if record.state == "NODE_FAIL" or (asked.accounted.startswith("NODE_FAIL") and (again or record.state in _AGAIN)):
@@ -140,11 +141,11 @@ def signal_meaning(asked: SignalFacts) -> SignalMeaning:
     if again or record.state in _AGAIN:
         return _started_again(asked, kill_at, preempted=preempted_before)
     if record.state == "PREEMPTED" or (
-        record.state in _ENDING and (record.preempted_at is not None or preempted_before)
+        record.state in ENDING and (record.preempted_at is not None or preempted_before)
     ):
         reason = f"Slurm has preempted job {asked.job}: another job gets the nodes, and this one is not started again"
         return _found(Meaning.PREEMPTED, Phrase.PREEMPTED, reason, kill_at)
-    if record.state in _ENDING:
+    if record.state in ENDING:
         return _found(Meaning.CANCELLED, Phrase.STOPPED_BY_OPERATOR, f"scancel of job {asked.job}", kill_at)
     if record.state in _OVER:
         reason = f"Slurm has ended job {asked.job} ({record.state}): the script that started it has ended"

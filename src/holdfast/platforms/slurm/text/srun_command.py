@@ -147,13 +147,14 @@ def is_noise(line: str) -> bool:
 _BUSY = f"Slurm has not given the agents' step its nodes within {GET_S} s"
 _NO_SUCH = "Slurm has no such step for the nodes of this job"
 _CONTROLLER = "Slurm's controller does not answer"
+ENDS = "the job has ended, or Slurm is ending it"
 _FINAL = (
     (
         (
             "step creation still disabled|[Jj]ob/step already completing|Job has ended|Invalid job id"
             "|[Ee]xpired job|Slurm job [0-9]+ has expired|Job is (?:no longer|not) running"
         ),
-        "the job has ended, or Slurm is ending it",
+        ENDS,
         "scontrol show job {job}",
     ),
     (
@@ -202,6 +203,8 @@ class StepFailure(Noun, frozen=True, kw_only=True):
     hint: str
     #: Whether a retry would fail in the same way.
     final: bool = False
+    #: Whether Slurm ends the job, which the owner's signal tells too.
+    ending: bool = False
     #: Whether the step did not get its nodes. Slurm may have removed some from the job, or they are not ready.
     of_nodes: bool = False
     #: Whether a retry within minutes may succeed, because slurmctld restarts or a backup takes over.
@@ -217,6 +220,7 @@ def failure(lines: Sequence[str], job: str, status: int) -> StepFailure:
                     words=f"{words} (srun: {_said(line)})",
                     hint=hint.format(job=job),
                     final=table is _FINAL,
+                    ending=words == ENDS,
                     of_nodes=words in (_BUSY, _NO_SUCH),
                     passes=words in (_CONTROLLER, _BUSY),
                 )
