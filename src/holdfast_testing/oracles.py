@@ -32,7 +32,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli._verb_group import STARTED, cli
+from holdfast.cli.options.verb_group import STARTED, cli
 from holdfast.cli.schema import names as schema_names
 from holdfast.decide.gang import Gang
 from holdfast.explain import explain

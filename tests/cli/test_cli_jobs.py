@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from builders import DAY_S
-from holdfast.cli._job_filter import parse_moment
-from holdfast.cli._table import fitted, table
+from holdfast.cli.options.job_filter import parse_moment
+from holdfast.cli.output.table import fitted, table
 from holdfast.errors import BadUsage
 from typed_here import Cli, cli, typed
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli._verb_group import VERBS
 from holdfast.cli.completion import WHERE
 from holdfast.cli.man import page
+from holdfast.cli.options.verb_group import VERBS
 
 
 @pytest.fixture(scope="module")

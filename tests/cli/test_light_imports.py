@@ -41,7 +41,7 @@ def test_a_start_leaves_the_standard_library_as_it_is() -> None:
     code = """
 import msgspec, re, typing, platform, datetime, sys
 kept = {m: {name: it for name, it in vars(m).items() if callable(it)} for m in (re, typing, platform, datetime)}
-import holdfast.main.run_command, holdfast.main.single_machine_run, holdfast.cli._run_options
+import holdfast.main.run_command, holdfast.main.single_machine_run, holdfast.cli.options.run_option_table
 same = all(vars(module).get(name) is value for module, names in kept.items() for name, value in names.items())
 own = {"holdfast", "holdfast.explain"}  # the package that can be called
 others = {name for name, it in sys.modules.items() if type(it).__module__.startswith("holdfast")} - own
@@ -62,7 +62,7 @@ def compile(source, *words, **more):
         seen.append(source)
     return real(source, *words, **more)
 builtins.compile = compile
-import holdfast.main.run_command, holdfast.main.single_machine_run, holdfast.cli._run_options
+import holdfast.main.run_command, holdfast.main.single_machine_run, holdfast.cli.options.run_option_table
 print(len(seen), end=" ")
 import typing
 typing.List["int"]

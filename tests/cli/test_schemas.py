@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import typed_here
-from holdfast.cli._verb_group import cli
+from holdfast.cli.options.verb_group import cli
 from holdfast.cli.schema import NO_DATA, PRINTED, names, of_job_files
 from places import ROOT
 
@@ -125,7 +125,7 @@ def test_a_schema_names_itself_as_what_is_printed_does() -> None:
 
 
 def test_what_is_printed_of_a_cluster_is_what_its_schema_says(capsys: pytest.CaptureFixture[str]) -> None:
-    from holdfast.cli._cluster_jobs import _plain
+    from holdfast.cli.job_access.cluster_jobs import _plain
     from holdfast.platforms.kubernetes.objects.job_status import ClusterJob, ClusterJobState
 
     job = _plain(ClusterJob(name="x", namespace="n", uid="u", state=next(iter(ClusterJobState)), created=5.0))

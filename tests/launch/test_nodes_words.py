@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.cli._run_options import read_run_options
+from holdfast.cli.options.run_option_table import read_run_options
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile
 from holdfast.launch.multi_node import MultiNodeJob, endpoint, over_nodes, port_range, rendezvous_conf, shown

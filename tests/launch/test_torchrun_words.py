@@ -11,7 +11,7 @@ import click
 import pytest
 
 from conftest import Holdfast, free_port
-from holdfast.cli._run_options import read_run_options
+from holdfast.cli.options.run_option_table import read_run_options
 from holdfast.cli.run import command
 from holdfast.errors import BadUsage
 from holdfast.launch.torchrun_options import (

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast, free_port, wait_for
-from holdfast.cli._run_options import takes_values
+from holdfast.cli.options.run_option_table import takes_values
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli._run_options import TORCHRUN, RunOption, ignored, read_run_options, settings
+from holdfast.cli.options.run_option_table import TORCHRUN, RunOption, ignored, read_run_options, settings
 from holdfast.cli.run import command
 from holdfast.explain.causes.plain_success import plain_success
 from holdfast.explain.funnel import explain as by_funnel

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.catalogue.exit_rows import read_rows
 from holdfast.check_registry import CheckKind
-from holdfast.cli._verb_group import VERBS, cli
+from holdfast.cli.options.verb_group import VERBS, cli
 from holdfast.model.actions import Action
 from holdfast.model.events import Event
 from holdfast.report.failure_pages import pages

@@ -76,7 +76,7 @@ def test_the_verbs_print_at_one_place() -> None:
                     | ast.Call(func=ast.Attribute(value=ast.Name(id="click"), attr="echo" | "secho"))
                 ):
                     wrong.append(f"{path.name}, line {node.lineno}")
-    assert wrong == [], "use cli._printing.print_line"
+    assert wrong == [], "use cli.output.printing.print_line"
 
 
 @pytest.mark.real

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.cli._run_options import TORCHRUN, ignored
+from holdfast.cli.options.run_option_table import TORCHRUN, ignored
 from holdfast.settings.run_options import RunOptions
 from holdfast.settings.settings_table import SETTINGS, Setting
 from holdfast.settings.value_kinds import ValueKind

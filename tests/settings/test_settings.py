@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli._shared_options import setting_options
+from holdfast.cli.options.shared_options import setting_options
 from holdfast.errors import BadUsage
 from holdfast.settings.resolved_settings import Settings, SettingSource, resolve
 from holdfast.settings.settings_table import SETTINGS

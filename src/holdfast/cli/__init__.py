@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _open_closed_streams()
     elsewhere = sys.platform != "linux"
     if elsewhere and words[:1] in (["run"], ["agent"], ["prepare"], ["check"]) and not _only_asks(words):
-        from holdfast.cli._printing import say
+        from holdfast.cli.output.printing import say
 
         say(f"`holdfast {words[0]}` is for Linux only; explain, exits, show, logs and jobs work here")
         sys.exit(2)
@@ -109,7 +109,7 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
         status = _main(words, guard_fd)
         sys.stdout.flush()
     except HoldfastError as error:
-        from holdfast.cli._printing import say
+        from holdfast.cli.output.printing import say
 
         say(str(error))
         status = error.exit_status
@@ -147,7 +147,7 @@ def _reader_left(end: SystemExit) -> bool:
 def _main(words: list[str], guard_fd: int | None) -> object:
     gc.disable()
     if words[:1] == ["run"]:
-        from holdfast.cli._run_options import over_nodes, read_run_options, render
+        from holdfast.cli.options.run_option_table import over_nodes, read_run_options, render
 
         if (options := read_run_options(words[1:])) is not None:
             from holdfast.main.run_command import start
@@ -156,14 +156,14 @@ def _main(words: list[str], guard_fd: int | None) -> object:
             _look_for_old(options)
             return status
     if words[:1] == ["explain"]:
-        from holdfast.cli._explain_options import explaining
-        from holdfast.cli._explain_options import read_explain_options as read_explain
+        from holdfast.cli.options.explain_options import explaining
+        from holdfast.cli.options.explain_options import read_explain_options as read_explain
 
         if (asked := read_explain(words[1:])) is not None:
             explaining(**asked)  # garbage collection stays off, because the process ends after the explanation
             return 0
     gc.enable()
-    from holdfast.cli._verb_group import typed
+    from holdfast.cli.options.verb_group import typed
 
     return typed(words, guard_fd)
 
@@ -177,14 +177,14 @@ def _look_for_old(options: RunOptions) -> None:
 
     if "HOLDFAST_ATTEMPT" in os.environ or os.environ.get("HOLDFAST_TERMINATION_LOG"):
         return
-    from holdfast.cli._job_retention import after_a_run
+    from holdfast.cli.job_access.job_retention import after_a_run
 
     after_a_run(options, os.environ)
 
 
 def __getattr__(name: str) -> Any:
     if name == "cli":
-        from holdfast.cli._verb_group import cli
+        from holdfast.cli.options.verb_group import cli
 
         return cli
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

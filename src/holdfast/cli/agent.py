@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli._run_options import over_nodes, render
+from holdfast.cli.options.run_option_table import over_nodes, render
 from holdfast.main.agent_main import serve
 
 

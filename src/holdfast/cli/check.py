@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli._completion_values import checks
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import utc_option
+from holdfast.cli.options.completion_values import checks
+from holdfast.cli.options.shared_options import utc_option
+from holdfast.cli.output.printing import print_line
 from holdfast.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(**typed: Any) -> None:
             )
         _checked(**typed)
         return
-    from holdfast.cli._hook_check import for_hooks, hooks_of
+    from holdfast.cli.node_checks.hook_check import for_hooks, hooks_of
 
     with for_hooks(hooks_of(typed["hooks"]), typed["conf"]):
         _checked(**typed)
@@ -96,7 +96,7 @@ def _checked(
     elif configured := settings.names("checks"):
         choices, where = choices_from_text(",".join(configured)), settings.origin("checks")
     elif hooks is not None:
-        from holdfast.cli._hook_check import hooks_of
+        from holdfast.cli.node_checks.hook_check import hooks_of
 
         choices = choices_from_text(",".join(hooks_of(hooks).checks))
     plan = plan_checks(
@@ -107,7 +107,7 @@ def _checked(
         where=where,
     )
     if hooks is not None:
-        from holdfast.cli._hook_check import NodeCheckOptions, believes, check_node
+        from holdfast.cli.node_checks.hook_check import NodeCheckOptions, believes, check_node
 
         asked = NodeCheckOptions(as_json=as_json, drains=drain, gives_back=resume, believes=believes(believe))
         raise SystemExit(check_node(plan, str(home), hooks, asked))
@@ -121,8 +121,8 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
     import time
     from pathlib import Path
 
-    from holdfast.cli._checks_table import FAILED, as_object, print_round
-    from holdfast.cli._shared_options import say
+    from holdfast.cli.node_checks.checks_table import FAILED, as_object, print_round
+    from holdfast.cli.options.shared_options import say
     from holdfast.model.check_results import CheckState, Site
     from holdfast.node.check_entry import CheckRound, run_round
 

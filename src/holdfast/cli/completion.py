@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import pipeable
+from holdfast.cli.options.shared_options import pipeable
+from holdfast.cli.output.printing import print_line
 
 WHERE = {
     "bash": 'eval "$(holdfast completion bash)"        # in ~/.bashrc',
@@ -32,8 +32,8 @@ def print_completion(shell: str) -> None:
     """Print the script for this shell."""
     from click.shell_completion import get_completion_class
 
-    from holdfast.cli._completion_values import VARIABLE
-    from holdfast.cli._verb_group import cli
+    from holdfast.cli.options.completion_values import VARIABLE
+    from holdfast.cli.options.verb_group import cli
 
     kind = get_completion_class(shell)
     assert kind is not None

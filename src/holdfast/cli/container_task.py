@@ -16,7 +16,7 @@ from holdfast.runtime.container_command import words_of_run
 def main(words: Sequence[str]) -> None:
     """Run the task and exit with the job's status; exit with 2 if there is no command."""
     if words:
-        from holdfast.cli._printing import say
+        from holdfast.cli.output.printing import say
 
         said = f"run takes no words, got {words[0]!r}: the task's command is in USER_CMD"
         say(f"{said}\n  try: USER_CMD='python train.py' …/run")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli._cluster_jobs import in_cluster
-from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
-from holdfast.cli._printing import print_line
-from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
-from holdfast.cli._shared_options import utc_option, zone_words
+from holdfast.cli.job_access.cluster_jobs import in_cluster
+from holdfast.cli.job_access.remote_owner import job_options, node_of_job, run_verb
+from holdfast.cli.options.fault_options import named, open_fault_log, policy_from, policy_options
+from holdfast.cli.options.shared_options import utc_option, zone_words
+from holdfast.cli.output.printing import print_line
 from holdfast.model.noun_base import Noun
 from holdfast.untrusted import json_as
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import pipeable
+from holdfast.cli.options.shared_options import pipeable
+from holdfast.cli.output.printing import print_line
 from holdfast.model.human_format import counted
 from holdfast.model.noun_base import Noun
 from holdfast.version import __version__

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli._completion_values import classes
-from holdfast.cli._printing import print_line, say
+from holdfast.cli.options.completion_values import classes
+from holdfast.cli.output.printing import print_line, say
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import ExitRow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli._completion_values import logs_or_jobs
-from holdfast.cli._shared_options import utc_option
+from holdfast.cli.options.completion_values import logs_or_jobs
+from holdfast.cli.options.shared_options import utc_option
 
 
 @click.command(epilog="Several files are several ranks of one job: the first cause is sought across them.")
@@ -22,6 +22,6 @@ def command(
 
     JOB, where no file is called so, is a job that holdfast ran: its report. Without anything, the last one.
     """
-    from holdfast.cli._explain_options import explaining
+    from holdfast.cli.options.explain_options import explaining
 
     explaining(files, exit_code, signal_name, as_json, exits)

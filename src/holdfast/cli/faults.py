@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
-from holdfast.cli._option_groups import GroupedCommand, OptionGroup
-from holdfast.cli._printing import print_line
-from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
-from holdfast.cli._shared_options import home, say, utc_option
+from holdfast.cli.job_access.remote_owner import job_options, node_of_job, run_verb
+from holdfast.cli.options.fault_options import named, open_fault_log, policy_from, policy_options
+from holdfast.cli.options.option_groups import GroupedCommand, OptionGroup
+from holdfast.cli.options.shared_options import home, say, utc_option
+from holdfast.cli.output.printing import print_line
 
 if TYPE_CHECKING:
     from holdfast.node.devices.fault_commands import LevelChange, Policy

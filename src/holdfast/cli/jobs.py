@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
-from holdfast.cli._completion_values import classes, states
-from holdfast.cli._completion_values import jobs as jobs_known
-from holdfast.cli._job_filter import STATES, filtered_jobs, job_filter
-from holdfast.cli._printing import print_line
-from holdfast.cli._queued_jobs import QueuedJob, Queues, queues
-from holdfast.cli._shared_options import pipeable, say, utc_option
-from holdfast.cli._table import fitted, table
+from holdfast.cli.job_access.cluster_jobs import in_cluster, of_a_cluster
+from holdfast.cli.job_access.queued_jobs import QueuedJob, Queues, queues
+from holdfast.cli.options.completion_values import classes, states
+from holdfast.cli.options.completion_values import jobs as jobs_known
+from holdfast.cli.options.job_filter import STATES, filtered_jobs, job_filter
+from holdfast.cli.options.shared_options import pipeable, say, utc_option
+from holdfast.cli.output.printing import print_line
+from holdfast.cli.output.table import fitted, table
 from holdfast.errors import BadUsage
 from holdfast.model.human_format import counted
 from holdfast.model.phrases import Phrase
@@ -80,7 +80,7 @@ def command(
             )
         namespace, limit = namespace or limit, None
     if (cluster := in_cluster(platform, namespace)) is not None:
-        from holdfast.cli._cluster_jobs import jobs
+        from holdfast.cli.job_access.cluster_jobs import jobs
 
         if job or state or since or name or phrase:
             raise BadUsage(

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
-from holdfast.cli._completion_values import jobs
-from holdfast.cli._queued_jobs import in_queue, queued_job_text
-from holdfast.cli._remote_owner import located
-from holdfast.cli._shared_options import pipeable, say, utc_option
+from holdfast.cli.job_access.cluster_jobs import in_cluster, of_a_cluster
+from holdfast.cli.job_access.queued_jobs import in_queue, queued_job_text
+from holdfast.cli.job_access.remote_owner import located
+from holdfast.cli.options.completion_values import jobs
+from holdfast.cli.options.shared_options import pipeable, say, utc_option
 from holdfast.errors import BadUsage
 from holdfast.record.job_lookup import LAST
 
@@ -65,7 +65,7 @@ def command(
     """
     lines = _lines(since, until, grep, tail, follow)
     if (cluster := in_cluster(platform, namespace, job)) is not None:
-        from holdfast.cli._cluster_jobs import logs
+        from holdfast.cli.job_access.cluster_jobs import logs
 
         typed = (("--attempt", attempt), ("--stdout", only_stdout), ("--stderr", only_stderr), ("--path", paths))
         refused = [name for name, given in typed if given]
@@ -81,7 +81,14 @@ def command(
             refused=refused,
         )
         return
-    from holdfast.cli._local_logs import LogOptions, files_here, follow_logs, parts_wanted, print_files, print_logs
+    from holdfast.cli.job_logs.local_logs import (
+        LogOptions,
+        files_here,
+        follow_logs,
+        parts_wanted,
+        print_files,
+        print_logs,
+    )
     from holdfast.record.job_views import JobState
     from holdfast.report.log_files import STREAMS
 
@@ -97,7 +104,7 @@ def command(
     streams = tuple(name for name, only in zip(STREAMS, (only_stdout, only_stderr), strict=True) if only) or STREAMS
     wish = LogOptions(attempt=attempt, rank=rank, streams=streams, lines=lines, timestamps=timestamps, as_json=as_json)
     if note is not None and view.state in (JobState.RUNNING, JobState.OUT_OF_SIGHT):
-        from holdfast.cli._logs_over_nodes import logs_over_nodes
+        from holdfast.cli.job_logs.logs_over_nodes import logs_over_nodes
 
         if logs_over_nodes(found.home, view, note, wish, following=follow and not paths, paths=paths):
             return
@@ -106,11 +113,11 @@ def command(
     except BadUsage as error:
         if note is None or rank is None:
             raise
-        from holdfast.cli._logs_left_on_nodes import missing_log_error
+        from holdfast.cli.job_logs.logs_left_on_nodes import missing_log_error
 
         raise missing_log_error(error, found.home, view, note, rank, attempt) from None
     if note is not None and rank is None and view.state is JobState.ENDED and parts:
-        from holdfast.cli._logs_left_on_nodes import tell_the_others
+        from holdfast.cli.job_logs.logs_left_on_nodes import tell_the_others
 
         tell_the_others(found.home, view, number, parts)
     if paths:
@@ -132,7 +139,7 @@ def _lines(since: str | None, until: str | None, grep: str | None, tail: int | N
     """Return the filter for the lines. Raise `BadUsage` for options that contradict each other."""
     import time
 
-    from holdfast.cli._job_filter import parse_moment
+    from holdfast.cli.options.job_filter import parse_moment
     from holdfast.report.merged_logs import LogLineFilter, pattern_of
 
     if follow and until is not None:

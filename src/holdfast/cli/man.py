@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from holdfast.cli._option_groups import GroupedCommand, sections
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import pipeable
+from holdfast.cli.options.option_groups import GroupedCommand, sections
+from holdfast.cli.options.shared_options import pipeable
+from holdfast.cli.output.printing import print_line
 from holdfast.errors import HoldfastError
 from holdfast.version import __version__
 
@@ -21,7 +21,7 @@ from holdfast.version import __version__
 @pipeable
 def command(verb: str | None, into: str | None) -> None:
     """Print a page of the manual: `holdfast man run | man -l -`. Without VERB, the page of holdfast itself."""
-    from holdfast.cli._verb_group import VERBS
+    from holdfast.cli.options.verb_group import VERBS
 
     if into is None:
         print_line(page(verb or ""), nl=False)
@@ -38,7 +38,7 @@ def command(verb: str | None, into: str | None) -> None:
 
 def page(verb: str) -> str:
     """Return one page as roff. Raise click.UsageError for an unknown verb."""
-    from holdfast.cli._verb_group import ALIASES, VERBS, cli
+    from holdfast.cli.options.verb_group import ALIASES, VERBS, cli
 
     root = click.Context(cli, info_name="holdfast")
     if not verb:

@@ -6,8 +6,8 @@ import os
 
 import click
 
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import home
+from holdfast.cli.options.shared_options import home
+from holdfast.cli.output.printing import print_line
 
 
 @click.command()

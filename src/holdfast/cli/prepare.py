@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli._printing import print_line, redraw_line, say
+from holdfast.cli.output.printing import print_line, redraw_line, say
 from holdfast.errors import HoldfastError
 from holdfast.main.prepare_container import EXCHANGE, prepare
 from holdfast.model.phrases import Phrase

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli._cluster_jobs import in_cluster
-from holdfast.cli._fault_options import named, open_fault_log, policy_from, policy_options
-from holdfast.cli._printing import print_line
-from holdfast.cli._remote_owner import job_options, node_of_job, run_verb
-from holdfast.cli._shared_options import utc_option
+from holdfast.cli.job_access.cluster_jobs import in_cluster
+from holdfast.cli.job_access.remote_owner import job_options, node_of_job, run_verb
+from holdfast.cli.options.fault_options import named, open_fault_log, policy_from, policy_options
+from holdfast.cli.options.shared_options import utc_option
+from holdfast.cli.output.printing import print_line
 
 if TYPE_CHECKING:
     from holdfast.platforms.remote_jobs import RemoteJobs
@@ -39,7 +39,7 @@ def command(
     import socket
     import time
 
-    from holdfast.cli._shared_options import home
+    from holdfast.cli.options.shared_options import home
     from holdfast.errors import BadUsage
     from holdfast.model.faults import Standing
     from holdfast.node.devices.fault_commands import notify_all, publish, user_name

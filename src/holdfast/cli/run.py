@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from holdfast.cli._completion_values import checks
-from holdfast.cli._option_groups import RUN, GroupedCommand, shows_all
-from holdfast.cli._run_options import ALSO, TORCHRUN, ignored, over_nodes, render, whole
-from holdfast.cli._shared_options import setting_options
 from holdfast.cli.completion import SHELLS, print_completion
+from holdfast.cli.options.completion_values import checks
+from holdfast.cli.options.option_groups import RUN, GroupedCommand, shows_all
+from holdfast.cli.options.run_option_table import ALSO, TORCHRUN, ignored, over_nodes, render, whole
+from holdfast.cli.options.shared_options import setting_options
 from holdfast.main.run_command import start
 from holdfast.settings.run_options import IGNORED, RunOptions
 

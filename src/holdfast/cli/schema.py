@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import pipeable
+from holdfast.cli.options.shared_options import pipeable
+from holdfast.cli.output.printing import print_line
 from holdfast.errors import BadUsage
 
 FOLDER = Path(__file__).parent.parent / "report" / "schemas"

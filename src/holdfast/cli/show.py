@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
-from holdfast.cli._completion_values import jobs
-from holdfast.cli._html_file import refuse_early, write_page
-from holdfast.cli._printing import print_line
-from holdfast.cli._queued_jobs import in_queue, queued_job_text
-from holdfast.cli._remote_owner import is_elsewhere, located, run_verb
-from holdfast.cli._shared_options import pipeable, say, utc_option, zone_words
+from holdfast.cli.job_access.cluster_jobs import in_cluster, of_a_cluster
+from holdfast.cli.job_access.queued_jobs import in_queue, queued_job_text
+from holdfast.cli.job_access.remote_owner import is_elsewhere, located, run_verb
+from holdfast.cli.options.completion_values import jobs
+from holdfast.cli.options.shared_options import pipeable, say, utc_option, zone_words
+from holdfast.cli.output.html_file import refuse_early, write_page
+from holdfast.cli.output.printing import print_line
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.record.job_directory import logs_of
 from holdfast.record.job_lookup import LAST
@@ -42,7 +42,7 @@ def command(
     if page is not None:
         refuse_early(page, as_json=as_json, in_cluster=in_cluster(platform, namespace, job) is not None)
     if (cluster := in_cluster(platform, namespace, job)) is not None:
-        from holdfast.cli._cluster_jobs import show
+        from holdfast.cli.job_access.cluster_jobs import show
 
         show(cluster, namespace, job, as_json, verbose)
         return

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli._cluster_jobs import in_cluster, of_a_cluster
-from holdfast.cli._completion_values import classes, jobs
-from holdfast.cli._printing import print_line
-from holdfast.cli._remote_owner import is_elsewhere, located
-from holdfast.cli._shared_options import survey, utc_option
+from holdfast.cli.job_access.cluster_jobs import in_cluster, of_a_cluster
+from holdfast.cli.job_access.remote_owner import is_elsewhere, located
+from holdfast.cli.options.completion_values import classes, jobs
+from holdfast.cli.options.shared_options import survey, utc_option
+from holdfast.cli.output.printing import print_line
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.noun_base import Noun
 from holdfast.report.terminal_text import harmless
@@ -115,7 +115,7 @@ def _only_job() -> str:
 
 def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
     """Stop the job, or, if the user typed the id of a job array, all queued and running tasks of the array."""
-    from holdfast.cli._queued_jobs import queues, take_out
+    from holdfast.cli.job_access.queued_jobs import queues, take_out
     from holdfast.record.job_views import JobState
 
     seen = queues()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli._option_groups import GroupedCommand, OptionGroup
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import home, say
+from holdfast.cli.options.option_groups import GroupedCommand, OptionGroup
+from holdfast.cli.options.shared_options import home, say
+from holdfast.cli.output.printing import print_line
 from holdfast.errors import BadUsage
 from holdfast.platforms.submission import SHARED
 from holdfast.platforms.submit_request import submit_platforms

@@ -24,9 +24,9 @@ JUDGED = (
 class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The options typed after `holdfast run`. A field that is not set is None, False or ().
 
-    The first fields are torchrun's options, which `holdfast.cli._run_options.TORCHRUN` describes. A field without a
-    comment is a setting, which the table of settings describes. `settings` returns all of these for `resolve`. Slurm's
-    and torchrun's variables may set fields that the user has not typed. Then `origins` names the variable.
+    The first fields are torchrun's options, which `cli.options.run_option_table.TORCHRUN` describes. A field without
+    a comment is a setting, which the table of settings describes. `settings` returns all of these for `resolve`.
+    Slurm's and torchrun's variables may set fields that the user has not typed. Then `origins` names the variable.
     """
 
     #: The script and its arguments; empty with `--job` or `--command-from`.

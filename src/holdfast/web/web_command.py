@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import home as default_home
+from holdfast.cli.options.shared_options import home as default_home
+from holdfast.cli.output.printing import print_line
 from holdfast.clock import Clock
 from holdfast.errors import BadUsage
 from holdfast.web.page_parts import home_of, is_loopback

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli._job_filter import parse_moment
+from holdfast.cli.options.job_filter import parse_moment
 from holdfast.platforms.kubernetes.client.pod_log_tail import lines_in, query_of, timed
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.api_records import Pod, PodPhase

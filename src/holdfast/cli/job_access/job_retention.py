@@ -43,7 +43,7 @@ def kept_out() -> dict[str, str]:
     """Return the devices that are HELD or ISOLATED in this machine's fault log: device → its standing."""
     import time
 
-    from holdfast.cli._fault_options import open_fault_log, policy_from
+    from holdfast.cli.options.fault_options import open_fault_log, policy_from
     from holdfast.errors import HoldfastError
     from holdfast.node.devices.fault_commands import list_devices
 
@@ -94,7 +94,7 @@ def _is_due(home: Path) -> bool:
 
 
 def _prune(options: RunOptions, env: Mapping[str, str], home: Path) -> None:
-    from holdfast.cli._shared_options import say, survey
+    from holdfast.cli.options.shared_options import say, survey
     from holdfast.model.human_format import counted
     from holdfast.record.job_pruning import of_this_machine, prune
     from holdfast.settings.resolved_settings import resolve

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli._printing import print_line, say
-from holdfast.cli._usage_errors import usage_message
+from holdfast.cli.options.usage_errors import usage_message
+from holdfast.cli.output.printing import print_line, say
 from holdfast.version import __version__
 
 #: Every verb → its description. The module `holdfast.cli.<verb>` has its `command`. `--help` imports no verb's module.
@@ -100,7 +100,7 @@ class _Verbs(click.Group):
 def _run_line(words: Sequence[str]) -> str:
     """Return the `holdfast run` command that replaces another launcher's command, such as `torchrun --nproc-per-node
     2 train.py`."""
-    from holdfast.cli._run_options import takes_values
+    from holdfast.cli.options.run_option_table import takes_values
     from holdfast.settings.other_launchers import line, other_command, translated
 
     if words[:1] == ["launch"]:
@@ -114,7 +114,7 @@ def _run_line(words: Sequence[str]) -> str:
 def _foreign(argv: Sequence[str]) -> str:
     """If an argument is an option of another launcher, return a sentence about it and the command of holdfast to type;
     else empty."""
-    from holdfast.cli._run_options import takes_values
+    from holdfast.cli.options.run_option_table import takes_values
     from holdfast.settings.other_launchers import line, option_name, option_named, translated
 
     ours = takes_values()

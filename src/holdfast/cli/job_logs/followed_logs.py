@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from holdfast.cli._local_logs import printer_for
-from holdfast.cli._remote_logs import FarLogs, RemoteLog, on_from
-from holdfast.cli._remote_owner import RemoteRefusal
+from holdfast.cli.job_access.remote_owner import RemoteRefusal
+from holdfast.cli.job_logs.local_logs import printer_for
+from holdfast.cli.job_logs.remote_logs import FarLogs, RemoteLog, on_from
 from holdfast.errors import HoldfastError
 from holdfast.model import human_format
 from holdfast.owner.nodes.operator_client import Answered, LogLine, LogRead, LogStream

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from holdfast.cli._printing import print_line
+from holdfast.cli.output.printing import print_line
 
 #: The key in click's context under which the parser notes that `--help-all` was typed.
 _ALL = "holdfast.help_all"

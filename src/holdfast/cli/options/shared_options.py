@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
-from holdfast.cli._printing import say as own
+from holdfast.cli.output.printing import say as own
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.file_modes import open_to_others
 from holdfast.record.state_directory import home_of

@@ -51,7 +51,7 @@ def write_page(home: Path, known: JobDetail, report_json: str, file: str) -> Non
     import platform
     import time
 
-    from holdfast.cli._printing import say
+    from holdfast.cli.output.printing import say
     from holdfast.file_modes import users_umask
     from holdfast.record.job_views import events
     from holdfast.record.local_time import local

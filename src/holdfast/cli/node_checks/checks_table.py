@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli._printing import print_line
+from holdfast.cli.output.printing import print_line
 from holdfast.model.human_format import counted
 
 if TYPE_CHECKING:

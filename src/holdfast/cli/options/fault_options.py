@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli._shared_options import home, say
+from holdfast.cli.options.shared_options import home, say
 
 if TYPE_CHECKING:
     from holdfast.node.devices.fault_commands import FaultLog, Policy

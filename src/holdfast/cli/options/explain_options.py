@@ -51,7 +51,7 @@ def explaining(
     files: Sequence[str], exit_code: int | None, signal_name: str | None, as_json: bool, exits: Sequence[str]
 ) -> None:
     """Print the report. Raise `BadUsage` for options that contradict each other."""
-    from holdfast.cli._printing import say
+    from holdfast.cli.output.printing import say
     from holdfast.errors import BadUsage
     from holdfast.node.explain_files import ended_by, explain_files
 
@@ -90,7 +90,7 @@ def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
     word = files[0] if files else ""
     if word == "-" or os.path.lexists(word):
         return None
-    from holdfast.cli._shared_options import survey
+    from holdfast.cli.options.shared_options import survey
     from holdfast.errors import BadUsage
     from holdfast.record.job_directory import logs_of
     from holdfast.record.job_lookup import find
@@ -117,7 +117,7 @@ def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
 
 
 def _tell(report: ExitReport, as_json: bool, logs: Path | None = None) -> None:
-    from holdfast.cli._printing import print_line
+    from holdfast.cli.output.printing import print_line
 
     if as_json:
         from holdfast.report.report_json import exit_text

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.cli._checks_table import FAILED, as_object, print_round, state_of
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import say
+from holdfast.cli.node_checks.checks_table import FAILED, as_object, print_round, state_of
+from holdfast.cli.options.shared_options import say
+from holdfast.cli.output.printing import print_line
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState, Site

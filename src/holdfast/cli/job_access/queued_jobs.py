@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.cli._shared_options import say, survey
+from holdfast.cli.options.shared_options import say, survey
 from holdfast.errors import HoldfastError
 from holdfast.model.job_spec import PlatformJob
 from holdfast.model.noun_base import Noun

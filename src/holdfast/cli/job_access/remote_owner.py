@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from holdfast.cli._shared_options import say, survey
+from holdfast.cli.options.shared_options import say, survey
 from holdfast.errors import BadUsage, HoldfastError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
     found = survey()
     view = find(found, job)
     if view.state is JobState.QUEUED:
-        from holdfast.cli._queued_jobs import queues
+        from holdfast.cli.job_access.queued_jobs import queues
 
         found = queues().survey  # `queues` records the job's end if its platform no longer has it
         view = find(found, view.id)

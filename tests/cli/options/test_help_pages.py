@@ -9,9 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli._option_groups import GroupedCommand
-from holdfast.cli._verb_group import TITLES, VERBS, cli
 from holdfast.cli.man import page
+from holdfast.cli.options.option_groups import GroupedCommand
+from holdfast.cli.options.verb_group import TITLES, VERBS, cli
 from holdfast.cli.run import command as run_command
 
 

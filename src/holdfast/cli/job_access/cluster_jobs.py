@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli._printing import print_line
-from holdfast.cli._shared_options import say
+from holdfast.cli.options.shared_options import say
+from holdfast.cli.output.printing import print_line
 from holdfast.errors import BadUsage
 from holdfast.report.terminal_text import harmless
 
@@ -78,7 +78,7 @@ def jobs(cluster: RemoteJobs, namespace: str | None, as_json: bool) -> None:
     if not found:
         print_line(f"namespace {where} has no job of holdfast")
         return
-    from holdfast.cli._table import table
+    from holdfast.cli.output.table import table
 
     print_line(table([("JOB", "STATE", "PODS", "ATTEMPT", "CODE", "WHAT", "STARTED", "TOOK"), *map(_row, found)]))
 

@@ -47,7 +47,7 @@ def checks(context: click.Context, parameter: click.Parameter, begun: str) -> li
 
 
 def states(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    from holdfast.cli._job_filter import STATES
+    from holdfast.cli.options.job_filter import STATES
 
     return [CompletionItem(state) for state in STATES if state.startswith(begun)]
 

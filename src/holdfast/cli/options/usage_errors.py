@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli._option_groups import GroupedCommand
+from holdfast.cli.options.option_groups import GroupedCommand
 
 #: Values for options in the example command of a message. For any other option the metavar is used.
 _EXAMPLES = {"--html": "report.html"}

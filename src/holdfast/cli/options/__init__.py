@@ -1,0 +1,1 @@
+"""What a person types: the verbs, their options, completion, and messages about mistakes."""

@@ -1,0 +1,1 @@
+"""How the verbs print: lines, tables and files."""
