@@ -122,7 +122,7 @@ def _run(plan: CheckPlan, spec: Any, as_json: bool, home: str) -> int:
     from pathlib import Path
 
     from holdfast.cli.node_checks.checks_table import FAILED, as_object, print_round
-    from holdfast.cli.options.shared_options import say
+    from holdfast.cli.output.printing import say
     from holdfast.model.check_results import CheckState, Site
     from holdfast.node.check_entry import CheckRound, run_round
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli.options.shared_options import pipeable, say
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.options.shared_options import pipeable
+from holdfast.cli.output.printing import print_line, say
 from holdfast.errors import BadUsage
 from holdfast.model import amounts
 from holdfast.untrusted import Malformed

@@ -9,8 +9,8 @@ import click
 from holdfast.cli.job_access.remote_owner import job_options, node_of_job, run_verb
 from holdfast.cli.options.fault_options import named, open_fault_log, policy_from, policy_options
 from holdfast.cli.options.option_groups import GroupedCommand, OptionGroup
-from holdfast.cli.options.shared_options import home, say, utc_option
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.options.shared_options import home, utc_option
+from holdfast.cli.output.printing import print_line, say
 
 if TYPE_CHECKING:
     from holdfast.node.devices.fault_commands import LevelChange, Policy

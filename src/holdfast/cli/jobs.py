@@ -16,8 +16,8 @@ from holdfast.cli.job_access.queued_jobs import QueuedJob, Queues, queues
 from holdfast.cli.options.completion_values import classes, states
 from holdfast.cli.options.completion_values import jobs as jobs_known
 from holdfast.cli.options.job_filter import STATES, filtered_jobs, job_filter
-from holdfast.cli.options.shared_options import pipeable, say, utc_option
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.options.shared_options import pipeable, utc_option
+from holdfast.cli.output.printing import print_line, say
 from holdfast.cli.output.table import fitted, table
 from holdfast.errors import BadUsage
 from holdfast.model.human_format import counted

@@ -10,7 +10,8 @@ from holdfast.cli.job_access.cluster_jobs import in_cluster, of_a_cluster
 from holdfast.cli.job_access.queued_jobs import in_queue, queued_job_text
 from holdfast.cli.job_access.remote_owner import located
 from holdfast.cli.options.completion_values import jobs
-from holdfast.cli.options.shared_options import pipeable, say, utc_option
+from holdfast.cli.options.shared_options import pipeable, utc_option
+from holdfast.cli.output.printing import say
 from holdfast.errors import BadUsage
 from holdfast.record.job_lookup import LAST
 

@@ -10,8 +10,8 @@ import click
 
 from holdfast.cli.job_access.job_retention import keep_of, kept_out, prunable_jobs, size
 from holdfast.cli.options.completion_values import jobs as complete_jobs
-from holdfast.cli.options.shared_options import home, pipeable, say, survey
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.options.shared_options import home, pipeable, survey
+from holdfast.cli.output.printing import print_line, say
 from holdfast.errors import BadUsage
 from holdfast.model.human_format import counted
 

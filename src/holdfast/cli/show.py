@@ -12,9 +12,9 @@ from holdfast.cli.job_access.cluster_jobs import in_cluster, of_a_cluster
 from holdfast.cli.job_access.queued_jobs import in_queue, queued_job_text
 from holdfast.cli.job_access.remote_owner import is_elsewhere, located, run_verb
 from holdfast.cli.options.completion_values import jobs
-from holdfast.cli.options.shared_options import pipeable, say, utc_option, zone_words
+from holdfast.cli.options.shared_options import pipeable, utc_option, zone_words
 from holdfast.cli.output.html_file import refuse_early, write_page
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.output.printing import print_line, say
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.record.job_directory import logs_of
 from holdfast.record.job_lookup import LAST

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.options.option_groups import GroupedCommand, OptionGroup
-from holdfast.cli.options.shared_options import home, say
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.options.shared_options import home
+from holdfast.cli.output.printing import print_line, say
 from holdfast.errors import BadUsage
 from holdfast.platforms.submission import SHARED
 from holdfast.platforms.submit_request import submit_platforms

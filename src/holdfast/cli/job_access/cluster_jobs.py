@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.options.shared_options import say
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.output.printing import print_line, say
 from holdfast.errors import BadUsage
 from holdfast.report.terminal_text import harmless
 

@@ -94,7 +94,8 @@ def _is_due(home: Path) -> bool:
 
 
 def _prune(options: RunOptions, env: Mapping[str, str], home: Path) -> None:
-    from holdfast.cli.options.shared_options import say, survey
+    from holdfast.cli.options.shared_options import survey
+    from holdfast.cli.output.printing import say
     from holdfast.model.human_format import counted
     from holdfast.record.job_pruning import of_this_machine, prune
     from holdfast.settings.resolved_settings import resolve

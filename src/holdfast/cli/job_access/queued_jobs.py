@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.cli.options.shared_options import say, survey
+from holdfast.cli.options.shared_options import survey
+from holdfast.cli.output.printing import say
 from holdfast.errors import HoldfastError
 from holdfast.model.job_spec import PlatformJob
 from holdfast.model.noun_base import Noun

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from holdfast.cli.options.shared_options import say, survey
+from holdfast.cli.options.shared_options import survey
+from holdfast.cli.output.printing import say
 from holdfast.errors import BadUsage, HoldfastError
 
 if TYPE_CHECKING:

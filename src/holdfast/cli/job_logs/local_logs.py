@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.options.shared_options import say
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.output.printing import print_line, say
 from holdfast.errors import BadUsage
 from holdfast.model.noun_base import Noun
 from holdfast.record.rotated_logs import files_of, tail_mark

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.cli.options.shared_options import say
+from holdfast.cli.output.printing import say
 from holdfast.errors import BadUsage
 from holdfast.model import human_format
 from holdfast.model.events import AgentReported

@@ -10,7 +10,7 @@ from holdfast.cli.job_access.remote_owner import is_elsewhere
 from holdfast.cli.job_logs.followed_logs import Follower
 from holdfast.cli.job_logs.local_logs import LogOptions
 from holdfast.cli.job_logs.remote_logs import FarLogs, RemoteLog
-from holdfast.cli.options.shared_options import say
+from holdfast.cli.output.printing import say
 from holdfast.errors import HoldfastError
 from holdfast.owner.nodes.operator_client import OperatorClient
 from holdfast.report.log_files import LogPart, attempts_of, parts_of

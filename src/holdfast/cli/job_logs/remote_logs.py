@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.job_access.remote_owner import RemoteRefusal
 from holdfast.cli.job_logs.local_logs import LocalLogFile, LogOptions, files_here, left_out, print_files, printer_for
-from holdfast.cli.options.shared_options import say
+from holdfast.cli.output.printing import say
 from holdfast.model.log_time_format import records
 from holdfast.owner.nodes.operator_client import (
     Answered,

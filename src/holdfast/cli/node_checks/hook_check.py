@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.cli.node_checks.checks_table import FAILED, as_object, print_round, state_of
-from holdfast.cli.options.shared_options import say
-from holdfast.cli.output.printing import print_line
+from holdfast.cli.output.printing import print_line, say
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.model.actions import RunChecks
 from holdfast.model.check_results import CheckState, Site

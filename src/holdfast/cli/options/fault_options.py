@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.options.shared_options import home, say
+from holdfast.cli.options.shared_options import home
+from holdfast.cli.output.printing import say
 
 if TYPE_CHECKING:
     from holdfast.node.devices.fault_commands import FaultLog, Policy

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
-from holdfast.cli.output.printing import say as own
+from holdfast.cli.output.printing import say
 from holdfast.errors import BadUsage, HoldfastError
 from holdfast.file_modes import open_to_others
 from holdfast.record.state_directory import home_of
@@ -138,11 +138,6 @@ def zone_words() -> list[str]:
     """Return the option with which another machine prints its times in UTC; empty if this process does not print in
     UTC."""
     return ["--utc"] if os.environ.get("TZ") == "UTC" else []
-
-
-def say(text: str) -> None:
-    """Print a message of holdfast to stderr."""
-    own(text)
 
 
 def _end_left(job_id: str) -> frozenset[int]:
