@@ -21,6 +21,7 @@ from pathlib import Path
 
 from holdfast.act.console import Console
 from holdfast.act.nonblocking_writer import Outlet
+from holdfast.observe.output_places import OutputPlaces
 from holdfast.observe.output_pump import OutputPump
 from holdfast.reactor import Reactor
 
@@ -68,7 +69,7 @@ def run_pump(source: Path, log: Path, shown: Path | None) -> Run:
     said: list[str] = []
     reactor = Reactor(time.monotonic)
     try:
-        pump = OutputPump(reactor, console, console, said.append)
+        pump = OutputPump(reactor, OutputPlaces(console, console, said.append))
         start, cpu = time.perf_counter(), time.process_time()
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()

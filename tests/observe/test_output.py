@@ -20,6 +20,7 @@ from holdfast.act.nonblocking_writer import Outlet
 from holdfast.errors import BadUsage
 from holdfast.launch.worker_output_options import Std, parse_std, shown
 from holdfast.observe.log_file import LogFile, amount
+from holdfast.observe.output_places import OutputPlaces
 from holdfast.observe.output_pump import PIPE_BYTES, PIPES_BYTES, OutputPump, line_prefix
 from holdfast.observe.worker_stream import TAIL_BYTES, Stream, enlarge, pipe_size
 from holdfast.reactor import Reactor
@@ -41,9 +42,8 @@ class House:
                 os.close(fd)
             self.screens.append(given)
         lost_peer = (lambda exception: "Connection" in exception) if folds else None
-        self.pump = OutputPump(
-            self.reactor, self.screens[0], self.screens[1], self.said.append, workers=4, lost_peer=lost_peer
-        )
+        places = OutputPlaces(self.screens[0], self.screens[1], self.said.append)
+        self.pump = OutputPump(self.reactor, places, workers=4, lost_peer=lost_peer)
         self.writers: dict[int, tuple[int, int]] = {}
 
     def start(self, rank: int, *, show_stdout: bool = True, show_stderr: bool = True) -> None:

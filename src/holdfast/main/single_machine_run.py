@@ -15,8 +15,9 @@ from holdfast.errors import HoldfastError
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.main.job_preparation import job_directory_for, refuse
 from holdfast.node.devices.visible_devices import devices_here, node_info
-from holdfast.node.node_part import NodePart, OutputPlaces
+from holdfast.node.node_part import NodePart
 from holdfast.node.node_side import NodeSide
+from holdfast.observe.output_places import OutputPlaces
 from holdfast.owner.idle_reporter import IdleReporter
 from holdfast.owner.job_records import JobRecords, first_events
 from holdfast.owner.node_queries import NodeQueries

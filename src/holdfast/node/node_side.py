@@ -23,7 +23,7 @@ from holdfast.node.devices.device_faults import DeviceFaults, DeviceUse
 from holdfast.node.devices.run_fault_sources import WatchedJob
 from holdfast.node.evidence_collector import MachineLog
 from holdfast.node.leftover_notice import LeftoverNotice
-from holdfast.node.node_part import NodePart, OutputPlaces
+from holdfast.node.node_part import NodePart
 from holdfast.node.node_requests import AgentDriver, NodeParts, NodeRequests
 from holdfast.node.optional_parts import checks_during, disk_cleaner, rendezvous_store, sides_of, torch_timers
 from holdfast.node.prechecks.attempt_checks import AttemptChecks
@@ -34,6 +34,7 @@ from holdfast.node.unended_ranks import UnendedRanks
 from holdfast.node.worker_context import kept_out, nurseries, setting_of, streams
 from holdfast.node.worker_output import WorkerOutput, watch_above
 from holdfast.observe.kernel_log import KernelLog
+from holdfast.observe.output_places import OutputPlaces
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import NOWHERE
 

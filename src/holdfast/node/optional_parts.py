@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from holdfast.model.events import Event
     from holdfast.model.process_messages import Fact
     from holdfast.node.disk_cleaner import DiskCleaner
-    from holdfast.node.node_part import NodePart, OutputPlaces
+    from holdfast.node.node_part import NodePart
     from holdfast.node.prechecks.checks_during_job import DuringChecks
     from holdfast.node.sidecars.node_sidecars import NodeSidecars
     from holdfast.node.sidecars.ssh_server import SshServer
+    from holdfast.observe.output_places import OutputPlaces
     from holdfast.observe.worker_stream import StreamLog
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace

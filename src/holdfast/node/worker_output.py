@@ -20,9 +20,9 @@ from holdfast.model.exit_report import WorkerExit
 from holdfast.model.job_spec import Seat
 from holdfast.model.phrases import Phrase
 from holdfast.node import rare_parts
-from holdfast.node.node_part import OutputPlaces
 from holdfast.node.outer_process import OuterWatch
 from holdfast.node.worker_context import screens
+from holdfast.observe.output_places import OutputPlaces
 from holdfast.observe.output_pump import TEMPLATE_VARIABLE, OutputPump, line_prefix
 from holdfast.reactor import CallbackPriority, Reactor
 
@@ -69,7 +69,7 @@ class WorkerOutput:
         folds = world_size > 1 and keeps_logs and launch.settings.flag("fold")
         lost_peer = _lost_peer if folds else None
         self._folds = folds
-        self.pump = OutputPump(reactor, out.stdout, out.stderr, out.say, world_size, out.logs, rotation, lost_peer)
+        self.pump = OutputPump(reactor, out, world_size, rotation, lost_peer)
         self._launch = launch
         self._screens = screens(launch)
         self.taken_ports = TakenPorts()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from holdfast.observe.log_file import LogFile, Rotation, amount
 from holdfast.observe.worker_stream import (
@@ -25,6 +25,7 @@ from holdfast.observe.worker_stream import (
 
 if TYPE_CHECKING:
     from holdfast.observe.folded_output import FoldedOutput
+    from holdfast.observe.output_places import OutputPlaces, OutputScreen
     from holdfast.reactor import Reactor
 
 PIPE_BYTES = 1024 * 1024
@@ -42,53 +43,6 @@ SHARE_BYTES = 32 * 1024
 WAIT_S = 10.0
 
 TEMPLATE_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
-
-
-class OutputScreen(Protocol):
-    """A terminal stream (stdout or stderr) whose writes never block: `holdfast.act.console.Console`."""
-
-    name: str
-
-    @property
-    def wait_fd(self) -> int | None: ...
-
-    @property
-    def full(self) -> bool: ...
-
-    @property
-    def idle(self) -> bool: ...
-
-    @property
-    def dropped_bytes(self) -> int:
-        """Return the number of bytes that the terminal did not get since the start, because its reader had stopped
-        reading.
-        """
-        ...
-
-    def lane(self, prefix: bytes, path: str) -> Sink: ...
-
-    def on_writable(self, now: float) -> None: ...
-
-    def next_wake(self) -> float | None: ...
-
-    def tick(self, now: float) -> None: ...
-
-    def take_notes(self) -> list[str]: ...
-
-
-class Logs(Protocol):
-    """Writes the workers' log files."""
-
-    @property
-    def pid(self) -> int:
-        """Return the pid of the process that writes the files."""
-        ...
-
-    def open(self, path: Path, source: str, *, shown: bool) -> StreamLog: ...
-
-    def when_written(self, then: Callable[[float], None], now: float) -> None:
-        """Call `then(now)` once everything written so far is in the files."""
-        ...
 
 
 def line_prefix(
@@ -115,35 +69,29 @@ class OutputPump:
     """Owns the workers' output streams, and shows them on two terminal streams (screens), which may be the same object.
 
     The loop that owns `reactor` calls `next_wake()` before each wait, and `tick(now)` at that time. Every `now` is in
-    seconds on one monotonic clock. `say` prints one message for the user.
+    seconds on one monotonic clock.
     """
 
     def __init__(
         self,
         reactor: Reactor,
-        stdout: OutputScreen,
-        stderr: OutputScreen,
-        say: Callable[[str], None],
+        places: OutputPlaces,
         workers: int = 1,
-        logs: Logs | None = None,
         rotation: Rotation | None = None,
         lost_peer: Callable[[str], bool] | None = None,
     ) -> None:
         """Create the pump.
 
-        `stdout`, `stderr`: the terminal streams (screens). `workers`: the number of workers, for the sizes of pipes.
-        `logs`: the writer of the files; None: this process writes them, and rotates them by `rotation`.
-        `lost_peer(exception)`: whether an exception only says that a connection to another rank was lost; None: the
-        terminal shows every line unchanged.
+        `workers`: the number of workers, for the sizes of pipes. `rotation`: how this process rotates the files that it
+        writes. `lost_peer(exception)`: whether an exception only says that a connection to another rank was lost; None:
+        the terminal shows every line unchanged.
         """
         self._reactor = reactor
-        self._screens: list[OutputScreen] = [stdout] if stdout is stderr else [stdout, stderr]
-        self._stdout = stdout
-        self._stderr = stderr
+        self._stdout, self._stderr = places.stdout, places.stderr
+        self._screens = [self._stdout] if self._stdout is self._stderr else [self._stdout, self._stderr]
         self._taken: dict[OutputScreen, int] = {}
         self._unkept = 0
-        self._say = say
-        self._logs = logs
+        self._say, self._logs = places.say, places.logs
         self._rotation = rotation
         self._lost_peer = lost_peer
         #: Shows the streams with tracebacks and progress bars on the terminal. None until a worker has printed one.

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from holdfast.decide.gang_view import GangView
     from holdfast.node.agent.end_report import EndReporter
     from holdfast.node.agent.owner_connection import OwnerConnection
-    from holdfast.node.node_part import NodePart, OutputPlaces
+    from holdfast.node.node_part import NodePart
+    from holdfast.observe.output_places import OutputPlaces
     from holdfast.reactor import Reactor
     from holdfast.record.job_directory import JobPlace
     from holdfast.wire.link_interface import Request

@@ -26,7 +26,8 @@ from holdfast.node.agent.fault_news_listener import FaultNews
 from holdfast.node.agent.local_node import launch_here, without_effect
 from holdfast.node.agent.owner_connection import AgentIdentity, OwnerConnection
 from holdfast.node.agent.owner_timeout import OwnerTimeout
-from holdfast.node.node_part import NodePart, OutputPlaces
+from holdfast.node.node_part import NodePart
+from holdfast.observe.output_places import OutputPlaces
 from holdfast.platforms.platform import OF_A_PLATFORM, QUEUED_AGAIN
 from holdfast.platforms.platform_registry import leave_to_platform, on_platform
 from holdfast.reactor import Reactor

@@ -1,0 +1,68 @@
+"""Describes where the workers' output goes: to two screens, and to the writer of the log files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.observe.worker_stream import Sink, StreamLog
+
+
+class OutputScreen(Protocol):
+    """A terminal that never blocks: `holdfast.act.console.Console`."""
+
+    name: str
+
+    @property
+    def wait_fd(self) -> int | None: ...
+
+    @property
+    def full(self) -> bool: ...
+
+    @property
+    def idle(self) -> bool: ...
+
+    @property
+    def dropped_bytes(self) -> int:
+        """Return the number of bytes dropped since the start, because the reader had stopped reading."""
+        ...
+
+    def lane(self, prefix: bytes, path: str) -> Sink: ...
+
+    def on_writable(self, now: float) -> None: ...
+
+    def next_wake(self) -> float | None: ...
+
+    def tick(self, now: float) -> None: ...
+
+    def take_notes(self) -> list[str]: ...
+
+
+class Logs(Protocol):
+    """Writes the workers' log files."""
+
+    @property
+    def pid(self) -> int:
+        """Return the pid of the process that writes the files."""
+        ...
+
+    def open(self, path: Path, source: str, *, shown: bool) -> StreamLog: ...
+
+    def when_written(self, then: Callable[[float], None], now: float) -> None:
+        """Call `then(now)` when everything written so far is in the files."""
+        ...
+
+
+class OutputPlaces(msgspec.Struct, frozen=True):
+    """Where a node's output goes: the terminal and the log files."""
+
+    #: The terminal, which shows the workers' output. Both screens may be the same object.
+    stdout: OutputScreen
+    stderr: OutputScreen
+    #: Prints a message from holdfast.
+    say: Callable[[str], None]
+    #: The process that writes the workers' log files, or None if this node's own process writes them.
+    logs: Logs | None = None
