@@ -215,12 +215,12 @@ def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
 
 
 def _marked(text: str, problem: str, mark: yaml.Mark, begun: yaml.Mark | None) -> Malformed:
-    from holdfast.yaml_mistake import excerpt, yaml_mistake  # imported late: only a mistake needs it
+    from holdfast import yaml_mistake  # imported late: only a mistake needs it
 
     first = (begun.line, begun.column) if begun is not None else None
-    found = yaml_mistake(text, problem, (mark.line, mark.column), first)
+    found = yaml_mistake.yaml_mistake(text, problem, (mark.line, mark.column), first)
     said = one_line(found.said)[:_WORDS]
-    return Malformed(said, found.line + 1, found.column + 1, excerpt(text, found))
+    return Malformed(said, found.line + 1, found.column + 1, yaml_mistake.excerpt(text, found))
 
 
 def _bounded(yaml: Any, data: bytes | str, loader: Any) -> None:

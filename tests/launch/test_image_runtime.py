@@ -8,8 +8,9 @@ import pytest
 
 from conftest import Holdfast
 from holdfast.errors import BadUsage
-from holdfast.launch.image_runtime import image_address, image_words, images_of
+from holdfast.launch.image_runtime import image_words, images_of
 from holdfast.model.job_spec import JobSpec, Role
+from holdfast.node.worker_context import image_address
 
 SPEC = JobSpec(
     name="x", roles=(Role(name="a", count=1, command=("a",), image="one:1"), Role(name="b", count=1, command=("b",))),

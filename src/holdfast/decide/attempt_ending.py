@@ -14,6 +14,7 @@ from holdfast.decide.job_state import GangState, PendingRequeue
 from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.recovery.restart_budgets import ANSWER_S, RequeueBudget, is_free, requeues
 from holdfast.explain import explain
+from holdfast.explain.causes.grace_kills import fate, outstayed
 from holdfast.model.actions import Requeue
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind, JobReport, Tally
 from holdfast.model.evidence import AttemptEvidence, CheckFailure, Deadline, GangShortfall, StopRequest
@@ -232,9 +233,6 @@ class AttemptRecorder:
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
         """Print the ranks that did not exit within the grace period of the stop."""
-        # imported late, because a job's start does not need it
-        from holdfast.explain.causes.grace_kills import fate, outstayed
-
         if ranks := outstayed(evidence):
             self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")
 

@@ -27,6 +27,7 @@ from holdfast.decide.phases import Phase, PhaseTrigger
 from holdfast.decide.recovery.progress_signs import healthy, restores, signs_of, stood_at
 from holdfast.decide.recovery.recovery import as_before, recover
 from holdfast.decide.recovery.restart_budgets import RequeueBudget, is_free
+from holdfast.explain.causes.left_running import with_left_running
 from holdfast.explain.causes.plain_success import plain_success
 from holdfast.model import events as ev
 from holdfast.model.actions import CollectEvidence
@@ -80,9 +81,6 @@ class AttemptJudge:
 
             report = as_before(explain(known, catalogue), history)
         if evidence.leftovers:
-            # imported late, because few jobs need it
-            from holdfast.explain.causes.left_running import with_left_running
-
             report = with_left_running(report, evidence.leftovers)
         return Conclusion(
             report=report, evidence=evidence, progressed=progressed, step=step, counts=counts, signs=signs

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.explain.causes.plain_success import plain_success
+from holdfast.explain.logs.peer_errors import first_hand, is_wordless, speaks_of_peers
 
 __all__ = ["explain", "first_hand", "is_wordless", "read_workers", "speaks_of_peers"]
 
 if TYPE_CHECKING:
     from holdfast.catalogue.exit_rows import Catalogue
     from holdfast.model.evidence import AttemptEvidence
-    from holdfast.model.exit_report import ExitReport, WorkerExit
+    from holdfast.model.exit_report import ExitReport
 
 # The functions below import the log reader and the rules only when they are called. An owner imports this package long
 # before it explains an exit, and most jobs succeed.
@@ -47,24 +48,3 @@ def read_workers(evidence: AttemptEvidence, catalogue: Catalogue | None = None) 
     from holdfast.explain.node_reader import read_workers as _read_workers
 
     return _read_workers(evidence, catalogue)
-
-
-def first_hand(ended: WorkerExit) -> bool:
-    """Return whether this exit shows that the worker failed by itself, and not because it lost a peer."""
-    from holdfast.explain.logs import peer_errors
-
-    return peer_errors.first_hand(ended)
-
-
-def is_wordless(ended: WorkerExit) -> bool:
-    """Return whether nothing explains this exit: its status has no known meaning, and the program wrote no line."""
-    from holdfast.explain.logs import peer_errors
-
-    return peer_errors.is_wordless(ended)
-
-
-def speaks_of_peers(text: str) -> bool:
-    """Return whether the text (a line, or the end of a log) reports that a peer was lost or did not answer."""
-    from holdfast.explain.logs import peer_errors
-
-    return peer_errors.speaks_of_peers(text)

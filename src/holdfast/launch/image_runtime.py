@@ -98,10 +98,3 @@ def image_words(
         return "/bin/sh", "-c", _WITH_ENROOT, "enroot", found, str(places[-1]), *mounts, "--"
     binds = [word for place in dict.fromkeys(places) for word in ("--bind", str(place))]
     return found, "exec", *(option for file, option in _DEVICES.items() if Path(file).exists()), *binds
-
-
-def image_address(image: str) -> str:
-    """Return an image's address in the form that these programs need: with `docker://` before it, unless it is a file
-    or has a scheme.
-    """
-    return image if "://" in image or image.startswith(("/", ".")) else f"docker://{image}"

@@ -59,10 +59,10 @@ def _by_imports(options: RunOptions, *, chosen: bool) -> Interpreter:
     """
     if options.module or not options.words or (not chosen and sys.prefix == sys.base_prefix):
         return Interpreter(sys.executable)
-    from holdfast.launch.script_imports import missing_imports, pythons  # imported late, because it compiles a pattern
+    from holdfast.launch import script_imports  # imported late, because it compiles a pattern
 
-    missing = missing_imports(Path(options.words[0]))
-    found = next((path for path in pythons(os.environ) if imports(path, missing)), "") if missing else ""
+    missing = script_imports.missing_imports(Path(options.words[0]))
+    found = next((path for path in script_imports.pythons(os.environ) if imports(path, missing)), "") if missing else ""
     if not found:
         return Interpreter(sys.executable)
     if chosen:

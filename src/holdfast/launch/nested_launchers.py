@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
-from holdfast.launch.pipeline_status import commands_of, shell_text
+from holdfast.launch.pipeline_status import commands_of, pipe_warning, shell_text
+from holdfast.model.job_spec import JobSpec
 from holdfast.settings.other_launchers import (
     FLAGS,
     PYTHON,
@@ -63,11 +65,24 @@ def launchers_in(command: Sequence[str], cwd: Path) -> Iterator[OtherCommand]:
             yield found
 
 
+def command_warnings(spec: JobSpec, cwd: Path) -> tuple[str, ...]:
+    """Return at most two sentences: about the first command that starts another launcher in each of several workers,
+    and about the first command in which a pipe hides a worker's failure."""
+    workers, nodes = spec.world_size * spec.nodes.most, spec.nodes.most
+    several = [role.command for role in spec.roles if role.count * nodes > 1]
+    no_python = [role.command for role in spec.roles if not role.command[0].rpartition("/")[2].startswith("python")]
+    nested = filter(None, (nested_warning(command, workers, cwd) for command in several))
+    pipes = filter(None, (pipe_warning(command, cwd) for command in no_python))
+    return (*islice(nested, 1), *islice(pipes, 1))
+
+
 def nested_warning(command: Sequence[str], workers: int, cwd: Path) -> str:
     """If each of several workers starts a launcher that begins its own training job, return a sentence about it, else
     ""."""
+    if workers < 2 or "HOLDFAST_ATTEMPT" in os.environ:
+        return ""
     found = next((one for one in launchers_in(command, cwd) if not one.joins), None)
-    if workers < 2 or found is None or "HOLDFAST_ATTEMPT" in os.environ:
+    if found is None:
         return ""
     instead = f"; try: {line(found.words, ())}" if found.words else ""
     return (

@@ -6,10 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast.errors import BadUsage
-from holdfast.lazy_pattern import Lazy
 from holdfast.model.job_spec import NAME
-
-_BATCH = Lazy(r"(?m)^#(?:SBATCH|PBS|BSUB) ")
 
 
 def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool) -> tuple[str, ...]:
@@ -32,78 +29,22 @@ def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool
     script = Path(words[0])
     if script.is_dir() and not (script / "__main__.py").exists():
         raise BadUsage(f"{script} is a directory without a __main__.py: expected a Python file", hint=f"ls {script}")
-    if _is_program(script):
-        _refuse_launcher(words)
+    if script.suffix != ".py":
+        from holdfast.launch.command_mistakes import refuse_other_commands  # imported late: most commands are a script
+
+        refuse_other_commands(script, words)
     if not script.exists():
         near = _nearest(script)
         raise BadUsage(
             f"there is no script {script} in {Path.cwd()}" + (f"; did you mean {near}?" if near else ""),
             hint=f"holdfast run {near}" if near else "ls *.py; holdfast run --no-python COMMAND for what is not Python",
         )
-    if script.suffix != ".py" and script.is_file():
-        _refuse_other_language(script, words)
     if not os.access(script, os.R_OK):
         raise BadUsage(
             f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
         )
     # Python would take a file's name such as `-c.py` for an option.
     return (*before, f"./{words[0]}" if words[0].startswith("-") else words[0], *words[1:])
-
-
-def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
-    """Raise BadUsage for a script of a shell, a notebook, a batch script or a job file."""
-    try:
-        with script.open("rb") as file:
-            begins = file.read(4096).decode(errors="replace")
-    except OSError:
-        return
-    first_line = begins.partition("\n")[0]
-    shell = first_line.startswith("#!") and any(word.endswith("sh") for word in first_line.split())
-    if script.suffix in (".yaml", ".yml") or (shell and _BATCH.search(begins)):
-        # imported late, because only a mistake in the command needs it
-        from holdfast.launch.jobfile.foreign_files import refuse_foreign
-
-        refuse_foreign(script, begins.encode())
-        raise BadUsage(
-            f"{script} is no Python script; a job file is given with --job", hint=f"holdfast run --job {script}"
-        )
-    if shell or script.suffix in (".sh", ".bash"):
-        # imported late, because only a mistake in the command needs it
-        from holdfast.settings.other_launchers import line, typed_options
-
-        typed = typed_options(words)
-        raise BadUsage(
-            f"{script} is a shell script, and holdfast run starts a Python script: expected --no-python in front of it",
-            hint=line(("--no-python", "bash", *words), typed),
-        )
-    if script.suffix == ".ipynb" or begins.lstrip()[:1] == "{":
-        raise BadUsage(
-            f"{script} is a notebook, and no Python script: expected a script made of it",
-            hint=f"jupyter nbconvert --to script {script}; holdfast run {script.with_suffix('.py')}",
-        )
-
-
-def _is_program(script: Path) -> bool:
-    """Return whether `script` names a program and not a Python script. It does if the name has no suffix, and the file
-    is an ELF executable or does not exist.
-    """
-    if script.suffix or not script.exists():
-        return not script.suffix
-    return script.is_file() and os.access(script, os.R_OK) and script.open("rb").read(4) == b"\x7fELF"
-
-
-def _refuse_launcher(words: tuple[str, ...]) -> None:
-    """Raise BadUsage if the words begin with Python or another launcher, because holdfast itself does their work."""
-    # imported late, because only a mistake in the command needs it
-    from holdfast.settings.other_launchers import line, other_command, typed_options
-
-    if (found := other_command(words)) is None:
-        return
-    typed = typed_options(words)
-    python = ("--python", words[0]) if not found.launcher and "/" in words[0] else ()
-    name = found.launcher or words[0]
-    why = "holdfast takes its place" if found.launcher else "holdfast starts the workers' Python itself"
-    raise BadUsage(f"leave {name} out: {why}", hint=line((*python, *found.words), typed))
 
 
 def _nearest(script: Path) -> str:

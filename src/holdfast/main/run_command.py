@@ -159,6 +159,7 @@ def _launch(
     tee = settings.text("tee") if settings.source("tee") is not SettingSource.DEFAULT else "0"
     log_dir = settings.text("log-dir")
     notices = notice_plan(settings, job, environment)
+    behind_the_script, of_commands = _command_warnings(options, spec)
     launch = LaunchSpec(
         render=render,
         spec=spec,
@@ -190,10 +191,10 @@ def _launch(
         notes=notes
         + _notes(options, staying, many)
         + (_tried(notices, environment, refuse=many is None and joining is None) if notices is not None else ())
-        + _behind_the_script(options)
+        + behind_the_script
         + job.notes
         + ((python.note,) if python.note else ())
-        + (_nested_launcher(spec) + _hidden_failures(spec) if joining is None else ())
+        + (of_commands if joining is None else ())
         + _task_directories(spec, here)
         + gloo_note
         + _unused_settings(where)
@@ -358,25 +359,17 @@ def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tupl
     return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
 
 
-def _behind_the_script(options: RunOptions) -> tuple[str, ...]:
-    """Warn if an option of holdfast follows the script's name, because the script then gets the option."""
+def _command_warnings(options: RunOptions, spec: JobSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Warn about an option of holdfast behind the script's name, and about commands that start other programs."""
     words = options.words
-    if options.module or options.no_python or not any(word.startswith("--") for word in words[1:]):
-        return ()
-    from holdfast.launch.nested_launchers import behind_the_script  # imported late: few scripts have options
+    behind = not options.module and not options.no_python and any(word.startswith("--") for word in words[1:])
+    launches = any(map(_may_launch, (role.command for role in spec.roles)))
+    if not behind and not launches:
+        return (), ()
+    from holdfast.launch import nested_launchers  # imported late: many commands are just a Python script
 
-    return tuple(filter(None, (behind_the_script(words, Path(words[0])),)))
-
-
-def _nested_launcher(spec: JobSpec) -> tuple[str, ...]:
-    """Warn if the job has several workers and each of them starts another launcher, such as torchrun."""
-    workers = spec.world_size * spec.nodes.most
-    commands = [role.command for role in spec.roles if role.count * spec.nodes.most > 1]
-    if not any(_may_launch(command) for command in commands):
-        return ()
-    from holdfast.launch.nested_launchers import nested_warning  # imported late: most commands are just a Python script
-
-    return tuple(filter(None, (nested_warning(command, workers, Path.cwd()) for command in commands)))[:1]
+    warning = nested_launchers.behind_the_script(words, Path(words[0])) if behind else ""
+    return (warning,) if warning else (), nested_launchers.command_warnings(spec, Path.cwd()) if launches else ()
 
 
 def _may_launch(command: tuple[str, ...]) -> bool:
@@ -384,24 +377,11 @@ def _may_launch(command: tuple[str, ...]) -> bool:
     return not command[0].rpartition("/")[2].startswith("python") or not "".join(command[2:3]).endswith(".py")
 
 
-def _hidden_failures(spec: JobSpec) -> tuple[str, ...]:
-    """Warn about the first command in which a pipe hides a worker's failure."""
-    commands = [role.command for role in spec.roles if not role.command[0].rpartition("/")[2].startswith("python")]
-    if not commands:
-        return ()
-    from holdfast.launch.pipeline_status import pipe_warning  # imported late: most commands are just a Python script
-
-    return tuple(filter(None, (pipe_warning(command, Path.cwd()) for command in commands)))[:1]
-
-
 def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[str, ...]:
     """Set the interface for gloo if this machine's own name resolves only to a loopback address, and return a note."""
-    # Imported late: only jobs on several nodes need it.
-    from holdfast.wire.addresses import interface_towards, own_name_is_loopback
+    from holdfast.wire.addresses import gloo_interface  # imported late: only jobs on several nodes need it
 
-    if environment.get("GLOO_SOCKET_IFNAME") or not (name := interface_towards(many.order.host)):
-        return ()
-    if not own_name_is_loopback():
+    if environment.get("GLOO_SOCKET_IFNAME") or not (name := gloo_interface(many.order.host)):
         return ()
     environment["GLOO_SOCKET_IFNAME"] = name
     return (f"this machine's name leads to no address that other nodes reach: workers get GLOO_SOCKET_IFNAME={name}",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.act.leftovers import Leftovers
+from holdfast.explain.causes.left_running import waits_for
 from holdfast.explain.text.secret_filter import without_secrets
 
 #: Seconds before the message is printed. A shorter delay is normal, for example while an output filter prints its last
@@ -32,7 +33,4 @@ class LeftoverNotice:
     def tick(self, now: float) -> None:
         self._told = True
         if waiting := self._leftovers.waiting(now):
-            # imported late: few jobs leave processes running
-            from holdfast.explain.causes.left_running import waits_for
-
             self._say(waits_for(without_secrets(waiting), self._leftovers.wait_s))

@@ -75,10 +75,15 @@ def setting_of(launch: LaunchSpec, place: JobPlace, streams: Streams) -> WorkerC
 
 
 def _images(launch: LaunchSpec) -> dict[str, str]:
-    from holdfast.launch.image_runtime import image_address  # imported late, because few jobs run in an image
-
     spec = launch.spec
     return {role.name: image_address(image) for role in spec.roles if (image := role.image or spec.image)}
+
+
+def image_address(image: str) -> str:
+    """Return an image's address in the form that enroot and apptainer need: with `docker://` before it, unless it is a
+    file or has a scheme.
+    """
+    return image if "://" in image or image.startswith(("/", ".")) else f"docker://{image}"
 
 
 def _config(launch: LaunchSpec) -> bytes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from holdfast.lazy_pattern import Lazy
 
 
 class OtherOption(NamedTuple):
@@ -101,7 +102,7 @@ OPTIONS: dict[str, OtherOption] = {
 FLAGS = frozenset({"--standalone", "--no-python", "-m", "--module", "--run-path", "--virtual-local-rank"})
 #: Options by which several launchers, one on each machine, form one job.
 _OVER_MACHINES = ("--nnodes", "--num-machines", "--num-nodes", "--hostfile", "-H", "--config-file", "--master-addr")
-PYTHON = re.compile(r"(?:python|pypy)[0-9.]*")
+PYTHON = Lazy(r"(?:python|pypy)[0-9.]*")
 
 
 class OtherCommand(NamedTuple):

@@ -146,9 +146,11 @@ def interface_towards(host: str) -> str:
     return ""
 
 
-def own_name_is_loopback() -> bool:
-    """Whether this machine's own host name resolves only to addresses that other machines cannot reach."""
+def gloo_interface(host: str) -> str:
+    """Return the interface towards a host if this machine's own name leads to no address that others reach, else ""."""
+    name = interface_towards(host)
     try:
-        return all(is_loopback(address) for address in addresses_of(os.uname().nodename))
+        own = addresses_of(os.uname().nodename) if name else ()
     except BadUsage:
-        return True
+        return name
+    return name if all(map(is_loopback, own)) else ""

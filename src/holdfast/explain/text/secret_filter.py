@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.explain.text.secret_masking import masked
 from holdfast.model.events import EvidenceCollected
 from holdfast.model.secret_hints import may_hold_anywhere
 
@@ -25,13 +26,11 @@ def hide(values: Iterable[str]) -> None:
 
 
 def without_secrets(value: T) -> T:
-    """Return `value` with the secrets in its texts masked. If no text hints at a secret, no patterns are loaded."""
+    """Return `value` with the secrets in its texts masked. If no text hints at a secret, no pattern is compiled."""
     if _known:
         value = _hidden(value)
     if not may_hold_anywhere(value):
         return value
-    from holdfast.explain.text.secret_masking import masked  # imported here, because a start does not need the patterns
-
     return masked(value)
 
 

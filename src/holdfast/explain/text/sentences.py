@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from holdfast.lazy_pattern import Lazy
 from holdfast.model import human_format
 from holdfast.model.evidence import MemoryKill
 from holdfast.model.human_format import Zone, duration, ranks, utc
 from holdfast.untrusted import LATEST_S
 
+if TYPE_CHECKING:
+    import re
+
 __all__ = ["clock", "fill_template", "kill_words", "one_line", "ranks", "seconds", "shortened", "size_in_words"]
 
-_FIELD = re.compile(r"\{(\w+)(?:\?([^{}]*))?\}")
+_FIELD = Lazy(r"\{(\w+)(?:\?([^{}]*))?\}")
 
 
 def fill_template(template: str, fields: Mapping[str, str]) -> str | None:
