@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from holdfast.explain import openpai_exit_file
     from holdfast.explain.hangs import hang_judgement
     from holdfast.explain.logs import row_matcher, stop_file_lines
-    from holdfast.explain.text import secret_masking
     from holdfast.launch import fetch_request, multi_node
     from holdfast.node import disk_cleaner, explain_files, missing_resources, owner_probes
     from holdfast.observe import checkpoint_files, flight_dumps, python_stacks
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "checkpoint_files", "disk_cleaner", "exit_rows", "explain_files", "fetch_request", "flight_dumps",
     "hang_judgement", "missing_resources", "multi_node", "nurseries", "openpai_exit_file", "owner_probes",
-    "python_stacks", "row_matcher", "secret_masking", "stop_file_lines", "stop_phrases", "store_process",
+    "python_stacks", "row_matcher", "stop_file_lines", "stop_phrases", "store_process",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
@@ -35,7 +34,6 @@ if not TYPE_CHECKING:
         "holdfast.explain": ("openpai_exit_file",),
         "holdfast.explain.hangs": ("hang_judgement",),
         "holdfast.explain.logs": ("row_matcher", "stop_file_lines"),
-        "holdfast.explain.text": ("secret_masking",),
         "holdfast.launch": ("fetch_request", "multi_node"),
         "holdfast.node": ("disk_cleaner", "explain_files", "missing_resources", "owner_probes"),
         "holdfast.observe": ("checkpoint_files", "flight_dumps", "python_stacks"),

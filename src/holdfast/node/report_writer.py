@@ -12,6 +12,7 @@ from holdfast.act.console import Console
 from holdfast.act.time_limited import descriptor_of, within
 from holdfast.act.worker_environment import read_error_file
 from holdfast.explain.text.secret_filter import without_secrets
+from holdfast.explain.text.secret_masking import mask
 from holdfast.launch.launch_spec import LaunchSpec
 from holdfast.model.codec import encode
 from holdfast.model.decisions import AttemptRecord, JobReport
@@ -156,7 +157,7 @@ def _workers_own(logs: Path, said: ExitReport) -> dict[str, Any] | None:
     directory = logs / f"attempt-{said.attempt}" / f"{said.first.role}-{said.first.rank}"
     text = read_error_file(directory / "error.json")
     try:
-        data = json_leniently(rare_parts.secret_masking.mask(text))
+        data = json_leniently(mask(text))
     except Malformed:
         return None
     if not isinstance(data, dict):
