@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from holdfast.lazy_pattern import Lazy
 
 
-class OtherOption(NamedTuple):
+class OtherOption(msgspec.Struct, frozen=True):
     """An option of another launcher. `owner`: that launcher's name. `flag`: whether the option takes no value."""
 
     owner: str
@@ -105,7 +106,7 @@ _OVER_MACHINES = ("--nnodes", "--num-machines", "--num-nodes", "--hostfile", "-H
 PYTHON = Lazy(r"(?:python|pypy)[0-9.]*")
 
 
-class OtherCommand(NamedTuple):
+class OtherCommand(msgspec.Struct, frozen=True):
     """A command that starts another launcher, or Python."""
 
     launcher: str
