@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 
-_OPEN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
 
 
@@ -140,7 +139,7 @@ def enter_own(name: str, parent: int, *, shown: str, volume: bool) -> int:
 
 
 def _descriptor(name: str, parent: int | None) -> int:
-    return os.open(name, _OPEN, dir_fd=parent)
+    return os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
 
 def _made(name: str, parent: int, mode: int, where: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import failed_job
-from holdfast.cli._cluster_jobs import _outside
+from holdfast.cli.job_access.cluster_jobs import _outside
 from holdfast.platforms.kubernetes.objects.job_status import ClusterJob, ClusterJobState
 from holdfast.platforms.kubernetes.remote.cluster_jobs import ClusterJobView
 

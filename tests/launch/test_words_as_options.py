@@ -13,10 +13,11 @@ import pytest
 import holdfast
 from holdfast.errors import BadUsage
 from holdfast.fetch.prerequisite_uris import uri_of
-from holdfast.launch.image_runtime import image_address, image_words
+from holdfast.launch.image_runtime import image_words
 from holdfast.launch.worker_program import command_of
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.model.runtime_plan import Prerequisite
+from holdfast.node.worker_context import image_address
 from holdfast.platforms.slurm.node_health import after_release
 from holdfast.platforms.ssh.host_lists import hostfile, hosts_of
 from holdfast.platforms.ssh.ssh_command import host_check_command, start_command

@@ -69,7 +69,7 @@ _COMMAND = Lazy(
         |openssl\s(?:[^\n;|&]{0,300}?\s)?-pass(?:in|out)?\s+pass:
         |wandb\s+login\s+(?:--?[a-z-]+(?:=\S+)?\s+){0,6}(?=(?!https?://)\S{20})
         |aws\s+configure\s+(?:[^\n;|&]{0,200}?\s)?set\s+\S{0,64}(?:secret|token|access_key)\w{0,16}\s+
-    ))(?P<quote>["']?)(?P<value>(?!\*\*\*|[-$<\s])(?:(?<=["'])[^"'\n]+|[^\s"';|&]+))
+    ))(?P<quote>["']?)(?P<value>(?!=?\*\*\*|[-$<\s])(?:(?<=["'])[^"'\n]+|[^\s"';|&]+))
     """
 )
 #: Addresses whose path is the secret.
