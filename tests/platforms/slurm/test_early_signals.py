@@ -29,6 +29,7 @@ case "$*" in
   "show partition main") answer=partition ;;
   "write batch_script 42 -") answer=script ;;
   *SubmitLine*) answer=accounting ;;
+  "-n -P show qos where name=low format=Name,GraceTime,PreemptMode") answer=qos ;;
 esac
 until [ -e {folder}/$answer ]; do sleep 0.02; done
 cat {folder}/$answer
@@ -47,7 +48,7 @@ class SlowSlurm:
 
     def __init__(self, folder: Path, reactor: Reactor) -> None:
         self.folder, self.reactor = folder, reactor
-        for name in ("scontrol", "sacct"):
+        for name in ("scontrol", "sacct", "sacctmgr"):
             (folder / name).write_text(ANSWERS.format(folder=folder))
             (folder / name).chmod(0o755)
         self.asking = SlurmCommands(reactor, {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
@@ -179,3 +180,44 @@ def test_a_job_that_slurm_ends_already_at_the_first_look_was_cancelled(slow: Slo
     slow.answer_job("COMPLETING")
     request = slow.stop()
     assert (request.reason, request.phrase) == ("scancel of job 42", "StoppedByOperator")
+
+
+BY_QOS = "KillWait = 30 sec\nPreemptMode = REQUEUE\nPreemptType = preempt/qos\n"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("preempt_type", "qos", "grace_s"),
+    [
+        ("preempt/qos", "low|00:01:30|cluster\n", 90),
+        ("preempt/qos", "low|00:01:30|requeue\n", 90),
+        ("preempt/qos", "low|00:01:30\n", 90),
+        ("preempt/qos", "low|00:01:30|OFF\n", 0),
+        ("preempt/qos", "low||cluster\n", 0),
+        ("preempt/qos", "", 0),
+        ("preempt/partition_prio", "low|00:01:30|cluster\n", 20),
+    ],
+)
+def test_the_qos_gives_the_grace_time_where_slurm_preempts_by_qos(
+    slow: SlowSlurm, preempt_type: str, qos: str, grace_s: float
+) -> None:
+    slow.answer("config", BY_QOS.replace("preempt/qos", preempt_type))
+    slow.answer("partition", "PartitionName=main\n   GraceTime=20 PreemptMode=REQUEUE\n")
+    slow.answer("script", SCRIPT)
+    slow.answer("qos", qos)
+    unlimited = JOB.replace("TimeLimit=00:04:00", "TimeLimit=UNLIMITED QOS=low")
+    begun = int(slow.began)
+    slow.answer("job", unlimited.format(state="RUNNING", start=begun, end="Unknown"))
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        slow.reactor.wait(lambda news: None, longest_s=0.2)
+    at = int(time.time())
+    preempted = f"{unlimited}   PreemptEligibleTime={begun} PreemptTime={at}\n"
+    slow.answer("job", preempted.format(state="RUNNING", start=begun, end="Unknown"))
+    slow.signals.signalled(signal.SIGTERM, "n1", time.time())
+    request = slow.stop()
+    assert request.reason.startswith("Slurm preempts job 42: another job gets the nodes")
+    if grace_s:
+        assert request.within_s is not None and 0.6 * grace_s < request.within_s <= grace_s
+    else:
+        assert "soon" in request.reason

@@ -1,4 +1,4 @@
-"""Read Slurm's configuration, the job's partition and its script once, when the owner starts.
+"""Read Slurm's configuration, the job's partition, its QOS and its script once, when the owner starts.
 
 The answers come in any order. A conclusion that needs two answers is drawn after the second one.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.platforms.slurm.slurm_commands import CommandOutput, SlurmCommands
-from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, Partition, config, partition
+from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, Partition, Qos, config, partition, qos
 from holdfast.platforms.slurm.text.signal_meaning import WarningSignal, warned_by
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ class SlurmFacts:
         #: Whether `config` was read from Slurm. Until then it contains default values.
         self.configured = False
         self.partition: Partition | None = None
+        #: The job's QOS. It is read only if Slurm preempts jobs by QOS.
+        self.qos: Qos | None = None
+        self._qos_name = ""
         #: The signal that the user requests by `--signal`, which Slurm sends some time before the time limit.
         self.warned: WarningSignal | None = None
         #: Records that can name `--signal` and have not been read yet.
@@ -54,14 +57,19 @@ class SlurmFacts:
 
     @property
     def preemptable(self) -> bool:
-        """Whether the job's partition lets other jobs preempt it."""
-        found = self.partition
+        """Whether the job's partition, or its QOS if Slurm preempts by QOS, lets other jobs preempt it."""
+        found = self._preempting
         return found is not None and found.preempt_mode not in ("", "OFF") and self.config.preempts
 
     @property
     def grace_s(self) -> float:
         """Grace period at a preemption of the job, in seconds; 0: none."""
-        return self.partition.grace_s if self.preemptable and self.partition is not None else 0.0
+        found = self._preempting
+        return found.grace_s if found is not None and self.preemptable else 0.0
+
+    @property
+    def _preempting(self) -> Partition | Qos | None:
+        return self.qos if self.config.preempts_by_qos else self.partition
 
     @property
     def options_known(self) -> bool:
@@ -80,6 +88,8 @@ class SlurmFacts:
         """Handle the job's new Slurm record: query the partition if it has changed, and read the option `--signal`."""
         if self.partition is None or self.partition.name != record.partition:
             self._ask(("scontrol", "show", "partition", record.partition), self._partition)
+        self._qos_name = record.fields.get("QOS", "")
+        self._ask_qos()
         if line := record.fields.get("SubmitLine", ""):
             self._unread.discard("accounting")
             self.warned = warned_by(line) or self.warned
@@ -113,6 +123,7 @@ class SlurmFacts:
             self._say(f"Slurm does not tell its configuration: {answer.said}; KillWait is taken for 30 s")
             return self._learned(now)
         self.config, self.configured = config(answer.out), True
+        self._ask_qos()
         if first and self.config.accounting:
             # Older versions of slurmctld do not store sbatch's command line in the job's Slurm record, so accounting is
             # queried.
@@ -138,6 +149,26 @@ class SlurmFacts:
         self._unread.discard("script")
         if answer.ok:
             self.warned = self.warned or warned_by(answer.out)
+        return self._learned(now)
+
+    def _ask_qos(self) -> None:
+        name = self._qos_name
+        if self.config.preempts_by_qos and name and (self.qos is None or self.qos.name != name):
+            words = (
+                "sacctmgr",
+                "-n",
+                "-P",
+                "show",
+                "qos",
+                "where",
+                f"name={name}",
+                "format=Name,GraceTime,PreemptMode",
+            )
+            self._ask(words, self._qos)
+
+    def _qos(self, answer: CommandOutput, now: float) -> News:
+        if answer.ok:
+            self.qos = qos(answer.out, self._qos_name)
         return self._learned(now)
 
     def _partition(self, answer: CommandOutput, now: float) -> News:

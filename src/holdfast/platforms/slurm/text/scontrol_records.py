@@ -130,6 +130,11 @@ class Config(Noun, frozen=True, kw_only=True):
         """Whether jobs can preempt others on this cluster."""
         return bool(self.preempt_type) and self.preempt_mode not in ("", "OFF")
 
+    @property
+    def preempts_by_qos(self) -> bool:
+        """Whether the QOS decides which jobs are preempted, and how long they still run; else the partition does."""
+        return self.preempt_type == "qos"
+
 
 class Partition(Noun, frozen=True, kw_only=True):
     """One partition, as slurmctld prints it."""
@@ -143,6 +148,16 @@ class Partition(Noun, frozen=True, kw_only=True):
     #: The partition's nodes as a Slurm host list, such as n[1-4].
     nodes: str = ""
     fields: Mapping[str, str] = {}
+
+
+class Qos(Noun, frozen=True, kw_only=True):
+    """One QOS (quality of service), as sacctmgr prints it."""
+
+    name: str
+    #: GraceTime: how long a preempted job of the QOS still runs, in seconds.
+    grace_s: float = 0.0
+    #: The preemption mode; `cluster`: that of the configuration.
+    preempt_mode: str = ""
 
 
 def jobs(text: str) -> tuple[JobRecord, ...]:
@@ -173,6 +188,17 @@ def partition(text: str) -> Partition | None:
         nodes=_text(fields, "Nodes"),
         fields=fields,
     )
+
+
+def qos(text: str, name: str) -> Qos | None:
+    """Parse the output of `sacctmgr -n -P show qos format=Name,GraceTime,PreemptMode`. Return the QOS `name`; None if
+    the output lacks it.
+    """
+    for line in text.splitlines():
+        found, grace, mode, *_ = *line.strip().split("|"), "", ""
+        if found.lower() == name.lower():
+            return Qos(name=name, grace_s=span_s(grace) or 0.0, preempt_mode=mode.upper() or "CLUSTER")
+    return None
 
 
 def config(text: str) -> Config:
