@@ -76,10 +76,17 @@ def test_a_rank_that_does_not_end_after_its_exception_is_failed(holdfast: Holdfa
 
 
 @pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not here, and stacks show that the program is over")
-@pytest.mark.parametrize("keeper", PLAIN_KEEPERS.values(), ids=PLAIN_KEEPERS)
-def test_a_plain_rank_that_does_not_end_after_its_exception_is_failed(holdfast: Holdfast, keeper: str) -> None:
+@pytest.mark.parametrize(
+    ("keeper", "words"),
+    [*((keeper, ()) for keeper in PLAIN_KEEPERS.values()), (KEEPERS["a thread"], ("--warm",))],
+    ids=[*PLAIN_KEEPERS, "a thread of a warm worker"],
+)
+def test_a_plain_rank_that_does_not_end_after_its_exception_is_failed(
+    holdfast: Holdfast, keeper: str, words: tuple[str, ...]
+) -> None:
     script = holdfast.script(PLAIN + keeper + FAILS)
-    ran = holdfast.run("--nproc-per-node", "2", "--max-restarts", "0", "--leftover-wait", "0.5", script, timeout_s=90)
+    options = ("--nproc-per-node", "2", "--max-restarts", "0", "--leftover-wait", "0.5", *words)
+    ran = holdfast.run(*options, script, timeout_s=90)
     report = ran.report
     assert (report["exception"], report["first"]["rank"]) == ("IndexError", 1), ran.err
     assert report["original"] == {"exit_code": 1, "signal": None}
@@ -93,31 +100,41 @@ def test_a_plain_rank_with_a_hopeless_exception_is_not_tried_again(holdfast: Hol
     assert (ran.report["exception"], len(ran.report["attempts"])) == ("ModuleNotFoundError", 1), ran.err
 
 
-@pytest.mark.parametrize("goes_on", [False, True], ids=["silent", "works"])
+HANDLED = "try:\n    " + FAILS + "except IndexError:\n    traceback.print_exc()\n"
+GOES_ON = "print('step 2', flush=True)\nos._exit(0)\n"
+COMPUTES = "until = time.monotonic() + 45\nwhile time.monotonic() < until:\n    sum(range(10**5))\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "shell", "exception"),
+    [
+        (KEEPERS["a thread"] + FAILS, False, "IndexError"),
+        (KEEPERS["a thread"] + FAILS, True, "IndexError"),
+        (HANDLED + COMPUTES + GOES_ON, True, ""),
+        (HANDLED + "time.sleep(45)\n" + GOES_ON, False, ""),
+    ],
+    ids=["silent", "silent below a shell", "works below a shell", "tries again later"],
+)
 def test_without_a_stack_silence_shows_that_the_program_is_over(
-    holdfast: Holdfast, tmp_path: Path, goes_on: bool
+    holdfast: Holdfast, tmp_path: Path, program: str, shell: bool, exception: str
 ) -> None:
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.symlink_to(sys.executable)  # no py-spy lies beside it
     holdfast.python = str(python)
-    works = (
-        "try:\n    " + FAILS + "except IndexError:\n    traceback.print_exc()\n"
-        "until = time.monotonic() + 45\nwhile time.monotonic() < until:\n    sum(range(10**5))\n"
-        "print('step 2', flush=True)\nos._exit(0)\n"
-    )
-    script = holdfast.script(
-        (PLAIN.replace("10**6", "50").replace("time.sleep(50)", "time.sleep(50), os._exit(0)"))
-        + (works if goes_on else KEEPERS["a thread"] + FAILS)
-    )
+    plain = PLAIN.replace("10**6", "50").replace("time.sleep(50)", "time.sleep(50), os._exit(0)")
+    script = holdfast.script(plain + program)
+    command = ("--no-python", "sh", "-c", f"{python} {script}; exit $?") if shell else (script,)
     ran = holdfast.run(
-        *("--nproc-per-node", "2", "--max-restarts", "0", "--leftover-wait", "0", script),
+        *("--nproc-per-node", "2", "--max-restarts", "0", "--leftover-wait", "0", *command),
         timeout_s=150,
         PATH="/usr/bin:/bin",
         PYTHONPATH=os.pathsep.join(filter(None, sys.path)),
     )
-    assert ran.report["exception"] == ("" if goes_on else "IndexError"), ran.err
-    assert ran.report["outcome"] == ("succeeded" if goes_on else "failed")
+    assert ran.report["exception"] == exception, ran.err
+    assert ran.report["outcome"] == ("failed" if exception else "succeeded")
+    if exception:
+        assert ran.report["first"]["rank"] == 1
 
 
 UNCAUGHT = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n    f()\nIndexError: 17\n'

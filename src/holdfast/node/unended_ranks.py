@@ -5,7 +5,8 @@ the other ranks wait for it. Two signs prove that the program has failed: the ta
 uncaught exceptions puts before a traceback, and the error file of torchelastic's `@record`. Output that ends with a
 traceback from the program's own module proves nothing, because the program may have handled the exception. Then a stack
 from py-spy decides. Without a stack the rank is ended after `PLAIN_S` seconds in which no rank of this node has printed
-anything and the process has used no CPU.
+anything and the process has used no CPU. A process that sleeps for a time is not ended: a program that has handled the
+exception may try again later.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from holdfast.observe.output_pump import OutputPump
 
 if TYPE_CHECKING:
     from holdfast.node.owner_probes import HangSampler
+    from holdfast.observe.procfs import ProcessLook
 
 #: The output of a rank is checked at most once in this many seconds, and only after the rank has printed something.
 LOOK_S = 5.0
@@ -34,6 +36,8 @@ PLAIN_S = 30.0
 #: A process that uses at most this share of a CPU counts as idle.
 IDLE_SHARE = 0.02
 TAIL_BYTES = 16 * 1024
+#: System calls of `time.sleep`.
+_SLEEPS = ("nanosleep", "clock_nanosleep", "hrtimer_nanosleep", "select", "pselect6")
 _HEADER = "Traceback (most recent call last):"
 _TAG = f"]: {_HEADER}"
 
@@ -137,8 +141,10 @@ class UnendedRanks:
         self._latest = latest
         pids = {rank: worker.process.pid for rank, worker in alive.items() if worker.process.pid in self._doubts}
         for pid in pids.values():
-            doubt, cpu_s = self._doubts[pid], _cpu_s(pid)
-            if goes_on or cpu_s - doubt.cpu_s > IDLE_SHARE * max(LOOK_S, now - doubt.since):
+            doubt, seen = self._doubts[pid], procfs.snapshot(pid)
+            cpu_s = seen.cpu_s if seen is not None else 0.0
+            busy = cpu_s - doubt.cpu_s > IDLE_SHARE * max(LOOK_S, now - doubt.since)
+            if goes_on or busy or (seen is not None and _sleeps(seen)):
                 doubt.since, doubt.cpu_s = now, cpu_s
             elif now - doubt.since >= PLAIN_S:
                 self._over[pid] = doubt.since
@@ -181,6 +187,12 @@ class UnendedRanks:
             signal.pidfd_send_signal(worker.process.pidfd, number)
         except ProcessLookupError:
             pass  # ignore a process that has just exited
+
+
+def _sleeps(seen: ProcessLook) -> bool:
+    """Return whether the main thread of the process, or of one of its children, sleeps for a time."""
+    main = [thread for thread in seen.threads if thread.tid == thread.pid]
+    return any(thread.waits_in.partition(" ")[0] in _SLEEPS for thread in main)
 
 
 def _cpu_s(pid: int) -> float:
