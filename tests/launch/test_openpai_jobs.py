@@ -144,6 +144,40 @@ def test_every_key_of_the_protocol() -> None:
     )
 
 
+DATA_OF_TWO_ROLES = """protocolVersion: 2
+name: x
+type: job
+prerequisites:
+  - {name: a, type: data, uri: ["https://example.org/a.tgz"]}
+  - {name: b, type: data, uri: ["https://example.org/b.tgz"]}
+taskRoles:
+  one: {data: a, commands: [pwd]}
+  two: {data: DATA, commands: [pwd]}
+extras:
+  com.microsoft.pai.runtimeplugin:
+    - plugin: cmd
+      parameters:
+        callbacks: [{event: taskStarts, commands: ["wget <% $data.uri[0] %> -O <% $data.name %>"]}]
+"""
+
+
+def test_the_commands_of_a_plugin_have_the_data_of_their_role() -> None:
+    hooks = _parsed(DATA_OF_TWO_ROLES.replace("DATA", "b")).spec.runtime.hooks
+    assert [(hook.roles, hook.command[-1]) for hook in hooks] == [
+        (("one",), _script("wget https://example.org/a.tgz -O a")),
+        (("two",), _script("wget https://example.org/b.tgz -O b")),
+    ]
+    [hook] = _parsed(DATA_OF_TWO_ROLES.replace("DATA", "a")).spec.runtime.hooks
+    assert (hook.roles, hook.command[-1]) == ((), _script("wget https://example.org/a.tgz -O a"))
+    with pytest.raises(BadUsage, match=r"there is no `\$data.url`"):
+        _parsed(DATA_OF_TWO_ROLES.replace("DATA", "a").replace("$data.uri[0]", "$data.url"))
+
+
+def test_a_plugin_s_roles_are_found_as_openpai_s_examples_write_them() -> None:
+    job = _parsed(WHOLE.replace("      taskRoles: [worker]\n", "      taskroles:\n        - worker\n"))
+    assert "taskroles" not in WHOLE and job.spec.runtime == _parsed(WHOLE).spec.runtime
+
+
 def test_what_has_no_meaning_here_is_told() -> None:
     told = "\n".join(_parsed(WHOLE).notes)
     for words in (

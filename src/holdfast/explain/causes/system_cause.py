@@ -362,12 +362,14 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
     log = f"{failure.log} on {failure.node}" if failure.node and evidence.addresses else failure.log
     signal = signal_name(failure.signal) if failure.signal is not None else None
     after = "All workers had succeeded. " if finished else ""
+    # A sidecar that could not be started has no output.
+    read = f"Read its output ({log}) and run its command by hand" if log else "Run its command by hand"
     return ReportDraft(
         phrase,
         matcher.catalogue.row(phrase),
         Trigger.RUNTIME,
         reason=f"{failure.sentence}{also}",
-        solution=f"{after}Read its output ({log}) and run its command by hand with the environment of the job."
+        solution=f"{after}{read} with the environment of the job."
         + (" A longer `limit` gives it more time." if failure.limit_s is not None else "")
         + (" `on_failure: ignore` lets the attempt go on without it." if failure.kind is SideKind.HOOK else ""),
         original=Original(exit_code=failure.exit_code, signal=signal),

@@ -144,11 +144,13 @@ def job_of(
     around = _deployment(found, keys.deployments, defaults.deployment if defaults else None, names)
     roles: list[Role] = []
     hooks: list[Hook] = []
+    #: Role → values of its prerequisites, for references in its hooks.
+    fields: dict[str, dict[str, str]] = {}
     retries = [keys.job_retry_count or 0]
     for name, said in found.entries(
         "taskRoles", keys.task_roles, "of names, as in `worker: {commands: [python t.py]}`"
     ):
-        role, of_role = _role(found, name, said, wanted, around.get(name, _Around()), notes, here)
+        role, of_role, fields[name] = _role(found, name, said, wanted, around.get(name, _Around()), notes, here)
         if role is not None and of_role is not None:
             roles.append(role)
             if of_role.task_retry_count:
@@ -163,13 +165,14 @@ def job_of(
             "jobRetryCount and taskRetryCount says"
         )
     plan = plan_of(found, keys.extras, names, notes)
+    hooks = [one for hook in (*plan.hooks, *hooks) for one in _of_roles(found, hook, fields)]
     spec = JobSpec(
         name=job_name(found, "name", keys.name, notes),
         roles=tuple(roles),
         restarts=restarts_of(found, "jobRetryCount", -1 if -1 in retries else max(retries)),
         virtual_cluster=(defaults.virtual_cluster or "") if defaults else "",
         parameters=parameters_of(found, keys.parameters, written) if keys.parameters else {},
-        runtime=msgspec.structs.replace(plan, hooks=(*plan.hooks, *hooks)),
+        runtime=msgspec.structs.replace(plan, hooks=tuple(hooks)),
         binds=binds,
         pai=True,
         task_directories=True,
@@ -251,13 +254,13 @@ def _role(
     around: _Around,
     notes: list[str],
     here: bool,
-) -> tuple[Role | None, _RoleV2 | None]:
+) -> tuple[Role | None, _RoleV2 | None, dict[str, str]]:
     where = f"taskRoles.{name}"
     if not NAME.fullmatch(name):
         found.add(where, "expected a role's name of letters, digits, `.`, `_` or `-`, at most 63, a letter in front")
     role = found.read(where, said, _RoleV2, "with `commands`, `dockerImage`, `resourcePerInstance`")
     if role is None:
-        return None, None
+        return None, None, {}
     if role.instances < 1:
         found.add(f"{where}.instances", f"expected 1 or more, got {role.instances}")
     for one in role.prerequisites:
@@ -301,28 +304,52 @@ def _role(
         )
         for i, command in enumerate(items)
     ]
-    return Role(
-        name=name,
-        count=role.instances,
-        command=shell_command(found, f"{where}.commands", commands, here=here),
-        resources=Resources(
-            memory_bytes=memory_of(found, f"{where}.resourcePerInstance.memoryMB", asked.memory_mb, here=here),
-            cpus=cpus_of(asked.cpu),
-            devices=asked.gpu,
-        ),
-        completion=Completion(
-            min_failed=min_failed(policy.min_failed_instances, role.instances),
-            min_succeeded=min_succeeded(
-                found, f"{where}.completion.minSucceededInstances", policy.min_succeeded_instances, role.instances
+    return (
+        Role(
+            name=name,
+            count=role.instances,
+            command=shell_command(found, f"{where}.commands", commands, here=here),
+            resources=Resources(
+                memory_bytes=memory_of(found, f"{where}.resourcePerInstance.memoryMB", asked.memory_mb, here=here),
+                cpus=cpus_of(asked.cpu),
+                devices=asked.gpu,
             ),
+            completion=Completion(
+                min_failed=min_failed(policy.min_failed_instances, role.instances),
+                min_succeeded=min_succeeded(
+                    found, f"{where}.completion.minSucceededInstances", policy.min_succeeded_instances, role.instances
+                ),
+            ),
+            image=image,
+            ports=ports_of(found, f"{where}.resourcePerInstance.ports", asked.ports or {}),
+            # A label without ports gets its variable too, with an empty value.
+            env={
+                f"PAI_CONTAINER_HOST_{label}_PORT_LIST": ""
+                for label, number in (asked.ports or {}).items()
+                if not number
+            },
         ),
-        image=image,
-        ports=ports_of(found, f"{where}.resourcePerInstance.ports", asked.ports or {}),
-        # A label without ports gets its variable too, with an empty value.
-        env={
-            f"PAI_CONTAINER_HOST_{label}_PORT_LIST": "" for label, number in (asked.ports or {}).items() if not number
-        },
-    ), role
+        role,
+        others,
+    )
+
+
+def _of_roles(found: Mistakes, hook: Hook, fields: Mapping[str, Mapping[str, str]]) -> list[Hook]:
+    """Return the hook with the values of its roles' prerequisites, as one hook for all roles that have the same values.
+
+    Add mistakes to `found`. `fields`: role → values by name.
+    """
+    *words, script = hook.command
+    if not _REFERENCE.search(script):
+        return [hook]
+    texts: dict[str, list[str]] = {}
+    for role in hook.roles or fields:
+        text = _referred(found, f"the commands of {hook.when.value}", script, fields.get(role, {}))
+        texts.setdefault(text, []).append(role)
+    return [
+        msgspec.structs.replace(hook, command=(*words, text), roles=hook.roles if len(texts) == 1 else tuple(roles))
+        for text, roles in texts.items()
+    ]
 
 
 def _fields(group: str, one: _Prerequisite) -> dict[str, str]:

@@ -59,6 +59,10 @@ def plan_of(found: Mistakes, extras: Any, roles: Collection[str], notes: list[st
         return plan
     for i, item in enumerate(said):
         where = f"extras.{PLUGINS}[{i}]"
+        if (
+            isinstance(item, dict) and "taskroles" in item
+        ):  # OpenPAI accepts any key here, and its examples have this one
+            item = {"taskRoles" if key == "taskroles" else key: value for key, value in item.items()}
         one = found.read(where, item, _Plugin, "such as `{plugin: ssh, parameters: {jobssh: true}}`")
         if one is None:
             continue
