@@ -19,7 +19,7 @@ from holdfast.model.process_messages import StartWorker
 if TYPE_CHECKING:
     from holdfast.act.command_expansion import RoleExpansion
 
-#: The name of a task's working directory, inside the directory of its worker.
+#: The name of the working directory of a worker of an OpenPAI job. It is in the directory of the worker's logs.
 WORK = "work"
 #: Limit on the number of entries of the job's directory that are linked into a task's directory.
 MOST_LINKS = 10_000

@@ -173,6 +173,6 @@ class AttemptMembers:
             if policy.min_succeeded is not None and succeeded >= policy.min_succeeded:
                 return True
         if not self.all_ended():
-            # not decided yet: a rank still runs, or was stopped and so does not count as ended
+            # not decided yet: a rank still runs, or holdfast stopped it, and a stopped rank proves nothing
             return None
         return self._in((MemberState.DONE,)) > 0

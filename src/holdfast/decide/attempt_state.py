@@ -35,7 +35,9 @@ from holdfast.model.progress_facts import Count, Sign
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """How a drained attempt ended: its report, its evidence, and its signs of progress."""
+    """How an attempt ended, after all its workers have exited: its report, its evidence, and its signs of progress (a
+    further step, a new checkpoint).
+    """
 
     report: ExitReport
     evidence: AttemptEvidence

@@ -118,8 +118,8 @@ def own_directory(mounts: Sequence[Mount], membership: dict[str, str], controlle
         try:
             inside = PurePosixPath(path).relative_to(mount.root)
         except ValueError:
-            # The path `/` means the mounted directory itself. In a container with a cgroup namespace, the mount's root
-            # and the group's path are relative to different roots.
+            # In a container with a cgroup namespace, the group's path `/` means the mounted directory, although the
+            # mount's root is another path: the two paths are relative to different directories.
             if path != "/":
                 continue
             inside = PurePosixPath()

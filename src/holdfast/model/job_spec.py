@@ -47,7 +47,8 @@ class Resources(Noun, frozen=True, kw_only=True):
     """The resources that each worker of a role gets."""
 
     memory_bytes: int | None = None
-    #: The number of whole CPUs reserved for each worker; below 1 no CPU is reserved.
+    #: The number of CPUs that each worker needs, rounded up to whole CPUs and reserved for it. Below 1, and if None,
+    #: none is reserved.
     cpus: float | None = None
     #: The number of accelerators reserved for each worker, which sees no others. 0: it sees none. None: it sees all.
     devices: int | None = None

@@ -16,7 +16,10 @@ _HINT = "holdfast run --outer PID|FIFO|none …"
 
 
 def outer_of(text: str | None, origin: str) -> str | None:
-    """Validate the value of `--outer`. None means that no process is watched. Raises `BadUsage`."""
+    """Validate the value of `--outer`: the process whose end stops the job. Return None if the user named no process.
+
+    `origin`: the option or variable, for messages. Raises `BadUsage`.
+    """
     if text in (None, "", NONE):
         return None
     assert text is not None

@@ -23,7 +23,7 @@ CHUNK_CHARS = 16 << 10
 #: Limit on the number of chunks that are parsed if the end of a stream contains no step number (but a long traceback or
 #: many warnings).
 MOST_CHUNKS = 6
-#: Number of characters before the parsed chunks that are searched for a word of `_HINTS` and for the word `epoch`.
+#: If the parsed chunks have no step number, this many earlier characters are searched for a word of `_HINTS`.
 FAR_CHARS = 1 << 20
 MOST_EPOCH = 10**6
 #: A larger number is a time or a size, not a step.

@@ -142,7 +142,7 @@ class Platform(PlatformAccess):
 
     #: Whether the platform's watch can explain signals. Then a signal does not make a node leave the job.
     explains_signals = False
-    #: How an agent receives the job's key, for messages: `srun, on standard input`.
+    #: Words for messages: how an agent receives the secret key of the job, such as `srun, on standard input`.
     key_from = ""
     #: How long an agent waits for a lost owner by default, in seconds.
     owner_wait_s = 60.0

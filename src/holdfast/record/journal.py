@@ -130,8 +130,8 @@ class Journal:
         self._write(_JOB, (job_id, spec.name, now, host, pid, encode(spec)))
 
     def of_run(self, job_id: str, run: int) -> None:
-        """Set the run of the job to which this process belongs. `run`: how often the platform had started the job
-        before.
+        """Set which run of the job this process serves. `run`: the number of earlier starts of the job by the
+        platform, such as a Slurm requeue.
         """
         self._runs[job_id] = run
 

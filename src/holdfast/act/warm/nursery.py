@@ -271,8 +271,11 @@ class Nursery:
         return True
 
     def _take_messages(self) -> None:
-        """Read all messages from the prewarmed process. A fork reports itself before this process adopts it, so after
-        this call every visible child is known."""
+        """Read all messages from the prewarmed process.
+
+        A forked worker sends a message before it becomes a child of this process. So after this call every child is
+        known.
+        """
         while self._take_message():
             pass
 

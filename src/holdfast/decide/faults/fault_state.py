@@ -187,7 +187,7 @@ class FaultState:
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
 
-    # ---- devices that may have no fault
+    # ---- registering devices, with or without a fault
 
     def register(self, devices: Iterable[str]) -> None:
         """Add devices that exist, even without a fault. The circuit breaker computes its share from the number of known
@@ -374,7 +374,9 @@ class FaultState:
             self.devices[device.name] = None
 
     def _set_alarms(self, track: Track) -> None:
-        """Set the alarm for the track's next deadline, and schedule the track's deletion."""
+        """Set the alarm for the next time at which this fault (`track`) may change its level, and schedule the deletion
+        of its record.
+        """
         due = track.due
         shown = track.seen_until - 1
         if shown < due and shown >= self.clock and not track.active and track.code.bases[track.severity] > 0:

@@ -52,8 +52,8 @@ _MOST_LINKS = 5
 _WENT_ON = 1
 #: This many ordinary log lines after a line prove that the writer continued its work.
 _WENT_ON_ORDINARY = 3
-#: Factor on `_WENT_ON` and `_WENT_ON_ORDINARY` for a line that is normally fatal. After it a progress bar may be drawn
-#: once more, and other ranks continue until they need the dead rank.
+#: After a line that is normally fatal, this many times as many lines must follow to prove that the writer continued:
+#: a progress bar may be drawn once more, and other ranks go on until they need the dead rank.
 _WENT_FAR = 10
 
 

@@ -44,7 +44,9 @@ class OwnerTimeout:
         self._silent_from: float | None = None
 
     def next_wake(self, part: AdmittedNode | None) -> float:
-        """Return the time of the next check. `part`: the admitted node, or None before the admission."""
+        """Return when to check next whether the owner is lost. `part`: this node once the owner has admitted it; None
+        before.
+        """
         if part is not None:
             return part.lease_ends + (self._dials_on_s if part.lease_ends == self._silent_from else 0.0)
         return 0.0 if self.starter_gone else min(self._notice_at, self._join_by)

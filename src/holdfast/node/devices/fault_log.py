@@ -298,7 +298,7 @@ def judged_standings(home: Path, rules: bytes | None, now: float) -> list[Device
 
 
 def _kind_of(why: str) -> str:
-    """Return the kind of a refusal of an event, for counting."""
+    """Return a group for `why`, the reason for which this node refused a fault event. Refusals are counted by group."""
     return next((words for words in ("in the future", "days old", "already settled") if words in why), "malformed")
 
 

@@ -145,7 +145,7 @@ class GrowingFile:
 
     def _split(self, block: bytes) -> list[bytes]:
         if self._device:
-            # A read returns one record. Its first line is the text; the lines after it are a dictionary.
+            # A read of /dev/kmsg returns one record. Its first line is the message; the next lines are key=value pairs.
             return [block.partition(b"\n")[0]]
         rows = (self._rest + block).split(b"\n")
         self._rest = rows.pop()

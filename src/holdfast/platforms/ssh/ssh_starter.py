@@ -278,7 +278,8 @@ class _Hosts:
 
         Zero bytes mean that the job has ended. End of file means that the guard has exited.
         """
-        # Ignore signals: the owner acts on them and stops the job, and then the agents exit by themselves.
+        # Bytes that are not zero are numbers of signals. Nothing is done for them here: the owner stops the job, and
+        # then the agents exit by themselves.
         word = os.read(fd, 128)
         if word and any(word):
             return

@@ -359,7 +359,9 @@ def _refused(prepared: PreparedScript, why: SbatchRefusal, answer: CommandOutput
 
 
 def _nearest_partition(text: str | None) -> str:
-    """Return a clause with the existing partitions, and the one that `text` probably means; "" if unknown."""
+    """Return a clause for a message: the existing partitions, and the one that the user probably meant by `text`.
+    Return "" if Slurm does not answer.
+    """
     answer = query(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)
     names = sorted(set(answer.out.split())) if answer.ok else []
     if not names:
