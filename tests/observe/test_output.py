@@ -184,6 +184,18 @@ def test_last_words_are_stderr_s_or_else_stdout_s_and_bounded(house: House) -> N
     assert len(house.pump.tail(0, TAIL_BYTES * 2).encode()) <= TAIL_BYTES * 2
 
 
+def test_last_words_begin_with_a_whole_line(tmp_path: Path) -> None:
+    """In the rest of a line a secret cannot be seen: `-p SECRET` behind `docker login`."""
+    house = House(tmp_path)
+    house.start(0, show_stdout=False)
+    line = "docker login -u a -p SECRET\n"
+    house.write(0, (line * 1000).encode(), stream=1)
+    house.turn()
+    for limit in (*range(60, 120), TAIL_BYTES, 2 * TAIL_BYTES):
+        words = house.pump.tail(0, limit)
+        assert words == line * words.count("\n") and len(words) > min(limit, TAIL_BYTES) - 2 * len(line)
+
+
 def test_a_noisy_worker_leaves_room_for_the_others(tmp_path: Path) -> None:
     house = House(tmp_path)
     for rank in range(16):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.observe.log_file import LogFile, Rotation, amount
 from holdfast.observe.worker_stream import (
     DEFAULT_PIPE_BYTES,
+    TAIL_BYTES,
     FoldingSink,
     Sink,
     StackCutoff,
@@ -312,12 +313,17 @@ class OutputPump:
     def tail(self, rank: int, limit_bytes: int = 8 * 1024) -> str:
         """Return the end of the worker's stderr, decoded. If stderr is empty, return the end of its stdout.
 
+        The end begins with a whole line, unless it is a single line.
         The end is available after `finish` too, until the rank is added again.
         """
         if rank not in self._ranks:
             return ""
         stdout, stderr = self._ranks[rank]
-        end = (stderr.tail() or stdout.tail())[-limit_bytes:]
+        kept = stderr.tail() or stdout.tail()
+        end = kept[-limit_bytes:]
+        if len(kept) >= min(limit_bytes + 1, TAIL_BYTES) and (cut := end.find(b"\n", 0, -1)) >= 0:
+            # Begin with a whole line: in the rest of `sshpass -p SECRET` a secret could not be seen.
+            end = end[cut + 1 :]
         cut = 0
         while cut < min(3, len(end)) and end[cut] & 0xC0 == 0x80:
             cut += 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import children
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest
 from holdfast.platforms.slurm.owner import cluster_facts, slurm_signals
@@ -78,6 +79,8 @@ class SlowSlurm:
     def close(self) -> None:
         self.signals.close()
         self.asking.close()
+        while children.helpers():
+            self.reactor.wait()  # the commands that still ran are reaped when they have died
 
 
 @pytest.fixture
