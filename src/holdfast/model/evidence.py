@@ -209,9 +209,11 @@ class RankSnapshot(Noun, frozen=True, kw_only=True):
     def left_program(self) -> bool | None:
         """Whether the main thread has left the user's program: no frame of its stack is a module's. None: its whole
         stack is not known.
+
+        If py-spy sees no frame at all, the interpreter is ending: it runs an exit handler written in C.
         """
         main = next((thread for thread in self.threads if thread.tid == self.pid), None)
-        if main is None or not main.frames or len(main.frames) >= MAX_FRAMES:
+        if main is None or len(main.frames) >= MAX_FRAMES or (not main.frames and self.stack_source != "py-spy"):
             return None
         return not any(frame.startswith("<module>") for frame in main.frames)
 

@@ -144,9 +144,9 @@ class UnendedRanks:
             doubt, seen = self._doubts[pid], procfs.snapshot(pid)
             cpu_s = seen.cpu_s if seen is not None else 0.0
             busy = cpu_s - doubt.cpu_s > IDLE_SHARE * max(LOOK_S, now - doubt.since)
-            if goes_on or busy or (seen is not None and _sleeps(seen)):
+            if goes_on or busy:
                 doubt.since, doubt.cpu_s = now, cpu_s
-            elif now - doubt.since >= PLAIN_S:
+            elif now - doubt.since >= PLAIN_S and not (seen is not None and _sleeps(seen)):
                 self._over[pid] = doubt.since
         new = [pid for pid in pids.values() if not self._doubts[pid].looked and now - self._doubts[pid].since >= LOOK_S]
         if new:

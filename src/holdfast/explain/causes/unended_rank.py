@@ -51,7 +51,7 @@ def _last(hang: HangEvidence) -> dict[int, RankSnapshot]:
 def _keeper(shot: RankSnapshot) -> str:
     """Return what keeps the process alive: the main thread's place, and another thread that still runs code."""
     main = next(thread for thread in shot.threads if thread.tid == shot.pid)
-    place = next((frame for frame in main.frames if ".py:" in frame), main.frames[0])
+    place = next((frame for frame in main.frames if ".py:" in frame), (*main.frames, "an exit handler")[0])
     others = [thread for thread in shot.threads if thread is not main and thread.frames]
     still = f", and its thread {others[0].name or others[0].tid} still runs" if others else ""
     return f"it waits in {place}{still}"
