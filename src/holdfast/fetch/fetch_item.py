@@ -89,7 +89,7 @@ class ItemFetch:
             return self._failed(
                 FetchError(Phrase.HOST_ALLOCATION_FAILED, f"this node has not enough memory to fetch {self._uri.shown}")
             )
-        except Exception as error:
+        except Exception as error:  # a bug of the fetch must become a report too
             # The error is in holdfast, not in the source: a retry would download everything again in vain.
             traceback.print_exc()
             return self._failed(

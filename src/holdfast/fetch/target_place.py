@@ -222,8 +222,8 @@ class TargetPlace:
     def must_fit(self, need: int, shown: str, *, claimed: bool = False) -> None:
         """Raise FetchError if `need` more bytes do not fit on the disk.
 
-        claimed: only the server says that there are so many. If no file system has so large a file, and this disk not
-        even the room for it, then the number is the server's fault, and no reason to try another node.
+        claimed: whether only the server states the number of bytes. A number that is larger than this disk and than any
+        file can be is the server's mistake. Then no other node is tried.
         """
         with writing(self._beside):
             disk = os.statvfs(self._beside)

@@ -179,8 +179,8 @@ class Verdict(PreCheckResult):
     """The result of a check, with advice, blame and measured values.
 
     `blame`: one of workload, hardware, network, storage, platform, external, unknown. `figures`: measured values by
-    name, each with its unit as a suffix. `devices`: the abnormal devices. `phrase`: the class of the exit if the check
-    knows how each worker would fail (`ModuleNotFound`), so that the job ends with this class instead of CheckFailed.
+    name, each with its unit as a suffix. `devices`: the abnormal devices. `phrase`: set it if the check
+    knows how each worker would fail (`ModuleNotFound`). The job then ends with this class; otherwise with CheckFailed.
     """
 
     solution: str = ""

@@ -39,7 +39,7 @@ def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
                 missing += 1
                 if missing > 1:
                     break
-                continue  # a rotation in progress leaves one number free: it has renamed this file to the next number
+                continue  # a rotation in progress has renamed the file of this number to the next number
             missing = 0
             # A rotation may rename files between two calls of open. A file that is already open is then found again
             # under its next name.

@@ -75,7 +75,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Report
         # The row of the class says who is to blame. If the cause is on the node (a full disk), another node may help.
         blame, rerun = None, Rerun.ELSEWHERE if check.elsewhere else None
         if check.blame:
-            reason = f"{check.message}; the pre-check {check.check} found it, so no worker was started"
+            reason = f"{check.message}; the pre-check `{check.check}` found this, so no worker was started"
         else:  # the check is a prerequisite, for which the row has the blame
             reason = f"{check.check} could not be had on {check.message}"
     return ReportDraft(

@@ -24,8 +24,8 @@ class FilesParams(Params, frozen=True, kw_only=True):
     program: Annotated[
         Literal["fail", "certain", "warn", "off"],
         Meta(
-            description="whether a script that is missing or broken ends the job: always, only if every worker is "
-            "certain to fail, or never (`warn` prints it)"
+            description="when a script that is missing or broken ends the job. fail: always. certain: only if every "
+            "worker must fail, else a warning. warn: never, only a warning. off: it is not checked"
         ),
     ] = "fail"
     script: Annotated[str, Meta(description="a Python script to look at, besides the job's own programs")] = ""

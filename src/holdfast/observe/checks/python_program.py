@@ -136,8 +136,8 @@ def program_mistakes(program: Program, role: Role, cwd: str) -> list[ProgramMist
             return [
                 ProgramMistake(
                     text=f"{program.script}{line} does not parse: {words}",
-                    solution=f"Correct {program.script}{line}. If the code is right, an older Python runs it: "
-                    f"`{program.interpreter} --version`.",
+                    solution=f"Correct {program.script}{line}. If the code is right, the workers' Python is too old "
+                    f"for it: `{program.interpreter} --version`.",
                     phrase=Phrase.SYNTAX_ERROR,
                 )
             ]
