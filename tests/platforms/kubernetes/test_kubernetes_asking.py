@@ -172,6 +172,59 @@ def test_a_server_that_is_away_is_asked_again_and_a_watch_says_that_it_sees_noth
     assert cut.trouble is ApiTrouble.AWAY and cut.said.startswith("the API server does not answer (")
 
 
+STARTS = 'User "train" cannot list resource "pods": RBAC: clusterrole "system:basic-user" not found'
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(403, STARTS), (401, "Unauthorized"), (403, "pods is forbidden: not yet ready to handle request")],
+)
+def test_a_server_that_starts_refuses_for_a_while_and_is_not_believed(
+    code: int, words: str, api_owner: Make, tmp_path: Path
+) -> None:
+    asked_of: dict[bool, int] = {True: 0, False: 0}
+    over = threading.Event()
+
+    def answer(asked: Asked) -> ApiReply | None:
+        if asked.watches:
+            over.wait(60)
+            return None
+        lists = asked.path == PODS_PATH
+        asked_of[lists] += 1
+        if asked_of[lists] == 1 and lists:
+            return None  # the connection of before breaks first
+        if asked_of[lists] < 4:
+            return status(code, "Forbidden", words)
+        return list_reply(1) if lists else (200, {"kind": "Pod"})
+
+    with api(answer, tmp_path) as environment:
+        mine = api_owner(environment)
+        assert mine.ask(Method.GET, f"{PODS_PATH}/p", patience_s=60).ok
+        mine.follow(PODS_PATH)
+        mine.until(lambda: any(isinstance(word, Listed) for word in mine.heard))
+        over.set()
+    assert not [word for word in mine.heard if isinstance(word, Unseen) and word.trouble is ApiTrouble.REFUSED]
+
+
+@pytest.mark.real
+def test_a_refusal_that_lasts_is_believed(api_owner: Make, tmp_path: Path) -> None:
+    tries = itertools.count()
+
+    def answer(asked: Asked) -> ApiReply:
+        next(tries)
+        return status(403, "Forbidden", "no right to patch")
+
+    with api(answer, tmp_path) as environment:
+        mine = api_owner(environment)
+        refused = mine.ask(Method.GET, f"{PODS_PATH}/p", patience_s=600, doubt_s=0.5)
+        assert (refused.trouble, refused.said) == (ApiTrouble.REFUSED, "no right to patch")
+        assert next(tries) > 1, "it was not asked again"
+        mine.follow(PODS_PATH)
+        mine.until(lambda: bool(mine.heard))  # the client process doubts for ten seconds
+    assert mine.heard == [Unseen(number=2, trouble=ApiTrouble.REFUSED, said="no right to patch")]
+
+
 @pytest.mark.real
 def test_a_token_that_was_renewed_is_read_again(api_owner: Make, tmp_path: Path) -> None:
     token = tmp_path / "token"

@@ -87,10 +87,13 @@ class Server:
 
     def __init__(self) -> None:
         self.config: dict[str, Any] = {"metadata": {"resourceVersion": "1"}}
-        self.away = False
+        self.away = self.starts = False
         self.written = 0
 
     def answer(self, asked: Asked) -> ApiReply:
+        if self.starts:
+            role = 'clusterrole.rbac.authorization.k8s.io "system:basic-user" not found'
+            return status(403, "Forbidden", f'User "train" cannot patch resource "configmaps": RBAC: {role}')
         if self.away:
             return status(503, "ServiceUnavailable", "etcd has no leader")
         if asked.method == Method.GET:
@@ -196,6 +199,30 @@ def test_without_the_api_server_the_job_goes_on_and_its_state_follows_later(
         server.away = False
         mine.until(lambda: not mine.mirror.writing)
         assert [event for _, event in events_of(server.config)] == [node_joined("n1")]
+
+
+@pytest.mark.real
+@pytest.mark.extras
+def test_a_refusal_holds_nothing_up_and_the_state_follows_when_the_server_has_read_its_roles(
+    mirror_play: Callable[..., MirrorPlay], tmp_path: Path
+) -> None:
+    server = Server()
+    with api(server.answer, tmp_path) as environment:
+        mine = mirror_play(environment)
+        mine.mirror.begin([(1.0, node_joined("n1"))])
+        mine.until(lambda: server.written == 1 and not mine.mirror.writing)
+        server.starts = True
+        mine.mirror.noted(node_joined("n2"), 2.0)
+        secured = ev.JournalSecured(attempt=2, cause="c")
+        assert not mine.mirror.secured(secured, mine.reactor.now())
+        assert mine.until(lambda: bool(mine.said)) == [secured]
+        assert not mine.mirror.writing, "the job's end would wait for a server that refuses"
+        assert mine.mirror.secured(secured, mine.reactor.now()) == [secured]
+        server.starts = False
+        mine.until(lambda: server.written == 2)
+        assert [event for _, event in events_of(server.config)] == [node_joined("n1"), node_joined("n2")]
+        mine.until(lambda: mine.said[-1] == "the job's state is written again")
+    assert len(mine.said) == 2
 
 
 def _fields() -> dict[str, Any]:

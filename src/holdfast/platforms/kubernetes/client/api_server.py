@@ -83,6 +83,8 @@ def meant(status: int, body: Any) -> tuple[ApiTrouble, str, str]:
             return ApiTrouble.NONE, "", ""
         case 403 if "exceeded quota" in message:
             return ApiTrouble.QUOTA, reason, message
+        case 403 if "not yet ready to handle request" in message:
+            return ApiTrouble.AWAY, reason, f"the API server answers {status}{quoted}"
         case 401 | 403:
             return ApiTrouble.REFUSED, reason, message or f"the API server refuses it ({status})"
         case 404:

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.platforms.kubernetes.client.api_server import meant
 from holdfast.platforms.kubernetes.objects.client_messages import (
+    DOUBT_S,
     ApiTrouble,
     Changed,
     Follow,
@@ -55,6 +56,8 @@ class ObjectWatch:
         #: The resource version at which the next watch starts. If empty, the objects are listed first.
         self._version = ""
         self._pause_s = FIRST_PAUSE_S
+        #: When the API server began to refuse the requests, on the clock of the event loop.
+        self._refused_at: float | None = None
         #: The last failure that was reported to the owner, so that it is not reported again.
         self._told = ""
 
@@ -78,7 +81,16 @@ class ObjectWatch:
 
     async def _troubled(self, trouble: ApiTrouble, said: str) -> None:
         # Report nothing for the first failure: only a failed second try shows that the server is away.
-        if self._pause_s > FIRST_PAUSE_S and said != self._told:
+        # Only a refusal that lasts shows that the account has no permission.
+        now = asyncio.get_running_loop().time()
+        believed = self._pause_s > FIRST_PAUSE_S
+        if trouble is not ApiTrouble.REFUSED:
+            self._refused_at = None
+        elif self._refused_at is None:
+            self._refused_at, believed = now, False
+        else:
+            believed = now - self._refused_at >= DOUBT_S
+        if believed and said != self._told:
             self._told = said
             self._say(Unseen(number=self._follow.number, trouble=trouble, said=said))
         pause_s = self._pause_s * random.uniform(0.5, 1.0)
@@ -86,7 +98,7 @@ class ObjectWatch:
         await pause(pause_s)
 
     def _well(self) -> None:
-        self._pause_s, self._told = FIRST_PAUSE_S, ""
+        self._pause_s, self._told, self._refused_at = FIRST_PAUSE_S, "", None
 
     async def _list(self) -> None:
         query = {**self._follow.query, "limit": str(PAGE)}

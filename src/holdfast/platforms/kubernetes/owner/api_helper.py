@@ -21,6 +21,7 @@ import msgspec
 from holdfast.children import Child, start
 from holdfast.import_path import module_command
 from holdfast.platforms.kubernetes.objects.client_messages import (
+    DOUBT_S,
     MOST_LINE_BYTES,
     TEMPORARY,
     Answered,
@@ -78,16 +79,18 @@ class ApiHelper:
         body: Any = None,
         limit_s: float = LIMIT_S,
         patience_s: float = 0.0,
+        doubt_s: float = DOUBT_S,
     ) -> Callable[[], None]:
         """Send a request. Return a function that cancels the request.
 
         `done`: called once, by the reactor, with the answer.
         `limit_s`: time limit of one try.
         `patience_s`: how long to retry while the API server is away. Set it only if the request may safely be repeated.
+        `doubt_s`: how long, of this time, to retry a refusal. Zero: something else is tried after the first one.
         """
         self._number += 1
         call = Call(number=self._number, method=method, path=path, query=query or {}, body=body, limit_s=limit_s)
-        question = _Question(self, call, done, self.reactor.now() + patience_s)
+        question = _Question(self, call, done, until=self.reactor.now() + patience_s, doubt_s=doubt_s)
         self._questions[call.number] = question
         question.begin(self.reactor.now())
         return question.close
@@ -183,18 +186,22 @@ class ApiHelper:
 class _Question:
     """One request to the API server, with its retries."""
 
-    def __init__(self, asking: ApiHelper, call: Call, done: Done, until: float) -> None:
+    def __init__(self, asking: ApiHelper, call: Call, done: Done, until: float, doubt_s: float) -> None:
         """`asking`: sends the request.
 
         `call`: the request.
         `done`: called once, with the answer.
         `until`: end of the retries, in seconds on the reactor's clock.
+        `doubt_s`: how long a refusal is retried, in seconds.
         """
         self.call = call
         self.asked = False
         self._asking = asking
         self._done = done
         self._until = until
+        self._doubt_s = doubt_s
+        #: When the API server first refused the request.
+        self._refused_at: float | None = None
         self._pause_s = FIRST_PAUSE_S
         self._moment: DueCall | None = None
 
@@ -215,7 +222,11 @@ class _Question:
     def answered(self, answer: Answered, now: float) -> News:
         self._settle()
         self.asked = False
-        if answer.trouble in TEMPORARY and now + self._pause_s < self._until:
+        until = self._until
+        if answer.trouble is ApiTrouble.REFUSED:
+            self._refused_at = now if self._refused_at is None else self._refused_at
+            until = min(until, self._refused_at + self._doubt_s)
+        if (answer.trouble in TEMPORARY or answer.trouble is ApiTrouble.REFUSED) and now + self._pause_s < until:
             self._moment = self._asking.reactor.at(now + self._pause_s, self.begin)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             return None

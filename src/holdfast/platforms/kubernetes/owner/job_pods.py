@@ -470,7 +470,7 @@ class JobPods:
 
         deadline_s = max(0, math.ceil(now - found.began_at)) + END_S
         body = {"spec": {"activeDeadlineSeconds": deadline_s}}
-        self._asking.ask(Method.PATCH, f"{self._path}/{found.name}", done, body=body, patience_s=30.0)
+        self._asking.ask(Method.PATCH, f"{self._path}/{found.name}", done, body=body, patience_s=30.0, doubt_s=0.0)
 
     def _force(self, name: str, uid: str, now: float) -> News:
         """Delete by force a pod that hangs because its node does not report its end. The gang has fenced its agent."""

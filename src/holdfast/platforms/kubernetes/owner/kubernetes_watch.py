@@ -208,7 +208,7 @@ class KubernetesWatch(JobWatch):
             return None
         self._questions += 1
         path = f"/apis/batch/v1/namespaces/{self._plan.namespace}/jobs/{self._plan.name}"
-        self._asking.ask(Method.GET, path, self._job_is, limit_s=ANSWER_S)
+        self._asking.ask(Method.GET, path, self._job_is, limit_s=ANSWER_S, patience_s=ANSWER_S)
         return None
 
     def _spoke_at(self, node: str) -> float | None:

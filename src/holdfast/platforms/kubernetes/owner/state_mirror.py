@@ -2,7 +2,8 @@
 
 One write is pending at a time, and the next write has all events since. An attempt starts only after its number and all
 earlier events are written. If the API server is away the job goes on nevertheless: the agents know the highest attempt
-number and report it to the next owner.
+number and report it to the next owner. A refusal is retried as well, since an API server that starts refuses every
+request for some seconds, and an administrator may give the permission back.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 #: How long an attempt waits for its number to be written before it starts anyway, in seconds.
 WAIT_S = 10.0
 LIMIT_S = 5.0
-#: Pause before the next try while the API server is away, in seconds.
+#: First and longest pause before the next try while the API server is away or refuses, in seconds.
 AGAIN_S = 2.0
+LONGEST_PAUSE_S = 60.0
 
 
 class StateMirror:
@@ -64,8 +66,11 @@ class StateMirror:
         self._busy = False
         #: Whether events or the header have changed since the last write began.
         self._wanted = False
-        #: Whether nothing is written any more: the API server refuses it, or another owner has taken over the job.
+        #: Whether nothing is written any more: the ConfigMap is gone, or another owner has taken over the job.
         self._lost = False
+        #: Whether the API server has refused the last try. Nothing waits for the next one.
+        self._refused = False
+        self._pause_s = AGAIN_S
         #: Whether messages were printed that writing fails, and that the history is cut.
         self._told = self._told_cut = False
         self._again: DueCall | None = None
@@ -89,7 +94,7 @@ class StateMirror:
 
         The journal already has the number.
         """
-        if event.trouble or self._lost or not (self._wanted or self._busy):
+        if event.trouble or not self.writing:
             return [event]
         moment = self._asking.reactor.at(now + WAIT_S, partial(self._late, event))
         self._waiting.append((event, moment))
@@ -119,8 +124,8 @@ class StateMirror:
 
     @property
     def writing(self) -> bool:
-        """Whether some events are not in the ConfigMap yet."""
-        return not self._lost and (self._wanted or self._busy)
+        """Whether some events are not in the ConfigMap yet, and may soon be there."""
+        return not (self._lost or self._refused) and (self._wanted or self._busy)
 
     # ---------------------------------------------------------------------------- reading and writing the ConfigMap
 
@@ -165,6 +170,7 @@ class StateMirror:
             self._wanted = True
             return self._trouble(answer, now)
         self._version = version_of(answer.body)
+        self._refused, self._pause_s = False, AGAIN_S
         if self._told:
             self._told = False
             self._say("the job's state is written again")
@@ -175,17 +181,21 @@ class StateMirror:
 
     def _trouble(self, answer: Answered, now: float) -> News:
         """Report a failure once. Then retry later, or give up if a retry cannot help."""
+        self._refused = answer.trouble is ApiTrouble.REFUSED
         if not self._told:
             self._told = True
             self._say(
                 f"the job's state is not written: {answer.said}; the job goes on, and a next pod of the owner "
                 f"would know less of it\n  try: {self._shown}"
             )
-        if answer.trouble in (ApiTrouble.REFUSED, ApiTrouble.GONE, ApiTrouble.INVALID, ApiTrouble.MISSING):
+        if answer.trouble in (ApiTrouble.GONE, ApiTrouble.INVALID, ApiTrouble.MISSING):
             self._lost = True
             return self._release()
-        self._again = self._asking.reactor.at(now + AGAIN_S, self._due)
-        return None
+        self._again = self._asking.reactor.at(now + self._pause_s, self._due)
+        if not self._refused:
+            return None
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return self._release()
 
     def _due(self, now: float) -> News:
         self._again = None
