@@ -170,7 +170,7 @@ def test_an_open_page_follows_a_job_and_what_the_job_writes_runs_in_no_page(
         page.locator("#head .failed").wait_for()
         page.get_by_text("restarts are switched off").first.wait_for()
         assert page.get_by_role("button", name="Copy").first.is_visible()
-        first.get_by_text("stopped for good").wait_for()
+        first.locator("#attention summary").get_by_text("live", exact=True).wait_for()
         assert log.title() != "in" and log.locator("#main img").count() == 0
         browser.picture(first, "web-now-after")
         browser.picture(page, "web-job-after")

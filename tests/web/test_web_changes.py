@@ -67,8 +67,8 @@ def test_devices_stand_with_why_what_is_counted_and_what_ends_it(fresh_site: Ser
     assert (rows["gpu3"]["standing"], rows["gpu3"]["ends"]) == ("HELD", "a person releases it, once it is repaired")
     assert rows["gpu1"]["standing"] == "ISOLATED" and "79" in rows["gpu1"]["ends"] and rows["gpu1"]["counted"]
     assert "&lt;script&gt;x" in fresh_site.ask("/devices").text, "the history has the text as it was reported"
-    wants = fresh_site.ask("/now.json").json["wants"]
-    assert [want["what"].split()[0] for want in wants] == ["gpu3", "gpu1"]
+    rows = fresh_site.ask("/now.json").json["attention"]
+    assert [(row["name"], row["cause"]) for row in rows] == [("gpu3", "held"), ("gpu1", "isolated")]
 
 
 def test_a_held_device_is_released_with_a_reason_that_is_kept(fresh_site: Served) -> None:

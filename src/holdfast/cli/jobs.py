@@ -21,11 +21,9 @@ from holdfast.cli.output.printing import print_line, say
 from holdfast.cli.output.table import fitted, table
 from holdfast.errors import BadUsage
 from holdfast.model.human_format import counted
-from holdfast.model.phrases import Phrase
 from holdfast.record.job_lookup import find
 from holdfast.record.job_views import last_reports
 from holdfast.report.terminal_text import Style, harmless, paint, wants_colour
-from holdfast.safe_text import one_line
 
 if TYPE_CHECKING:
     from holdfast.model.exit_report import ExitReport
@@ -181,28 +179,6 @@ _STYLES = {
 }
 
 
-#: The class of an exception that has no row in the catalogue. The exception says more than this class.
-_ANY = Phrase.USER_EXCEPTION
-#: Failure classes that say less than the job's exit status or signal, so the table shows the latter.
-_BARE = (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH)
-_MOST_SAID = 80
-
-
-def _what(phrase: str, report: ExitReport | None) -> str:
-    """Return the failure class and the exception's message.
-
-    If the class is the one of any exception, return only the exception, with its type and message.
-    """
-    from holdfast.report.failure_place import scene_of
-
-    if report is None:
-        return phrase
-    said = one_line(scene_of(report, None).said)
-    more = said.partition(": ")[2] or (report.original.how if phrase in _BARE else "")
-    what = said if phrase == _ANY and said else f"{phrase}: {more}" if more else phrase
-    return what if len(what) <= _MOST_SAID else f"{what[: _MOST_SAID - 1]}…"
-
-
 def _progress_words(progress: AttemptProgress | None, now: float) -> str:
     return "" if progress is None else progress.words(now, briefly=True)
 
@@ -226,6 +202,7 @@ def row(view: JobView, queued: str, report: ExitReport | None, progress: Attempt
     """
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock
+    from holdfast.report.failure_place import cause_of
 
     now = time.time()
     return (
@@ -233,7 +210,7 @@ def row(view: JobView, queued: str, report: ExitReport | None, progress: Attempt
         harmless(view.name),
         view.outcome.value if view.outcome else view.state.value,
         "" if view.code is None else str(view.code),
-        _what(view.phrase, report) if view.phrase else harmless(queued) or _progress_words(progress, now),
+        cause_of(view.phrase, report) if view.phrase else harmless(queued) or _progress_words(progress, now),
         str((view.attempts if progress is None else progress.attempt) or ""),
         clock(view.created),
         duration((now if view.ended is None else view.ended) - view.created),

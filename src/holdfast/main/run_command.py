@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from holdfast.act.guard import HandBack
 from holdfast.act.open_files import make_room
 from holdfast.act.rendezvous_ports import own_loopback
@@ -130,7 +132,7 @@ def _launch(
     job_of = partial(job_here, options, settings, python.path)
     job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
     refuse(options, many=many is not None)
-    spec = job.spec
+    spec = replace(job.spec, directory=str(Path.cwd()))
     if many is None:
         must_fit(spec, options.job or "")
     environment = dict(os.environ)

@@ -214,6 +214,8 @@ class JobSpec(Noun, frozen=True, kw_only=True):
     job_comment: bool = True
     #: The user who submitted the job; empty: the user who runs the owner.
     user: str = ""
+    #: The directory in which the job was started; empty in records of earlier releases.
+    directory: str = ""
     #: The image of the workers' container, on platforms that run containers.
     image: str = ""
     #: The platform's queue or partition for the job.

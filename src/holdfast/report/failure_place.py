@@ -7,8 +7,9 @@ from pathlib import Path
 from holdfast.lazy_pattern import Lazy
 from holdfast.model.exit_report import Evidence, EvidenceKind, ExitReport
 from holdfast.model.noun_base import Noun
+from holdfast.model.phrases import Phrase
 from holdfast.safe_files import end_of_file
-from holdfast.safe_text import harmless
+from holdfast.safe_text import harmless, one_line
 
 _SOURCE = Lazy(r"(?P<role>[\w.-]{1,80})-(?P<rank>\d{1,9}) (?P<stream>stdout|stderr)(?::(?P<line>\d{1,12}))?")
 _FRAME = Lazy(r'  File "(?P<path>[^"\n]{1,4096})", line (?P<line>\d{1,9}), in (?P<function>.{1,200})')
@@ -29,6 +30,11 @@ TAIL_BYTES = 256 * 1024
 #: Number of lines before the exception in which to search for the traceback.
 MOST_LINES = 400
 MOST_FRAMES = 3
+#: The class of an exception that has no row in the catalogue. The exception says more than this class.
+_ANY = Phrase.USER_EXCEPTION
+#: Failure classes that say less than the exit status or signal.
+_BARE = (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL, Phrase.NATIVE_CRASH)
+_MOST_CAUSE = 80
 
 
 class UserFrame(Noun, frozen=True, kw_only=True):
@@ -55,6 +61,19 @@ class FailurePlace(Noun, frozen=True, kw_only=True):
     #: The rank in whose log the evidence is, if that rank is not the culprit. The log's path is in `log`.
     witness: int | None = None
     witness_log: str = ""
+
+
+def cause_of(phrase: str, report: ExitReport | None) -> str:
+    """Return the cause of a failure in a few words: the class and the exception's message.
+
+    If the class is the one of any exception, return only the exception, with its type and message.
+    """
+    if report is None:
+        return phrase
+    said = one_line(scene_of(report, None).said)
+    more = said.partition(": ")[2] or (report.original.how if phrase in _BARE else "")
+    cause = said if phrase == _ANY and said else f"{phrase}: {more}" if more else phrase
+    return cause if len(cause) <= _MOST_CAUSE else f"{cause[: _MOST_CAUSE - 1]}…"
 
 
 def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:

@@ -1,15 +1,15 @@
-"""The first page: jobs and devices that need a person's attention, and running jobs."""
+"""The first page: the last 24 hours in one sentence, what needs a person, and the running jobs."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from holdfast.errors import HoldfastError
+from holdfast.model.decisions import AttemptRecord
 from holdfast.model.exit_report import Outcome
-from holdfast.model.faults import Standing
+from holdfast.model.human_format import counted
 from holdfast.model.noun_base import Noun
 from holdfast.node.attempt_progress import signs_of
 from holdfast.record.job_directory import logs_of
@@ -17,26 +17,63 @@ from holdfast.record.job_history import PastJob
 from holdfast.record.job_views import JobState
 from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
-from holdfast.web.devices_page import devices_of
+from holdfast.report.statistics.failure_statistics import failures
+from holdfast.report.statistics.goodput import goodput
+from holdfast.web.attention import DAY_S, AttentionRow, devices_row, failure_rows, gone_row
 from holdfast.web.jobs_page import Dot, dot_of
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.owner_view import REPLAYED, next_failure, waits
 from holdfast.web.page_parts import Home, Page, PageRequest
 
-DAY_S = 86_400.0
+HOUR_S = 3600.0
+#: Number of hours in the strip.
+HOURS = 24
 MOST_RUNNING = 60
-MOST_WANTED = 60
+MOST_ATTENTION = 60
 
 
-class AttentionItem(Noun, frozen=True, kw_only=True):
-    """One entry that a person has to act on."""
+class DaySummary(Noun, frozen=True, kw_only=True):
+    """The last 24 hours in numbers."""
 
-    #: The kind of entry: `failed`, `gone`, `device` or `check`.
-    kind: str
-    at: float | None = None
-    what: str
-    to_do: str = ""
-    href: str
+    #: Jobs that ran in this time.
+    runs: int = 0
+    #: Jobs that ended in this time with a failure.
+    failed: int = 0
+    #: Jobs whose attempt failed in this time, and that holdfast restarted with success.
+    recovered: int = 0
+    #: Hours that were lost in this time, times the devices or workers that lost them.
+    lost_h: float = 0.0
+    #: `device` if every worker was bound to devices, else `worker`.
+    unit: str = "worker"
+    running: int = 0
+    waiting: int = 0
+
+    @property
+    def sentence(self) -> str:
+        parts = [
+            counted(self.runs, "run"),
+            f"{self.failed} failed",
+            f"{self.recovered} recovered by {'itself' if self.recovered == 1 else 'themselves'}",
+            f"{self.lost_h:.1f} {self.unit} hours lost"
+            if self.lost_h >= 1
+            else f"{self.lost_h * 60:.0f} {self.unit} minutes lost",
+            f"{self.running} running",
+            f"{self.waiting} waiting",
+        ]
+        return f"Last 24 h: {', '.join(parts)}."
+
+
+class Hour(Noun, frozen=True, kw_only=True):
+    """One hour of the strip. `at`: its beginning, in seconds since the epoch."""
+
+    at: float
+    #: Jobs that began in this hour.
+    began: int = 0
+    #: Attempts that failed in this hour.
+    failures: int = 0
+    #: Heights of the two bars, from 0 to 100.
+    began_height: int = 0
+    failures_height: int = 0
 
 
 class Running(Noun, frozen=True, kw_only=True):
@@ -64,47 +101,49 @@ class Running(Noun, frozen=True, kw_only=True):
 class FrontPage(Noun, frozen=True, kw_only=True):
     """The content of the first page."""
 
-    title: str = "FrontPage"
-    wants: tuple[AttentionItem, ...] = ()
-    more_wants: int = 0
+    title: str = "Now"
+    day: DaySummary = DaySummary()
+    sentence: str = ""
+    hours: tuple[Hour, ...] = ()
+    attention: tuple[AttentionRow, ...] = ()
+    more_attention: int = 0
     running: tuple[Running, ...] = ()
     more_running: int = 0
     trouble: tuple[str, ...] = ()
 
 
 def read(ask: PageRequest) -> FrontPage:
-    """Collect the jobs and devices that need a person's attention, and the running jobs."""
-    wants: list[AttentionItem] = []
-    running: list[Running] = []
+    """Sum up the last day, and collect the failures and devices that need a person, and the running jobs."""
+    devices: list[AttentionRow] = []
+    gone: list[AttentionRow] = []
+    failed: list[AttentionRow] = []
+    live: list[tuple[Home, PastJob]] = []
+    jobs: list[PastJob] = []
     trouble = []
-    live = 0
     for home in ask.homes:
         history = REMEMBERED.past(home.path)
         trouble += [history.trouble] if history.trouble else []
-        wants += _devices(home, ask.now)
+        jobs += history.jobs
+        devices += devices_row(home, ask.now)
+        failed += failure_rows(ask, home, history.jobs)
         for job in history.jobs:
-            if job.view.state is JobState.ENDED:
-                wants += _ended(ask, home, job)
-                continue
-            gone = job.view.state is JobState.RUNNING and life_of(job_dir(home.path, job.view.id)) is OwnerLiveness.DEAD
-            if gone:
-                wants.append(
-                    AttentionItem(
-                        kind="gone",
-                        what=f"job {job.view.name}: the process that looked after it is gone",
-                        to_do="Type `holdfast jobs`: it writes down how the job ended.",
-                        href=f"/job/{job.view.id}{ask.at(home)}",
-                    )
-                )
-                continue
-            live += 1
-            if len(running) < MOST_RUNNING:
-                running.append(_running(ask, home, job))
+            if job.view.state is JobState.RUNNING and life_of(job_dir(home.path, job.view.id)) is OwnerLiveness.DEAD:
+                gone.append(gone_row(ask, home, job))
+            elif job.view.state is not JobState.ENDED:
+                live.append((home, job))
+    rows = devices + gone + sorted(failed, key=lambda row: -(row.at or 0.0))
+    running = tuple(_running(ask, home, job) for home, job in live[:MOST_RUNNING])
+    waiting = sum(job.view.state is JobState.QUEUED for _, job in live)
+    day = _day(ask.now, jobs, running=len(live) - waiting, waiting=waiting)
     return FrontPage(
-        wants=tuple(wants[:MOST_WANTED]),
-        more_wants=max(len(wants) - MOST_WANTED, 0),
-        running=tuple(running),
-        more_running=live - len(running),
+        title=f"({len(rows)}) Now" if rows else "Now",
+        day=day,
+        sentence=day.sentence,
+        hours=_hours(ask.now, jobs),
+        attention=tuple(rows[:MOST_ATTENTION]),
+        more_attention=max(len(rows) - MOST_ATTENTION, 0),
+        running=running,
+        more_running=len(live) - len(running),
         trouble=tuple(trouble),
     )
 
@@ -112,35 +151,50 @@ def read(ask: PageRequest) -> FrontPage:
 PAGE = Page("/", "now.html", read, "Now")
 
 
-def _devices(home: Home, now: float) -> Iterable[AttentionItem]:
-    try:
-        for device in sorted(devices_of(home, now), key=lambda one: one.standing is not Standing.HELD):
-            if device.standing in (Standing.HELD, Standing.ISOLATED):
-                yield AttentionItem(
-                    kind="device",
-                    at=device.since,
-                    what=f"{device.name} on {device.node} is {device.standing.value}",
-                    to_do=f"{device.reason}. What ends it: {device.ends}." if device.reason else "",
-                    href="/devices",
-                )
-    except (HoldfastError, OSError):
-        return  # ignore the error, which the page of devices shows
+def _day(now: float, jobs: Sequence[PastJob], *, running: int, waiting: int) -> DaySummary:
+    since = now - DAY_S
+    ran = [job for job in jobs if job.view.ended is None or job.view.ended >= since]
+    recovered = {failure.job_id for failure in failures(ran) if failure.at >= since and failure.helped}
+    recovered -= {job.view.id for job in ran if job.view.outcome is Outcome.FAILED}
+    records = [record for job in ran for record in job.attempts if record.ended_at >= since]
+    lost_s = 0.0
+    for record in records:
+        took_s = record.ended_at - record.started_at
+        share = min((record.ended_at - since) / took_s, 1.0) if took_s > 0 else 1.0
+        lost_s += share * goodput([record]).lost_s * (_devices(record) or max(record.workers, 1))
+    return DaySummary(
+        runs=len(ran),
+        failed=sum(job.view.outcome is Outcome.FAILED for job in ran),
+        recovered=len(recovered),
+        lost_h=lost_s / 3600.0,
+        unit="device" if records and all(map(_devices, records)) else "worker",
+        running=running,
+        waiting=waiting,
+    )
 
 
-def _ended(ask: PageRequest, home: Home, job: PastJob) -> Iterable[AttentionItem]:
-    """Yield an item for a job that failed within the last day, and for failed checks that prevented its start."""
-    view = job.view
-    if view.outcome is not Outcome.FAILED or view.ended is None or ask.now - view.ended > DAY_S:
-        return
-    last = job.attempts[-1] if job.attempts else None
-    if last is not None and last.checks is not None:
-        for line in last.checks.checks:
-            if line.state == "failed":
-                what = f"check {line.name} failed on {view.host}: {line.message}"
-                yield AttentionItem(kind="check", at=view.ended, what=what, href="/checks")
-    what = f"job {view.name} stopped for good: {last.report.reason if last else view.phrase or 'no reason is known'}"
-    to_do = last.report.solution if last else ""
-    yield AttentionItem(kind="failed", at=view.ended, what=what, to_do=to_do, href=f"/job/{view.id}{ask.at(home)}")
+def _devices(record: AttemptRecord) -> int:
+    """Return the number of devices to which the attempt's workers were bound."""
+    return len({(bound.node, device) for bound in record.bound for device in bound.devices or ()})
+
+
+def _hours(now: float, jobs: Iterable[PastJob]) -> tuple[Hour, ...]:
+    """Return the last 24 hours, the oldest first. The last one has just begun."""
+    last = now // HOUR_S
+    jobs = [*jobs]
+    began = Counter(int(last - job.view.created // HOUR_S) for job in jobs)
+    failed = Counter(int(last - failure.at // HOUR_S) for failure in failures(jobs))
+    most = max([1, *(began[back] for back in range(HOURS)), *(failed[back] for back in range(HOURS))])
+    return tuple(
+        Hour(
+            at=(last - back) * HOUR_S,
+            began=began[back],
+            failures=failed[back],
+            began_height=-(-100 * began[back] // most),
+            failures_height=-(-100 * failed[back] // most),
+        )
+        for back in reversed(range(HOURS))
+    )
 
 
 def _running(ask: PageRequest, home: Home, job: PastJob) -> Running:

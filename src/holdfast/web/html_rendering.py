@@ -36,6 +36,17 @@ def countdown(at: float) -> Markup:
     return Markup('<time data-at="{}" data-count>at {}</time>').format(f"{at:.3f}", clock(at))
 
 
+def age(at: float, now: float) -> Markup:
+    """Format a past time as an age, such as `3 h 20 min ago`. The exact time is its title."""
+    text = duration(max(now - at, 0.0))
+    return Markup('<time data-at="{}" data-count title="{}">{} ago</time>').format(f"{at:.3f}", clock(at), text)
+
+
+def hour(at: float) -> str:
+    """Format the beginning of an hour in local time, such as `14:00`."""
+    return clock(at)[11:16]
+
+
 def cut(text: str) -> str:
     """Cut a long text to `MOST_TEXT` characters."""
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT} characters more"
@@ -84,6 +95,8 @@ class Rendering:
             "when": when,
             "took": duration,
             "exact": stamp,
+            "age": age,
+            "hour": hour,
             "countdown": countdown,
             "cut": cut,
             "size": size,
