@@ -81,6 +81,20 @@ class WaitsForNoNewcomer(OtherPlan):
         return structs.replace(plan, replace_s=0.0)
 
 
+class GoesOnAtOnce(OtherPlan):
+    """A gang that continues with fewer nodes at once, without waiting for a lost node's replacement."""
+
+    def planned(self, plan: NodePlan) -> NodePlan:
+        return structs.replace(plan, refill_s=0.0)
+
+
+class WaitsForRoom(Gang):
+    """A gang that waits for another node although the platform has no room for one."""
+
+    def handle(self, event: ev.Event, now: float) -> list[Action]:
+        return super().handle(ev.Tick() if isinstance(event, ev.RoomChanged) else event, now)
+
+
 class LossIsCharged(AttemptJudge):
     """A judge that charges the user's restart budget for a lost node."""
 

@@ -223,6 +223,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _owner(nodes.BelowLeast, "below-least", "the gang goes on with fewer nodes than it may", "assembly", "size"),
     _owner(nodes.NoLastCall, "no-last-call", "the gang begins while further nodes are on their way", "assembly"),
     _owner(nodes.WaitsForNoNewcomer, "no-newcomer", "too few nodes are left, and no other is waited for", "assembly"),
+    _owner(nodes.GoesOnAtOnce, "goes-on-at-once", "a replacement is on its way, and is not waited for", "refill"),
+    _owner(nodes.WaitsForRoom, "waits-for-room", "the platform has no other node, and one is waited for", "refill"),
     _owner(partial(Gang, judge=nodes.LossIsCharged()), "loss-is-charged", "the user pays for a lost node", "I4"),
     _owner(partial(Gang, judge=nodes.GrowthIsCharged()), "growth-is-charged", "the user pays for a newcomer", "I4"),
     _owner(

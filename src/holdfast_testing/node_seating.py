@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,16 @@ def of_attempt(port: int) -> int:
     return port // 1000
 
 
+class RefillWait:
+    """The wait of a gang that could go on smaller, for another node. Times are simulated seconds."""
+
+    def __init__(self, earliest: float | None = None) -> None:
+        #: Before this time the gang begins only if no other node comes; None: too few nodes are there.
+        self.earliest = earliest
+        #: After this time the gang no longer waits.
+        self.latest = math.inf
+
+
 class Seating:
     """Checks the nodes and ranks of a gang whose nodes come and go; it checks no other gang.
 
@@ -46,6 +57,9 @@ class Seating:
         #: The time at which the last node joined.
         self.came_at = 0.0
         self.waited_from = 0.0
+        #: The places for which the platform has no room.
+        self.no_room: set[int] = set()
+        self.refill = RefillWait()
         self.lost_before: set[str] = set()
         #: Nodes that do not belong to the present run of the job.
         self.not_ours: set[str] = set()
@@ -57,6 +71,7 @@ class Seating:
         if not self.joining:
             return
         now, plan = self.world.now, self.world.plan.spec.nodes
+        self._refilled(gang, event, before, attempt)
         if attempt == 0 and gang.attempt == 1 and before is Phase.ASSEMBLING and gang.phase is Phase.CHECKING:
             self._begun(len(self._here(gang)))
         if isinstance(event, ev.NodeJoined) and before is Phase.ASSEMBLING:
@@ -70,6 +85,39 @@ class Seating:
             raise Violation("assembly", f"the job ends for want of nodes, and {', '.join(here)} are here")
         if gang.phase is Phase.ASSEMBLING and before is not Phase.ASSEMBLING:
             self.waited_from = now
+
+    def _refilled(self, gang: Gang, event: ev.Event, before: Phase, attempt: int) -> None:
+        """Check how long a gang that could go on smaller waits for another node."""
+        now, plan, wait = self.world.now, self.world.plan.spec.nodes, self.refill
+        if isinstance(event, ev.RoomChanged):
+            (self.no_room.add if event.words else self.no_room.discard)(event.place)
+        elif isinstance(event, ev.OwnerRecovered | ev.JobResumed):
+            self.no_room.clear()
+        if not plan.refill_s or attempt == gang.began_after:
+            return
+        here = len(self._here(gang))
+        coming = here < plan.most and plan.most + plan.spares - here > len(self.no_room)
+        if before in (Phase.BACKOFF, Phase.ASSEMBLING) and gang.phase is Phase.CHECKING and coming:
+            since = now if before is Phase.BACKOFF else self.waited_from
+            earliest = min(math.inf if wait.earliest is None else wait.earliest, since + plan.replace_s)
+            if now < earliest - HAIR:
+                raise Violation("refill", f"the gang goes on with {here} nodes, and another one may come")
+        if gang.phase is not Phase.ASSEMBLING:
+            self.refill = RefillWait()
+            return
+        if here < plan.least:
+            wait.latest = math.inf
+            if isinstance(event, ev.NodeLeft | ev.NodeSilent):
+                wait.earliest = None
+            return
+        if not coming:
+            raise Violation("refill", f"the gang waits with {here} nodes, and the platform has no other")
+        wait.earliest = now + plan.refill_s if wait.earliest is None else wait.earliest
+        wait.latest = now + plan.refill_s if wait.latest == math.inf else wait.latest
+        if isinstance(event, ev.OwnerRecovered):
+            wait.latest = max(wait.latest, now + self.world.plan.spec.timers.lease_s)
+        if now > wait.latest + HAIR:
+            raise Violation("refill", f"the gang waits with {here} nodes for more than {plan.refill_s:g} s")
 
     def _begun(self, count: int) -> None:
         now, plan = self.world.now, self.world.plan.spec.nodes

@@ -52,17 +52,36 @@ def joining(plan: Plan, seed: int) -> Plan:
         at = dice.uniform(0.0, 90.0)
         back = at + dice.uniform(1.0, 40.0) if dice.random() < 0.6 else None
         leaves = (Leave(dice.choice(nodes).name, at, back),)
-    plan = replace(plan, nodes=nodes, spec=spec, joins=joins, leaves=leaves)
+    plan = _refilled(replace(plan, nodes=nodes, spec=spec, joins=joins, leaves=leaves), seed)
     if count > 2 and not plan.quiet and not large and dice.random() < 0.2:
         return _forgotten(plan, dice)
     return plan
+
+
+def _refilled(plan: Plan, seed: int) -> Plan:
+    """Return a plan on a platform that replaces lost nodes and says where it has no room; or, by chance, the plan as it
+    is."""
+    dice = random.Random(f"refill {seed}")
+    wanted = plan.spec.nodes
+    if plan.quiet or wanted.least == wanted.most or dice.random() < 0.3:
+        return plan
+    wanted = structs.replace(wanted, refill_s=dice.choice((2.0, 10.0, 40.0)))
+    places = {node.name: place for place, node in enumerate(plan.nodes)}
+    lost = [(gone.at, gone.back, gone.node) for gone in plan.leaves]
+    lost += [(gone.start, gone.end, gone.node) for gone in plan.outages]
+    rooms = []
+    for at, back, node in lost:
+        rooms.append((at + dice.choice((0.5, 3.0, 12.0)), places[node], "no room"))
+        if back is not None and dice.random() < 0.7:
+            rooms.append((back - 0.1, places[node], ""))
+    return replace(plan, spec=structs.replace(plan.spec, nodes=wanted), rooms=tuple(rooms))
 
 
 def _forgotten(plan: Plan, dice: random.Random) -> Plan:
     """Return a plan in which the owner and all agents forget the first attempt, while messages about it are still on
     their way."""
     most = len(plan.nodes) - 1
-    wanted = structs.replace(plan.spec.nodes, least=most, most=most, spares=0, grow=False)
+    wanted = structs.replace(plan.spec.nodes, least=most, most=most, spares=0, grow=False, refill_s=0.0)
     lease_s = plan.spec.timers.lease_s
     return replace(
         plan,
@@ -81,6 +100,7 @@ def _forgotten(plan: Plan, dice: random.Random) -> Plan:
         cuts=(),
         outages=(),
         leaves=(),
+        rooms=(),
         ills={},
         bug=None,
         bad_nodes={},

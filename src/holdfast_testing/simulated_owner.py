@@ -138,6 +138,11 @@ class OwnerHost:
         if self.alive:
             self.take(left)
 
+    def room_changed(self, place: int, words: str) -> None:
+        """Handle what the platform says of its room for a missing node."""
+        if self.alive and not self.platform.between:
+            self.take(ev.RoomChanged(place=place, words=words))
+
     def report(self, report: Report) -> None:
         """Let the owner handle a report that arrives."""
         if not self.alive or (self.world.plan.joins and report.boot > self.gang.speakers.boots.get(report.node, 0)):

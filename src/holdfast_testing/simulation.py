@@ -108,6 +108,8 @@ class Simulation:
             world.at(leave.at, self.machines[leave.node].leave)
             if leave.back is not None:
                 world.at(leave.back, self.machines[leave.node].power_back)
+        for at, place, words in plan.rooms:
+            world.at(at, self.owner.room_changed, place, words)
         for outage in plan.outages:
             world.at(outage.start, self.machines[outage.node].lose_power)
             if outage.end is not None:

@@ -121,6 +121,8 @@ class Plan:
     #: The time at which each node starts; infinite: never. Empty: the owner knows all nodes from the start.
     joins: dict[str, float] = field(default_factory=dict)
     leaves: tuple[Leave, ...] = ()
+    #: When the platform says whether it has room for the node of a place, with the place and why not; empty: it has.
+    rooms: tuple[tuple[float, int, str], ...] = ()
     platform: Platform | None = None
     #: Whether owner and the only agent share a process, as on one machine, without network and lease.
     local: bool = False

@@ -19,7 +19,7 @@ from holdfast.model.gang_protocol import Go, MemberState, Prepare, Report
 from holdfast.model.job_spec import Seat
 from holdfast.model.phrases import Phrase
 from holdfast_testing.attempt_truth import Truth
-from holdfast_testing.node_seating import Seating
+from holdfast_testing.node_seating import RefillWait, Seating
 from holdfast_testing.restart_pauses import HAIR, kept_pause
 from holdfast_testing.simulated_world import Violation, World
 
@@ -377,6 +377,7 @@ class Witness:
                 0.0,
             )  # the owner may have forgotten which node joined last
             self.seating.waited_from = gang.entered_at
+            self.seating.refill = RefillWait(earliest=0.0)
             if self.world.plan.lying_disk:
                 self.highest = gang.attempt
         for record in gang.records:

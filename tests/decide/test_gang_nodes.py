@@ -13,7 +13,7 @@ from holdfast.decide.attempt_timers import timers_for
 from holdfast.decide.liveness import Liveness
 from holdfast.decide.phases import Phase
 from holdfast.model import events as ev
-from holdfast.model.actions import RunChecks, Send
+from holdfast.model.actions import RunChecks, Say, Send
 from holdfast.model.check_results import CheckState
 from holdfast.model.decisions import DecisionKind
 from holdfast.model.evidence import CheckFailure
@@ -69,6 +69,16 @@ class NodesPlay(Play):
     def line(self) -> list[str]:
         """The node of each rank."""
         return [seat.node for seat in self.gang.trial.roster.seats]
+
+    def again(self) -> None:
+        """A worker dies, and the next attempt is due."""
+        self.crash(0)
+        self.drained()
+        self.wait(max(0.0, self.gang.due - self.now))
+
+    @property
+    def said(self) -> list[str]:
+        return [action.text for _, _, out in self.history for action in out if isinstance(action, Say)]
 
     @property
     def asked(self) -> RunChecks:
@@ -693,4 +703,165 @@ def test_an_owner_that_was_away_gives_the_nodes_a_lease_to_say_hello(play: Nodes
     play.wait(7.0)
     assert play.at(Phase.ASSEMBLING)
     play.join("b")
+    assert play.at(Phase.CHECKING)
+
+
+# --------------------------------------------------------------------- a replacement is waited for, or goes on smaller
+
+REPLACED = NodePlan(least=2, most=3, last_call_s=30.0, join_s=600.0, replace_s=600.0, refill_s=30.0, replaced=True)
+
+
+def _no_room(play: NodesPlay, place: int, words: str = "0/3 nodes are available") -> None:
+    play.tell(ev.RoomChanged(place=place, words=words))
+
+
+def _one_lost(play: NodesPlay, plan: NodePlan = REPLACED, *names: str) -> None:
+    play.run(plan, *(names or ("a", "b", "c")))
+    play.lose("b")
+    play.drained("b")
+
+
+def test_a_gang_waits_for_a_replacement_no_longer_than_it_may_and_then_goes_on_smaller(play: NodesPlay) -> None:
+    _one_lost(play)
+    assert play.at(Phase.ASSEMBLING)
+    assert play.gang.view().waits_for == "another node; it goes on without it after 30 s (a, c)"
+    play.wait(29.0)
+    assert play.at(Phase.ASSEMBLING)
+    play.wait(1.0)
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "c"]
+    assert play.prepares["c"].shape.world_size == 2
+
+
+def test_a_replacement_that_comes_is_used_at_once(play: NodesPlay) -> None:
+    _one_lost(play)
+    play.wait(20.0)
+    play.join("d")
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "d", "c"]
+
+
+def test_a_platform_without_room_ends_the_wait_at_once(play: NodesPlay) -> None:
+    _one_lost(play)
+    _no_room(play, 1)
+    assert play.at(Phase.CHECKING)
+    assert "the platform has no further node now; the job goes on with 2 of 3 nodes" in play.said
+    play.to(Phase.RUNNING)
+    play.join("d")
+    assert play.at(Phase.RUNNING), "it grows at the next restart"
+    play.again()
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize("when", ["while it runs", "while it stops"])
+def test_what_the_platform_has_said_before_counts_until_it_has_room_again(play: NodesPlay, when: str) -> None:
+    play.run(REPLACED, "a", "b", "c")
+    if when == "while it runs":
+        _no_room(play, 1)
+    play.lose("b")
+    if when == "while it stops":
+        _no_room(play, 1)
+    play.drained("b")
+    play.to(Phase.RUNNING)
+    assert play.line == ["a", "c"]
+    play.again()
+    play.to(Phase.RUNNING)
+    assert play.line == ["a", "c"], "a restart does not wait for what has no room"
+    _no_room(play, 1, "")
+    play.again()
+    assert play.at(Phase.ASSEMBLING)
+
+
+def test_room_for_one_of_two_lost_nodes_is_waited_for(play: NodesPlay) -> None:
+    play.run(structs.replace(REPLACED, most=4), "a", "b", "c", "d")
+    play.lose("b", "c")
+    play.drained("b", "c")
+    _no_room(play, 1)
+    assert play.at(Phase.ASSEMBLING), "the other one may come"
+    play.join("e")
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "e", "d"]
+
+
+def test_a_spare_takes_the_place_without_a_wait(play: NodesPlay) -> None:
+    _one_lost(play, structs.replace(REPLACED, spares=1), "a", "b", "c", "d")
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "d", "c"]
+
+
+def test_below_the_least_no_room_ends_no_wait_and_with_the_least_it_is_short(play: NodesPlay) -> None:
+    play.run(structs.replace(REPLACED, replace_s=100.0), "a", "b", "c")
+    play.lose("b", "c")
+    play.drained("b", "c")
+    _no_room(play, 1)
+    _no_room(play, 2)
+    assert play.at(Phase.ASSEMBLING)
+    play.wait(60.0)
+    _no_room(play, 1, "")
+    play.join("d")
+    assert play.at(Phase.CHECKING), "the third has no room"
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "d"]
+
+
+@pytest.mark.parametrize(("after_s", "left_s"), [(60.0, 30.0), (90.0, 10.0)])
+def test_who_comes_late_is_followed_by_a_short_wait_within_the_long_one(
+    play: NodesPlay, after_s: float, left_s: float
+) -> None:
+    play.run(structs.replace(REPLACED, replace_s=100.0), "a", "b", "c")
+    play.lose("b", "c")
+    play.drained("b", "c")
+    play.wait(after_s)
+    play.join("d")
+    play.wait(left_s - 1.0)
+    assert play.at(Phase.ASSEMBLING)
+    play.wait(1.0)
+    assert play.at(Phase.CHECKING)
+
+
+def test_another_loss_in_the_short_wait_makes_it_the_long_one(play: NodesPlay) -> None:
+    _one_lost(play)
+    play.wait(10.0)
+    play.tell(ev.NodeSilent(node="c", boot=1, silent_s=6.0))
+    play.wait(60.0)
+    assert play.at(Phase.ASSEMBLING)
+    play.join("d")
+    play.wait(30.0)
+    play.to(Phase.PREPARING)
+    assert play.line == ["a", "d"]
+
+
+def test_an_owner_that_is_back_hears_anew_where_there_is_room(play: NodesPlay) -> None:
+    timers = structs.replace(TIMERS, beat_s=1.0, lease_s=6.0)
+    play.run(REPLACED, "a", "b", "c", timers=timers)
+    _no_room(play, 1)
+    play.tell(ev.OwnerRecovered())
+    assert not play.gang.no_room
+    play.tell(ev.AgentReported(report=structs.replace(_word("a", play.now), attempt=1)))
+    _no_room(play, 1)
+    assert [*play.gang.no_room] == [1]
+
+
+def test_a_node_that_fails_its_check_is_replaced_if_the_platform_has_another(play: NodesPlay) -> None:
+    play.start(REPLACED, "a", "b", "c")
+    bad = CheckFailure(check="disk", message="b has no room on its disk", nodes=("b",))
+    play.check(CheckState.FAIL, failure=bad, avoid=("b",))
+    assert play.at(Phase.ASSEMBLING)
+    _no_room(play, 1)
+    assert play.at(Phase.CHECKING)
+    assert play.asked.nodes == ("a", "c")
+
+
+@pytest.mark.parametrize("plan", [structs.replace(REPLACED, refill_s=0.0), TWO_OR_THREE])
+def test_without_such_a_wait_the_gang_goes_on_at_once(play: NodesPlay, plan: NodePlan) -> None:
+    _one_lost(play, plan)
+    assert play.at(Phase.CHECKING)
+
+
+def test_a_first_attempt_has_its_last_call_whatever_the_platform_says(play: NodesPlay) -> None:
+    play.start(REPLACED, "a", "b")
+    _no_room(play, 2)
+    assert play.at(Phase.ASSEMBLING)
+    play.wait(30.0)
     assert play.at(Phase.CHECKING)

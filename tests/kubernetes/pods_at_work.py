@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from real_kubernetes import TOLERATES, Kubernetes, Object, Shared
 
 from holdfast.platforms.kubernetes.objects import object_names
-from holdfast.platforms.kubernetes.objects.job_manifests import OWNER_CONTAINER, OwnerPodSpec, manifests, owned
+from holdfast.platforms.kubernetes.objects.job_manifests import (
+    OWNER_CONTAINER,
+    OwnerPodSpec,
+    manifests,
+    over,
+    owned,
+)
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
 from places import ROOT
 
@@ -47,6 +53,7 @@ class Job:
         *,
         name: str = "train",
         nodes: int = 2,
+        least: int = 0,
         workers: int = 1,
         spares: int = 0,
         trainer: str = TRAINER,
@@ -62,7 +69,8 @@ class Job:
         ports: dict[str, int] | None = None,
         may_taint: bool = False,
     ) -> None:
-        """`task`, `prepare`: merged into the containers of an agent's pod; `on`: into the spec of an agent's pod.
+        """`least`: with so many pods the job goes on.
+        `task`, `prepare`: merged into the containers of an agent's pod; `on`: into the spec of an agent's pod.
         `added`: a further container of an agent's pod, as webhooks inject them.
         `owner_on`: the node of the owner's pod."""
         self.cluster, self.name, self.out = cluster, name, out
@@ -89,6 +97,7 @@ class Job:
             job=name,
             shapes=(replace(shape, template={"spec": spec}),),
             spares=spares,
+            least=least,
             holdfast_image="localhost/host:1",
             pull_policy="Never",
             grace_s=5.0,
@@ -105,7 +114,7 @@ class Job:
         runs = [PYTHON, "-m", "holdfast", "run", "--job", f"{object_names.CONFIG_DIR}/{object_names.JOB_FILE}"]
         container = {
             "name": OWNER_CONTAINER,
-            "command": [*runs, "--nnodes", str(nodes), *(["--spares", str(spares)] if spares else []), *words],
+            "command": [*runs, *over(plan), *words],
             **this_tree,
         }
         here = {"nodeSelector": {"kubernetes.io/hostname": owner_on}} if owner_on else {}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from holdfast.decide.attempt_timers import timers_for
 from holdfast.model.job_spec import JobSpec, NodePlan, Timers
+from holdfast.platforms.kubernetes.kubernetes_launch import REFILL_S
+from holdfast.platforms.kubernetes.kubernetes_launch import REPLACE_S as KUBERNETES_S
 from holdfast.platforms.slurm.slurm_launch import REPLACE_S
 from holdfast.platforms.ssh.ssh_starter import LAST_S, LOOK_S, PAUSES_S
 from holdfast.settings.settings_table import BY_NAME
@@ -51,7 +53,13 @@ def times() -> str:
             "another node comes, when fewer than MIN are left",
             "`--replace-wait`",
             option["replace-wait"],
-            f"the job ends; in an allocation of Slurm after {REPLACE_S:g} s, or is started again",
+            f"the job ends; in Slurm after {REPLACE_S:g} s, or starts again; on Kubernetes after {KUBERNETES_S:g} s",
+        ),
+        (
+            "a lost pod's successor comes, when MIN are left (Kubernetes)",
+            "`--replace-wait`",
+            REFILL_S,
+            "the gang goes on smaller; at once if no other pod fits",
         ),
         ("the owner's node comes back", "`--owner-wait`", option["owner-wait"], "OwnerLost on each other node"),
         (

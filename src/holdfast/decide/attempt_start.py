@@ -131,7 +131,7 @@ class AttemptStart:
         possible. `what`: the reason, for the history of phases.
         """
         course = self._course
-        if course.places() is not None:
+        if course.places() is not None and not self.assembly.refills():
             course.move(PhaseTrigger.CHECK_ELSEWHERE, now, what)
             self._ask_again(now)
         elif course.many and self.assembly.may_wait():

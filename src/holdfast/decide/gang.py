@@ -131,6 +131,8 @@ class Gang(GangState):
                     self._limit_at += away_s  # the time between two runs of the job does not count for its time limit
             case ev.PlatformSaid():
                 self._resuming.said(event)
+            case ev.RoomChanged():
+                self._nodes.room_changed(event, now)
             case ev.RequeueRefused():
                 self._resuming.refused(event, now)
             case ev.Tick():

@@ -84,6 +84,9 @@ class GangState:
         #: The absent nodes whose agent has left. Such a node is only usable again after a hello (an agent's first
         #: message).
         self.left: AbstractSet[str] = self._left
+        self._no_room: dict[int, str] = {}
+        #: The places of missing nodes for which the platform has no room now → the platform's own words.
+        self.no_room: Mapping[int, str] = self._no_room
         #: The nodes of the last attempt whose ranks were placed, in the order of their ranks.
         self.line: tuple[str, ...] = ()
         self.seed = 0
@@ -208,6 +211,7 @@ class GangState:
         self._known.update((node.name, node) for node in event.nodes)
         self._absent.clear()
         self._left.clear()
+        self.forget_room()
         self.line, self.asked = (), None
         self._spec = event.spec or self._spec
         self.keep_out(event.kept_out, (kept.device for kept in event.kept_out))
@@ -254,6 +258,16 @@ class GangState:
         message).
         """
         self._left.add(node)
+
+    def change_room(self, place: int, words: str) -> None:
+        """Record whether the platform has room for a missing node. `words`: why not; empty: it has room."""
+        self._no_room.pop(place, None)
+        if words:
+            self._no_room[place] = words
+
+    def forget_room(self) -> None:
+        """Forget for which nodes the platform has no room. Its watch reports that anew."""
+        self._no_room.clear()
 
     def keep_out(self, kept: Sequence[DeviceStanding], names: Iterable[str]) -> None:
         """Exclude these devices from the next attempts. `kept`: the devices and why; `names`: their names

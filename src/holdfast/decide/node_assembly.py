@@ -102,12 +102,25 @@ class Assembly:
         """Return whether the gang may begin at once.
 
         The first attempt waits for all nodes that the job requests. Later attempts begin as soon as every rank can be
-        placed.
+        placed, or wait a moment for a lost node's replacement (`refills`).
         """
         course, plan = self._course, self._course.spec.nodes
         if self._first:
             return self.count() >= plan.most + plan.spares
-        return course.places() is not None
+        return course.places() is not None and not self.refills()
+
+    def refills(self) -> bool:
+        """Return whether a gang that could go on smaller waits for another node. It does not wait if the platform has
+        no room for any of the missing nodes.
+        """
+        course, plan, count = self._course, self._course.spec.nodes, self.count()
+        missing = plan.most + plan.spares - count
+        return plan.refill_s > 0 and not self._first and count < plan.most and missing > len(course.no_room)
+
+    def may_begin_smaller(self) -> bool:
+        """Return whether an attempt begins with fewer nodes than the job requests, after the wait for others."""
+        course = self._course
+        return self.at_least() and (self._first or (course.spec.nodes.refill_s > 0 and course.places() is not None))
 
     def at_least(self) -> bool:
         """Return whether enough nodes are present to begin an attempt, even if no more nodes join."""
@@ -128,17 +141,26 @@ class Assembly:
         course, plan = self._course, self._course.spec.nodes
         course.move(PhaseTrigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
         course.arm(TimerKind.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
+        course.timers.disarm(TimerKind.LAST_CALL)
         self.call(now)
-        if not self._first:
+        if course.armed(TimerKind.LAST_CALL) and not self._first:
+            course.say(
+                f"{self.short()}; waiting up to {plan.refill_s:g} s for another node, then the job goes on without it"
+            )
+        elif not self._first:
             course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
 
     def call(self, now: float) -> None:
-        """Enough nodes are present: restart the short wait for further nodes (the last call)."""
-        course = self._course
-        if self._first and self.at_least():
-            course.arm(TimerKind.LAST_CALL, now + course.spec.nodes.last_call_s)
-        else:
+        """Begin the short wait for further nodes if enough are present. Each node that joins a first attempt restarts
+        the wait (the last call); the wait for a lost node's replacement has one limit.
+        """
+        course, plan = self._course, self._course.spec.nodes
+        if not self.may_begin_smaller():
             course.timers.disarm(TimerKind.LAST_CALL)
+        elif self._first:
+            course.arm(TimerKind.LAST_CALL, now + plan.last_call_s)
+        elif not course.armed(TimerKind.LAST_CALL):
+            course.arm(TimerKind.LAST_CALL, now + plan.refill_s)
 
     def growth(self, now: float) -> StopRequest | None:
         """Return a request to stop the running attempt, so that a larger one can use new nodes; None if there is no
@@ -199,6 +221,8 @@ def waits_for(course: GangState) -> str:
     plan, assembly = course.spec.nodes, Assembly(course)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"
+    if course.armed(TimerKind.LAST_CALL) and course.attempt != course.began_after:
+        return f"another node; it goes on without it after {plan.refill_s:g} s ({here})"
     if course.armed(TimerKind.LAST_CALL):
         wanted = f"{plan.most} nodes" + (f" and {_spares(plan.spares)}" if plan.spares else "")
         return (

@@ -79,6 +79,20 @@ class Nodes:
             self._draining.fence(event.node, now)
         self.look(now)
 
+    def room_changed(self, event: ev.RoomChanged, now: float) -> None:
+        """Stop waiting for further nodes if the platform has no room for any of them."""
+        course = self._course
+        if not course.submitted or course.phase is Phase.DONE:
+            return
+        course.change_room(event.place, event.words)
+        if course.phase is Phase.ASSEMBLING and self._assembly.enough():
+            here, most = self._assembly.count(), course.spec.nodes.most
+            course.say(
+                f"the platform has no further node now; the job goes on with {here} of {most} nodes",
+                cause=course.this_event(),
+            )
+            self.look(now)
+
     def silent(self, event: ev.NodeSilent, now: float) -> None:
         """Handle the silence of a node's agent that has lasted a whole lease."""
         course = self._course
@@ -116,14 +130,14 @@ class Nodes:
             self._draining.stop_for(request.reason, now, request)
 
     def last_called(self, now: float) -> None:
-        """Begin an attempt with the present nodes, because no other node joined during the last call."""
+        """Begin an attempt with the present nodes, because the short wait for further nodes is over."""
         if self._assembly.at_least():
             self._beginning.assembled(now)
 
     def unassembled(self, now: float) -> None:
         """Begin an attempt with fewer nodes, or end the job, because nodes have taken too long to join."""
         course = self._course
-        if course.attempt == course.began_after and self._assembly.at_least():
+        if self._assembly.may_begin_smaller():
             self._beginning.assembled(now)
         elif course.attempt == 0:
             self._ending.finish_unassembled(self._assembly.muster(now), now)
@@ -164,6 +178,7 @@ class Nodes:
         """
         course = self._course
         course.raise_term()
+        course.forget_room()
         self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
         if course.phase is Phase.PREPARING:
             # PREPARE may have been sent already. A second one does no harm, because it has the same placement of ranks

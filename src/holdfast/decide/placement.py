@@ -79,9 +79,12 @@ def place(spec: JobSpec, nodes: Sequence[NodeInfo], avoid: Collection[str]) -> t
     kept = usable(nodes, avoid)
     shares: dict[int, WorkerShare] = {}
     taken: Iterable[tuple[Role, NodeInfo, int]] | None
-    if any(role.per_node for role in spec.roles):
+    per_node = any(role.per_node for role in spec.roles)
+    if per_node and not binds(spec):
         taken = _by_node(spec, kept)
     elif binds(spec):
+        if per_node:
+            spec = _with_counts(spec, kept)
         taken = _bound(spec, kept, shares)
         if taken is None:
             return None
@@ -179,6 +182,12 @@ def _by_node(spec: JobSpec, nodes: Sequence[NodeInfo]) -> Iterator[tuple[Role, N
             for _ in range(workers_on(spec, role, node)):
                 yield role, node, local[node.name]
                 local[node.name] += 1
+
+
+def _with_counts(spec: JobSpec, nodes: Sequence[NodeInfo]) -> JobSpec:
+    """Return the job with the number of workers that its `per_node` roles have on these nodes together."""
+    counts = {role.name: sum(workers_on(spec, role, node) for node in nodes) for role in spec.roles if role.per_node}
+    return replace(spec, roles=tuple(replace(role, count=counts.get(role.name, role.count)) for role in spec.roles))
 
 
 def _shared(node: NodeInfo) -> bool:

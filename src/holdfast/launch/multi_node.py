@@ -268,10 +268,10 @@ def slots_of(options: RunOptions, spec: JobSpec, plan: NodePlan) -> int:
 
 
 def with_plan(options: RunOptions, job: JobFile, plan: NodePlan, slots: int) -> JobFile:
-    """Return the job with its plan of nodes (their number and waiting times). Without a job file, each node decides its
-    number of workers."""
+    """Return the job with its plan of nodes (their number and waiting times). Each node decides its number of workers
+    if the job has no job file, or if the platform replaces nodes and the gang may go on smaller."""
     spec = job.spec
-    if not options.job:
+    if not options.job or (plan.replaced and plan.least < plan.most):
         spec = replace(spec, roles=tuple(replace(role, count=slots, per_node=True) for role in spec.roles))
     spec = replace(spec, nodes=plan)
     return replace(job, spec=replace(spec, timers=timers_for(spec)))

@@ -81,6 +81,15 @@ class RequeueRefused(Message, frozen=True, kw_only=True):
     reason: str
 
 
+class RoomChanged(Message, frozen=True, kw_only=True):
+    """The platform has no room now for a missing node of the gang, or it has room again."""
+
+    #: The number by which the platform knows the missing node's place in the gang: the index of its pod.
+    place: int
+    #: Why there is no room, in the platform's own words. Empty: there is room, so the node is on its way.
+    words: str = ""
+
+
 class NodeJoined(Message, frozen=True, kw_only=True):
     """An agent was admitted to the job. Its node is new (part of the gang, or a spare), or has reconnected."""
 
@@ -272,6 +281,7 @@ Event = (
     | JobResumed
     | PlatformSaid
     | RequeueRefused
+    | RoomChanged
     | NodeJoined
     | NodeLeft
     | ChecksFinished

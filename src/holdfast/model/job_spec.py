@@ -146,6 +146,9 @@ class NodePlan(Noun, frozen=True, kw_only=True):
     join_s: float = 600.0
     #: Seconds that the owner waits for a new node if fewer than `least` are left.
     replace_s: float = 30.0
+    #: Seconds that the owner waits for a new node if fewer than `most` are left, but at least `least`. The wait ends as
+    #: soon as the platform has no room for another node. 0: the owner does not wait.
+    refill_s: float = 0.0
     #: The owner's address, to which nodes connect, as the user typed it: HOST:PORT; empty: not known.
     endpoint: str = ""
     #: The names of the nodes by rank, if the job's starter knows them. Only the owner has this list.

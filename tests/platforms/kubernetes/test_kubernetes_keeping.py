@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from kube_api import ApiReply, Asked, api, list_reply, status
 
 from holdfast.clock import Clock
+from holdfast.model import events as ev
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_failures import PodEndReason
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
@@ -362,3 +364,152 @@ def test_a_pod_whose_trouble_is_seen_before_the_answer_that_it_is_made_is_told_o
         reactor.close()
     (waits,) = told
     assert isinstance(waits, PodPending) and waits.pod.name == "train-0" and words in waits.words
+
+
+def waiting_pod(name: str, reason: str = "Unschedulable", **status: Any) -> dict[str, Any]:
+    """A pod without a node, in the words of the scheduler."""
+    refused = {"type": "PodScheduled", "status": "False", "reason": reason, "message": f"{name}: no node"}
+    found = running_pod(1, "") | {"status": {"phase": "Pending", "conditions": [refused], **status}}
+    generation = name.removeprefix("train-1").removeprefix("-") or "0"
+    found["metadata"] |= {"name": name, "uid": f"u-{name}"}
+    found["metadata"]["labels"] = {**found["metadata"]["labels"], object_names.GENERATION: generation}
+    return found
+
+
+class WatchedPods:
+    """A server with two pods whose watch sends what the test puts into it."""
+
+    def __init__(self) -> None:
+        self.changes: queue.Queue[ApiReply | None] = queue.Queue()
+        self.made: list[str] = []
+        #: Answers to the creation of pods; empty: they are created.
+        self.refusals: list[ApiReply] = []
+
+    def answer(self, ask: Asked) -> ApiReply | None:
+        if ask.watches:
+            return self.changes.get() if ask.path.endswith("/pods") else None
+        if ask.path.endswith("/jobs/train"):
+            return 200, {"metadata": {"uid": "job-uid"}}
+        if ask.method == "POST":
+            self.made.append(ask.body["metadata"]["name"])
+            if self.refusals:
+                return self.refusals.pop(0)
+            return 201, waiting_pod(self.made[-1], "")
+        if ask.path.endswith("/pods"):
+            return list_reply(1, running_pod(0, "k1"), running_pod(1, "k2"))
+        return list_reply(1)
+
+    def send(self, change: str, *pods: dict[str, Any]) -> None:
+        self.changes.put((200, [{"type": change, "object": found} for found in pods]))
+
+    def lose(self, *, leaving: bool = False) -> None:
+        """The pod of the second node is deleted; `leaving`: its containers still run."""
+        going = running_pod(1, "k2")
+        going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+        self.send("MODIFIED" if leaving else "DELETED", going)
+
+
+def rooms(news: list[Any]) -> list[tuple[int, str]]:
+    return [(event.place, event.words) for event in news if isinstance(event, ev.RoomChanged)]
+
+
+@contextmanager
+def watched(place: Path) -> Iterator[tuple[WatchedPods, Callable[[Callable[[], object]], None], list[Any]]]:
+    """The server, a wait for something, and the events that the owner's pods have led to."""
+    server, news = WatchedPods(), list[Any]()
+    with keeping(server.answer, place, []) as (reactor, pods):
+
+        def wait(seen: Callable[[], object]) -> None:
+            end = reactor.now() + 60
+            while not seen():
+                assert reactor.now() < end, (news, server.made)
+                reactor.wait(lambda found: news.extend(found or ()), longest_s=0.5)
+
+        pods.begin(lambda uid: None)
+        wait(lambda: pods.find("train-1") is not None)
+        yield server, wait, news
+        server.changes.put(None)
+
+
+@pytest.mark.real
+@pytest.mark.extras
+def test_no_room_for_a_pod_is_reported_once_and_so_is_room_again(tmp_path: Path) -> None:
+    with watched(tmp_path) as (server, wait, news):
+        server.lose()
+        wait(lambda: server.made)
+        for number in range(2):  # the scheduler says it again when it tries again
+            server.send("MODIFIED", waiting_pod("train-1-1"), waiting_pod("train-1-1", startTime=str(number)))
+        wait(lambda: rooms(news))
+        placed = waiting_pod("train-1-1")
+        placed["spec"], placed["status"] = {"nodeName": "k3"}, {"phase": "Pending"}
+        server.send("MODIFIED", placed)
+        wait(lambda: len(rooms(news)) > 1)
+    ((place, words), again) = rooms(news)
+    assert place == 1 and "Unschedulable: train-1-1: no node" in words
+    assert again == (1, "")
+
+
+@pytest.mark.real
+@pytest.mark.extras
+@pytest.mark.parametrize(
+    "hopeful",
+    [
+        waiting_pod("train-1-1", "SchedulingGated"),
+        waiting_pod("train-1-1", "SchedulerError"),
+        waiting_pod("train-1-1", nominatedNodeName="k3"),
+    ],
+    ids=["held back by a queue", "the scheduler's own error", "others make room for it"],
+)
+def test_a_pod_that_may_still_get_a_node_is_no_lack_of_room(hopeful: dict[str, Any], tmp_path: Path) -> None:
+    with watched(tmp_path) as (server, wait, news):
+        server.lose()
+        wait(lambda: server.made)
+        server.send("MODIFIED", hopeful)
+        refused = waiting_pod("train-1-1")
+        refused["status"]["conditions"][0]["message"] = "now there is none"
+        server.send("MODIFIED", refused)
+        wait(lambda: rooms(news))
+    ((_, words),) = rooms(news)
+    assert "now there is none" in words
+
+
+@pytest.mark.real
+@pytest.mark.extras
+def test_room_is_judged_when_the_job_s_own_pod_has_left_its_node(tmp_path: Path) -> None:
+    """The successor often waits for exactly that room."""
+    with watched(tmp_path) as (server, wait, news):
+        server.lose(leaving=True)
+        wait(lambda: server.made)
+        server.send("MODIFIED", waiting_pod("train-1-1"))
+        placed = waiting_pod("train-1-1")
+        placed["spec"], placed["status"] = {"nodeName": "k2"}, {"phase": "Pending"}
+        server.lose()
+        server.send("MODIFIED", placed)
+        gone = waiting_pod("train-1-1")
+        gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        server.send("DELETED", gone)
+        wait(lambda: "train-1-2" in server.made)
+        assert not rooms(news), "there was room all the time"
+        server.send("MODIFIED", waiting_pod("train-1-2"))
+        wait(lambda: rooms(news))
+    ((_, words),) = rooms(news)
+    assert "train-1-2" in words
+
+
+@pytest.mark.real
+@pytest.mark.extras
+@pytest.mark.parametrize(
+    ("refusal", "lacks"),
+    [
+        (status(403, "Forbidden", 'pods "train-1-1" is forbidden: exceeded quota: small'), True),
+        (status(503, "ServiceUnavailable", "etcd is away"), False),
+        (status(403, "Forbidden", "no create on pods"), True),
+    ],
+    ids=["a quota", "the server is away", "a right is missing"],
+)
+def test_a_pod_that_cannot_be_created_is_a_lack_of_room(refusal: ApiReply, lacks: bool, tmp_path: Path) -> None:
+    with watched(tmp_path) as (server, wait, news):
+        server.refusals = [refusal] * (2 if "quota" in str(refusal) else 1)
+        server.lose()
+        wait(lambda: rooms(news) if lacks else len(server.made) > 1)
+    assert [bool(words) for _, words in rooms(news)] == ([True] if lacks else [])

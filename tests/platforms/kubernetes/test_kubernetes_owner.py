@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from holdfast.cli.options.run_option_table import read_run_options
+from holdfast.decide.placement import place
 from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file_reader import load
+from holdfast.launch.multi_node import MultiNodeJob
+from holdfast.launch.torchrun_options import node_range
+from holdfast.model.job_spec import NodeInfo
+from holdfast.platforms.kubernetes.kubernetes_launch import over_pods
+from holdfast.platforms.kubernetes.objects import object_names
+from holdfast.platforms.kubernetes.objects.pod_context import ORDER
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
 from holdfast.platforms.platform_registry import exit_status, platform_named
+from holdfast.settings.resolved_settings import resolve
 
 LARGE = """
 name: x
@@ -41,3 +53,77 @@ def test_every_verdict_has_one_status_on_kubernetes() -> None:
     there = {"HOLDFAST_KUBERNETES_JOB": "x"}
     assert [exit_status(code, there) for code in (0, 1, 172, 255)] == [0, 78, 78, 78]
     assert [exit_status(code, {}) for code in (0, 172)] == [0, 172]
+
+
+def _over_pods(
+    where: Path, monkeypatch: pytest.MonkeyPatch, *words: str, shapes: tuple[PodShape, ...], job: str
+) -> MultiNodeJob:
+    """The job as its owner's pod begins it."""
+    plan = PodPlan(name="x", namespace="ns", job="x", shapes=shapes, holdfast_image="h")
+    (where / "plan.json").write_bytes(msgspec.json.encode(plan))
+    (where / "key").write_text("ab" * 32)
+    (where / "job.yaml").write_text(job)
+    known = {
+        "HOLDFAST_KUBERNETES_JOB": "x", "HOLDFAST_CONFIG_DIR": str(where), object_names.KEY_FILE: str(where / "key"),
+    }  # fmt: skip
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    options = read_run_options([*words, "--job", str(where / "job.yaml")])
+    assert options is not None
+    settings = resolve(options.settings(), {}, where, system_file=where / "none")
+    try:
+        return over_pods(options, settings, lambda _: load(where / "job.yaml", runs=False), node_range(options))
+    finally:
+        monkeypatch.delenv(ORDER, raising=False)
+
+
+def _shape(pods: int, workers: int) -> PodShape:
+    return PodShape(roles=("worker",), pods=pods, workers=workers, image="i")
+
+
+SIX = "{name: x, roles: {worker: {count: 6, command: [a], resources: {devices: 2}}}}"
+
+
+@pytest.mark.parametrize(
+    ("words", "least", "replace_s", "refill_s", "per_node"),
+    [
+        (("--nnodes", "3"), 3, 600.0, 0.0, False),
+        (("--nnodes", "2:3"), 2, 600.0, 30.0, True),
+        (("--nnodes", "2:3", "--replace-wait", "90"), 2, 90.0, 90.0, True),
+        (("--nnodes", "2:3", "--replace-wait", "0"), 2, 0.0, 0.0, True),
+        (("--nnodes", "3", "--replace-wait", "90"), 3, 90.0, 0.0, False),
+    ],
+)
+def test_a_range_of_pods_has_as_many_workers_as_its_pods_have(
+    words: tuple[str, ...], least: int, replace_s: float, refill_s: float, per_node: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    spec = _over_pods(tmp_path, monkeypatch, *words, shapes=(_shape(3, 2),), job=SIX).job.spec
+    plan, (role,) = spec.nodes, spec.roles
+    assert (plan.least, plan.most, plan.replace_s, plan.refill_s) == (least, 3, replace_s, refill_s)
+    assert (role.per_node, role.count) == ((True, 2) if per_node else (False, 6))
+    spec = replace(spec, binds=True)
+    pods = [NodeInfo(name=name, slots=2, devices=("gpu0", "gpu1", "gpu2", "gpu3")) for name in "abc"]
+    seats = place(spec, pods, ())
+    assert seats is not None
+    assert [(seat.node, seat.visible) for seat in seats] == [
+        (pod.name, devices) for pod in pods for devices in (("gpu0", "gpu1"), ("gpu2", "gpu3"))
+    ]
+    smaller = place(spec, pods[1:], ())
+    assert (smaller is None) is not per_node
+    if smaller is not None:
+        assert [(seat.rank, seat.node, seat.visible) for seat in smaller] == [
+            (rank, seat.node, seat.visible) for rank, seat in enumerate(seats[2:])
+        ]
+
+
+def test_a_range_of_pods_that_are_not_alike_is_refused_with_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadUsage) as refused:
+        _over_pods(tmp_path, monkeypatch, "--nnodes", "1:2", shapes=(_shape(1, 4), _shape(1, 2)), job=SIX)
+    assert str(refused.value) == (
+        "--nnodes 1:2: the pods of this job are not alike (1 pod of 4 workers (worker), 1 pod of 2 workers (worker)): "
+        "expected one number of pods, because none can take another's place\n"
+        "  try: holdfast submit --platform kubernetes --nodes 2 …"
+    )

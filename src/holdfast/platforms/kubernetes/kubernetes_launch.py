@@ -27,9 +27,10 @@ from holdfast.launch.multi_node import (
     rendezvous_conf,
     with_plan,
 )
+from holdfast.launch.torchrun_options import named
 from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_context import ORDER, node_name, plan_here
-from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan
+from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, in_words
 from holdfast.safe_files import read_file
 from holdfast.settings.resolved_settings import Settings, SettingSource
 from holdfast.settings.run_options import RunOptions
@@ -39,8 +40,11 @@ from holdfast.wire.job_key import parse_key
 
 #: Default of `--join-timeout`, in seconds. Pods may wait long for resources and for images.
 JOIN_S = 3600.0
-#: Default of `--replace-wait`, in seconds. Kubernetes must place a new pod, and may have to pull its image.
+#: Default of `--replace-wait` if fewer than MIN pods are left, in seconds. Kubernetes must place a new pod, and may
+#: have to pull its image.
 REPLACE_S = 600.0
+#: Default of `--replace-wait` if at least MIN pods are left, in seconds.
+REFILL_S = 30.0
 MOST_KEY_BYTES = 128
 MOST_ORDER_BYTES = 256 << 10
 #: Environment variables that agents need and workers must not inherit.
@@ -60,8 +64,16 @@ def over_pods(
     plan = replace(plan_of(settings, conf, nodes, settings.count("spares") or pods.spares), apart=True, replaced=True)
     if settings.source("join-timeout") is SettingSource.DEFAULT and "join_timeout" not in conf:
         plan = replace(plan, join_s=JOIN_S)
-    if settings.source("replace-wait") is SettingSource.DEFAULT:
+    if usual_wait := settings.source("replace-wait") is SettingSource.DEFAULT:
         plan = replace(plan, replace_s=REPLACE_S)
+    if plan.least < plan.most:
+        plan = replace(plan, refill_s=REFILL_S if usual_wait else plan.replace_s)
+        if len(pods.shapes) > 1:
+            raise BadUsage(
+                f"{named(options, 'nnodes')}: the pods of this job are not alike ({in_words(pods)}): expected one "
+                "number of pods, because none can take another's place",
+                hint=f"holdfast submit --platform kubernetes --nodes {pods.nodes} …",
+            )
     order = NodesOrder(
         host=object_names.owner_address(pods.name, pods.namespace).rpartition(":")[0],
         port=object_names.PORT,

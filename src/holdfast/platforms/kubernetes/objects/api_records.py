@@ -88,6 +88,8 @@ class Pod(Noun, frozen=True, kw_only=True):
     version: str = ""
     #: Name of the pod's node; empty if the scheduler has not chosen one.
     node: str = ""
+    #: Name of the node on which the scheduler is preempting other pods to make room for this pod.
+    nominated: str = ""
     phase: PodPhase = PodPhase.UNKNOWN
     #: Reason of the pod's status: `Evicted`, `NodeLost`, `Preempting`.
     reason: str = ""
@@ -168,6 +170,7 @@ def pod(item: Any) -> Pod:
         annotations=_texts(meta, "annotations"),
         version=_text(meta, "resourceVersion"),
         node=_text(spec, "nodeName"),
+        nominated=_text(status, "nominatedNodeName"),
         phase=PodPhase(phase) if phase in tuple(PodPhase) else PodPhase.UNKNOWN,
         reason=_text(status, "reason"),
         message=_text(status, "message"),

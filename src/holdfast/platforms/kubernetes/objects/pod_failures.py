@@ -261,6 +261,13 @@ def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | N
     return None
 
 
+def fits_nowhere(pod: Pod) -> bool:
+    """Return whether the scheduler has found no room for the pod, and is making none by preempting other pods."""
+    scheduled = pod.condition("PodScheduled")
+    unscheduled = scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
+    return unscheduled and not pod.node and not pod.nominated
+
+
 def _sums_up(event: Event) -> bool:
     return "timed out waiting" in event.message
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.catalogue.exit_rows import load
+from holdfast.model import events as ev
 from holdfast.model.exit_report import Rerun
 from holdfast.model.phrases import Phrase
 from holdfast.platforms.kubernetes.objects import api_records, object_names, pod_failures
@@ -53,6 +54,8 @@ WELL_S = 60.0
 SOME_S = 150.0
 #: How long to wait before the pod of a lost agent is deleted from the API server by force, in seconds.
 FORCE_S = 15.0
+#: How long the scheduler may take to try a pod again after another pod has left its node, in seconds.
+RETRY_S = 3.0
 #: Minimum time between two messages about a pod that does not start, in seconds.
 QUIET_S = 60.0
 PATIENCE_S = 600.0
@@ -108,6 +111,8 @@ class JobPods:
         self._not_made: dict[int, str] = {}
         #: Kubernetes nodes on which no pod of this job may run.
         self._avoid: list[str] = []
+        #: When the last pod of the job disappeared, in seconds on the owner's clock.
+        self._freed_at = -RETRY_S
         #: Whether a complete list of the job's pods has been received.
         self._seen = False
         #: Number of deletions that the API server has not answered yet.
@@ -169,9 +174,12 @@ class JobPods:
     def _path(self) -> str:
         return f"/api/v1/namespaces/{self._plan.namespace}/pods"
 
-    def joined(self, name: str, now: float) -> None:
-        """Record that the owner has admitted the agent of this pod."""
+    def joined(self, name: str, now: float) -> int:
+        """Record that the owner has admitted the agent of this pod. Return the index of its node; negative: unknown."""
         self._joined.setdefault(name, now)
+        found = self._pods.get(name)
+        seat = self._seat(found) if found is not None else None
+        return -1 if seat is None else seat.index
 
     def replace(self, name: str, why: PodEndReason, now: float, *, avoid: bool = False) -> News:
         """Replace a pod whose agent is lost, or whose node the gang no longer uses.
@@ -291,11 +299,12 @@ class JobPods:
         events = tuple(self._events.get(found.name, ()))
         if (why := self._doubts.why(found, events, now)) is not None:
             return self._ends(seat, found, why, now)
-        if self._is_last(seat, found.name) and (held := pod_failures.pod_wait_reason(found, events)) is not None:
+        is_last = self._is_last(seat, found.name)
+        if is_last and (held := pod_failures.pod_wait_reason(found, events)) is not None:
             return self._waits(seat, found, held, now)
         if any(container.running for container in found.containers):
             seat.waiting_since, seat.hope, seat.said = None, None, ""
-        return None
+        return self._room(seat, "") if is_last and found.node else None
 
     @property
     def unsure(self) -> bool:
@@ -309,6 +318,8 @@ class JobPods:
         why = self._doubts.removed(found, self._events.pop(found.name, ()), now)
         if seat is None or self.over:
             return None
+        self._freed_at = now
+        self._reactor.at(now + RETRY_S, self._look_at_waiting)
         return self._ends(seat, found, why, now, removed=True)
 
     def _ends(
@@ -337,17 +348,38 @@ class JobPods:
             StartOutlook.SOME: min(seat.hope_since + SOME_S, self._deadline(seat, now)),
             StartOutlook.YES: self._deadline(seat, now),
         }[held.hope]
+        describe = pod_failures.describe(found)
         waited_s = now - (seat.hope_since if seat.waiting_since is None else seat.waiting_since)
         if now >= ends:
             since = f", {waited_s:.0f} s after its beginning" if waited_s >= 1 else ""
             words = f"pod {found.name} does not start{since}: {held.words}"
-            return self._told(PodsImpossible(held.phrase, words, pod_failures.describe(found), seat.index), now)
+            return self._gives_up(seat, PodsImpossible(held.phrase, words, describe, seat.index), now)
         self._reactor.at(ends, partial(self._look_again, found.name))
+        full = pod_failures.fits_nowhere(found) and self._settled(now)
+        news = self._room(seat, held.words if full else "")
         if held.words != seat.said and (not seat.said or now - seat.said_at >= QUIET_S):
             seat.said, seat.said_at = held.words, now
-            self._say(f"pod {found.name} waits: {held.words}\n  try: {pod_failures.describe(found)}")
-            return self._told(PodPending(found, held.words), now)
-        return None
+            self._say(f"pod {found.name} waits: {held.words}\n  try: {describe}")
+            news += self._told(PodPending(found, held.words), now) or ()
+        return news
+
+    def _settled(self, now: float) -> bool:
+        """Return whether no pod of the job is about to make room for another one, or just has."""
+        return now >= self._freed_at + RETRY_S and not any(found.deleting for found in self._pods.values())
+
+    def _room(self, seat: NodePlace, words: str) -> list[Any]:
+        """Report that the cluster has no room for a node's pod, or has room again. `words`: why not; empty: it has."""
+        changed = bool(words) is not bool(seat.no_room)
+        seat.no_room = words
+        return [ev.RoomChanged(place=seat.index, words=words)] if changed else []
+
+    def _gives_up(self, seat: NodePlace, said: PodsImpossible, now: float) -> News:
+        """Report that a node gets no pod, which is also no room for it."""
+        return [*self._room(seat, said.words), *(self._told(said, now) or ())]
+
+    def _look_at_waiting(self, now: float) -> News:
+        """Examine the pods that wait again, because the scheduler may have tried them again."""
+        return [event for seat in self._seats if seat.said for event in self._look_again(self._name(seat), now) or ()]
 
     def _deadline(self, seat: NodePlace, now: float) -> float:
         """Return when a node has waited long enough for a pod that runs.
@@ -377,7 +409,7 @@ class JobPods:
             times = f" ({tries} pods of this node in a row)" if tries > 1 else ""
             command = f"kubectl -n {self._plan.namespace} describe pod {name}"
             words = f"pod {name} came to nothing: {why.words}{times}"
-            return self._told(PodsImpossible(why.phrase, words, command, seat.index), now)
+            return self._gives_up(seat, PodsImpossible(why.phrase, words, command, seat.index), now)
         pause_s = PAUSES_S[max(tries - 1, 0)]
         seat.next = self._reactor.at(now + pause_s, partial(self._due, seat))
         return None
@@ -419,7 +451,8 @@ class JobPods:
                 self._pods.setdefault(found.name, found)
             if self._not_made.pop(seat.index, None) is not None:
                 self._told(PodPending(api_records.Pod(name=name), ""), now)
-            return self._look_again(name, now)  # the watch may have reported the pod before this answer came
+            # The watch may have reported the pod before this answer came.
+            return [*self._room(seat, ""), *(self._look_again(name, now) or ())]
         if self.over:
             return None
         passes = answer.trouble in (ApiTrouble.QUOTA, ApiTrouble.AWAY, ApiTrouble.SLOW)
@@ -427,16 +460,20 @@ class JobPods:
             words = f"cannot be made yet: {answer.said}"
             self._not_made[seat.index] = f"pod {name} {words}"
             seat.next = self._reactor.at(min(now + PAUSES_S[3], deadline), partial(self._due, seat))
+            full = answer.trouble is ApiTrouble.QUOTA and self._settled(now)
+            news = self._room(seat, words if full else "")
             if words == seat.said:
-                return None
+                return news
             seat.said = words
             self._say(self._not_made[seat.index])
-            return self._told(PodPending(api_records.Pod(name=name, namespace=self._plan.namespace), words), now)
+            waits = PodPending(api_records.Pod(name=name, namespace=self._plan.namespace), words)
+            return [*news, *(self._told(waits, now) or ())]
         phrase = Phrase.RESOURCES_INSUFFICIENT if answer.trouble is ApiTrouble.QUOTA else Phrase.SCHEDULER_ERROR
         command = f"kubectl -n {self._plan.namespace} describe quota"
         if answer.trouble is not ApiTrouble.QUOTA:
             command = f"kubectl -n {self._plan.namespace} auth can-i create pods"
-        return self._told(PodsImpossible(phrase, f"pod {name} cannot be made: {answer.said}", command, seat.index), now)
+        words = f"pod {name} cannot be made: {answer.said}"
+        return self._gives_up(seat, PodsImpossible(phrase, words, command, seat.index), now)
 
     @property
     def not_made(self) -> str:

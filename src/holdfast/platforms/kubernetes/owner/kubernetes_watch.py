@@ -170,7 +170,7 @@ class KubernetesWatch(JobWatch):
     def joined(self, node: str, now: float) -> None:
         """Record that the owner has admitted a node's agent."""
         self._silent.pop(node, None)
-        self._pods.joined(pod_of(node), now)
+        self._without.discard(self._pods.joined(pod_of(node), now))
 
     def labels(self, node: str) -> tuple[str, ...]:
         """Return the topology labels if all pods have the same shape.

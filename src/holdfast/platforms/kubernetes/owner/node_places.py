@@ -88,6 +88,8 @@ class NodePlace:
         #: The last message that the pod has not started; `said_at` is the message's time.
         self.said = ""
         self.said_at = 0.0
+        #: Why the cluster has no room for the node's pod now; empty: it has, or that is not known.
+        self.no_room = ""
         #: Why the node lost its last pod.
         self.last: PodEndReason | None = None
         #: Kubernetes nodes that the next pod avoids if possible.
