@@ -62,12 +62,21 @@ LINK_ATTRIBUTES = ("href", "src", "action", "formaction", "xlink:href", "content
 OUR_ATTRIBUTES = ("class", "id", "type", "name", "method", "rel", "role", "http-equiv", "for", "tabindex")
 
 
+#: The lines of a report depend on what the log says: within them each element is looked at by itself.
+IN_A_FAILURE = {
+    "p": {"", "faint"}, "dl": {"report"}, "dt": {""}, "a": {""}, "pre": {"log tail"},
+    "span": {"", "number", "deciding"},
+    "dd": {"where", "because", "while", "reason", "seen", "class", "fix", "log", "others", "left"},
+}  # fmt: skip
+
+
 class Shape(HTMLParser):
     """What a page consists of, without its texts; where its links lead is looked at here."""
 
     def __init__(self) -> None:
         super().__init__()
         self.parts: list[object] = []
+        self.in_a_failure = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
@@ -75,9 +84,17 @@ class Shape(HTMLParser):
             if name in LINK_ATTRIBUTES and name != "content":
                 own = (value or "").startswith(("/", "#", "data:,", "https://holdfast-run.github.io/"))
                 assert own and not (value or "").startswith(("//", "/\\")), (tag, name, value)
+        if self.in_a_failure:
+            assert dict(attrs).get("class", "") in IN_A_FAILURE[tag], (tag, attrs)
+            assert {name for name, _ in attrs} <= {"class", "href", "tabindex", "role", "aria-label"}, (tag, attrs)
+            return
+        self.in_a_failure = tag == "div" and ("class", "failure") in attrs
         self.parts.append((tag, [(name, value if name in OUR_ATTRIBUTES else "") for name, value in attrs]))
 
     def handle_endtag(self, tag: str) -> None:
+        if self.in_a_failure and tag in IN_A_FAILURE:
+            return
+        self.in_a_failure = False
         self.parts.append(tag)
 
     def handle_comment(self, data: str) -> None:

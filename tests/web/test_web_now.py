@@ -14,8 +14,8 @@ import pytest
 from web_site import environment, run, script
 
 from holdfast.model.human_format import duration
-from holdfast.web.attention import AttentionRow
-from holdfast.web.front_page import DAY_S, HOUR_S, HOURS, DaySummary, FrontPage, Hour, read
+from holdfast.web.attention import DAY_S, AttentionRow
+from holdfast.web.front_page import HOUR_S, HOURS, DaySummary, FrontPage, Hour, read
 from holdfast.web.page_parts import Home, PageRequest
 
 FAILS = """

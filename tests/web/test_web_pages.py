@@ -29,8 +29,29 @@ def test_a_failed_job_says_who_why_and_what_was_decided(web: Served, jobs: dict[
 
 def test_a_page_of_a_job_has_the_class_the_fix_and_the_swimlane(web: Served, jobs: dict[str, str]) -> None:
     text = web.ask(f"/job/{jobs['broken']}").text
-    for part in ("UserException", "To do", "Why not the others", 'class="sw-picture"', "all 3 restarts are used"):
+    for part in ("UserException", "<dt>Fix</dt>", "Other ranks", 'class="sw-picture"', "all 3 restarts are used"):
         assert part in text
+
+
+def test_a_page_of_a_job_opens_with_the_words_of_the_terminal_and_the_culprits_log(
+    web: Served, jobs: dict[str, str], home_with_jobs: Path
+) -> None:
+    job = web.ask(f"/job/{jobs['broken']}.json").json
+    assert job["exception"] == "ValueError: expected 4 columns, got 4"
+    typed = [sys.executable, "-m", "holdfast", "show", jobs["broken"]]
+    shown = subprocess.run(typed, env=environment(home_with_jobs), capture_output=True, text=True, check=True).stdout
+    words = " ".join(shown.split())
+    assert [entry["label"] for entry in job["entries"]] == ["", "where", "class", "fix", "log"]
+    for entry in job["entries"]:
+        assert " ".join(f"{entry['label']} {entry['text']}".split()) in words, entry
+    assert [line["text"] for line in job["tail"]["lines"]][-1] == job["exception"]
+    assert [line["deciding"] for line in job["tail"]["lines"]].count(True) == 1
+    assert job["tail_href"] == f"/job/{jobs['broken']}/4/1"
+
+
+def test_a_page_of_a_job_that_succeeded_has_no_failure(web: Served, jobs: dict[str, str]) -> None:
+    job = web.ask(f"/job/{jobs['good']}.json").json
+    assert (job["exception"], job["entries"], job["tail"]) == ("", [], None)
 
 
 def test_an_unknown_job_says_so(web: Served) -> None:

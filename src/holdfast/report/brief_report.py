@@ -110,6 +110,27 @@ def render_brief(
     return "\n".join(lines) + "\n"
 
 
+#: More columns than any line of a report has.
+_UNBROKEN = 1 << 20
+
+
+def report_entries(report: JobReport, scene: FailurePlace) -> tuple[tuple[str, str], ...]:
+    """Return the lines of `render_brief` below the headline as (label, text), in the terminal's words and order.
+
+    The line about the culprit has no label. The attempts and the commands to type next are left out.
+    """
+    found: list[tuple[str, str]] = []
+    for line in render_brief(report, scene, width=_UNBROKEN).splitlines()[1:]:
+        begin, text = line[: LABEL + 2], line[LABEL + 2 :]
+        if begin.isspace() and found:
+            found[-1] = found[-1][0], f"{found[-1][1]}\n{text}"
+        elif begin.startswith("    "):
+            found.append(("", line.strip()))
+        else:
+            found.append((begin.strip(), text))
+    return tuple((label, text) for label, text in found if label not in ("attempts", "next"))
+
+
 def _left(report: ExitReport, width: int, colour: bool) -> list[str]:
     return [line for text in report.left_running for line in entry("left", text, width, colour)]
 

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
 from holdfast.decide.gang_view import GangView
-from holdfast.model.decisions import AttemptRecord
+from holdfast.model.decisions import AttemptRecord, JobReport
 from holdfast.model.events import AgentReported, Event, JobSubmitted
 from holdfast.model.exit_report import Evidence, ExitReport, Outcome
 from holdfast.model.gang_protocol import Member
 from holdfast.model.human_format import duration, ranks
 from holdfast.model.job_spec import JobSpec
 from holdfast.model.noun_base import Noun
+from holdfast.record.job_directory import logs_of
 from holdfast.record.job_views import JobState, Survey, detail
 from holdfast.record.owner_lock import OwnerLiveness, life_of
 from holdfast.record.state_directory import job_dir
+from holdfast.report.brief_report import report_entries
+from holdfast.report.failure_place import FailurePlace, scene_of
 from holdfast.report.log_files import attempts_of, parts_of
 from holdfast.report.swimlane import Swimlane
 from holdfast.report.text_report import headline
 from holdfast.web.jobs_page import Dot, dot_of
 from holdfast.web.journal_cache import REMEMBERED
+from holdfast.web.log_excerpt import Excerpt, excerpt
 from holdfast.web.owner_view import REPLAYED, Budget, budgets_of, next_failure, waits
 from holdfast.web.page_parts import Home, Page, PageRequest
 
+#: Number of lines shown of the culprit's log, and the size from which on a log is not read for them.
+MOST_TAIL = 12
+MOST_TAIL_BYTES = 8 << 20
 #: Maximum number of ranks that have a link to their logs.
 MOST_RANKS = 500
 MOST_EVIDENCE = 40
@@ -45,6 +53,13 @@ class LogLink(Noun, frozen=True, kw_only=True):
     role: str
     href: str
     culprit: bool = False
+
+
+class Entry(Noun, frozen=True, kw_only=True):
+    """One line of the report. `label`: such as `where`; empty for the line about the culprit."""
+
+    label: str
+    text: str
 
 
 class AttemptEntry(Noun, frozen=True, kw_only=True):
@@ -87,6 +102,13 @@ class JobPage(Noun, frozen=True, kw_only=True):
     more: str = ""
     #: The report's first line as `holdfast show` prints it.
     text: str = ""
+    #: The first line of the exception as the program printed it; empty: there was none.
+    exception: str = ""
+    #: The lines of the report as `holdfast show` prints them.
+    entries: tuple[Entry, ...] = ()
+    #: The last lines of the culprit's log before and at the deciding line.
+    tail: Excerpt | None = None
+    tail_href: str = ""
 
 
 def read(ask: PageRequest) -> JobPage:
@@ -101,6 +123,12 @@ def read(ask: PageRequest) -> JobPage:
     report = known.report.report if known.report else failed[-1] if failed else None
     spec = spec_of(history)
     spoken = report.evidence if report else ()
+    failure = known.report
+    if failure is None and report is not None:
+        failure = JobReport(
+            job_id=view.id, name=view.name, outcome=Outcome.FAILED, report=report, attempts=known.attempts
+        )
+    place = scene_of(failure.report, logs_of(home.path, view.id)) if failure and failure.report.code else None
     logs = logs_of_job(ask, home, view.id, report)
     return JobPage(
         title=f"{view.name} {view.id}",
@@ -126,10 +154,29 @@ def read(ask: PageRequest) -> JobPage:
         swimlane=REMEMBERED.swimlane(home.path, view, known.attempts, ask.now if runs and not gone else None),
         more=f"&home={home.key}" if len(ask.homes) > 1 else "",
         text=headline(known.report) if known.report else "",
+        exception=place.said if place else "",
+        entries=tuple(Entry(label=label, text=text) for label, text in report_entries(failure, place))
+        if failure and place
+        else (),
+        tail=_tail(place) if place else None,
+        tail_href=next((log.href for log in logs if log.culprit), ""),
     )
 
 
 PAGE = Page("/job/{job}", "job.html", read)
+
+
+def _tail(place: FailurePlace) -> Excerpt | None:
+    """Return the last lines of the culprit's log, up to the line that decided the report."""
+    path = Path(place.log)
+    try:
+        if not place.log or place.last_line is None or path.stat().st_size > MOST_TAIL_BYTES:
+            return None
+    except OSError:
+        return None
+    found = excerpt(path, path.stem, around=place.last_line, deciding=place.last_line)
+    lines = [line for line in found.lines if line.number <= place.last_line]
+    return msgspec.structs.replace(found, lines=tuple(lines[-MOST_TAIL:]))
 
 
 def spec_of(history: Iterable[tuple[float, Event]]) -> JobSpec | None:
