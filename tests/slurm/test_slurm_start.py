@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,6 +64,27 @@ def test_gpus_that_slurm_spreads_unevenly_are_told(slurm_of: SlurmOf) -> None:
     job = slurm.sbatch("exec holdfast run --no-checks --nproc-per-node 1 train.py", "-N2", "--no-kill", "--gpus=3")
     assert slurm.ended(job)["ExitCode"] == "0:0"
     assert f"Slurm has spread the 3 GPUs of job {job} unevenly over 2 nodes" in slurm.output(job)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_is_called_as_in_squeue_and_says_that_other_components_are_idle(slurm: Slurm, nodes: int) -> None:
+    (slurm.home / "train.py").write_text("")
+    run = "exec holdfast run --no-checks --nproc-per-node 1 train.py"
+    job = slurm.sbatch(run, f"-N{nodes}", "--no-kill", "-J", "llama 7b", ":", "-N1")
+    assert slurm.ended(job)["ExitCode"] == "0:0", slurm.output(job)
+    said = f"Slurm job {job} has 2 components: the job runs on the {'1 node' if nodes == 1 else '2 nodes'} of this one"
+    assert slurm.output(job).count(said) == 1, slurm.output(job)
+    listed = slurm.holdfast("jobs", "--json")
+    assert listed.wait() == 0
+    assert [each["name"] for each in json.loads(listed.out)["jobs"]] == ["llama-7b"]
+
+
+def test_tasks_that_slurm_spreads_unevenly_are_told(slurm: Slurm) -> None:
+    (slurm.home / "train.py").write_text("")
+    job = slurm.sbatch("exec holdfast run --no-checks train.py", "-N2", "-n3", "--no-kill", "--ntasks-per-core=1")
+    assert slurm.ended(job)["ExitCode"] == "0:0", slurm.output(job)
+    told = f"Slurm job {job} has unequal numbers of tasks on its nodes (2,1): each node gets one worker; "
+    assert slurm.output(job).count(told) == 1, slurm.output(job)
 
 
 REACHES = """\

@@ -17,7 +17,7 @@ from holdfast.errors import BadUsage
 from holdfast.launch.jobfile.job_file import JobFile, RunPlace
 from holdfast.launch.jobfile.job_file_reader import load
 from holdfast.launch.torchrun_options import workers
-from holdfast.launch.worker_program import plain_name
+from holdfast.launch.worker_program import job_name, plain_name
 from holdfast.model.job_spec import JobSpec, Role
 from holdfast.runtime.name_expansion import NameValues, parameters_in
 from holdfast.settings.run_options import RunOptions
@@ -39,7 +39,9 @@ def described_job(options: RunOptions, settings: Settings, over_many: bool, plac
     `over_many`: the job may run on several machines. `place`: the platform's properties.
     """
     if not options.job:
-        return JobFile(job_of_variable(options, os.environ), None, (), NameValues.of(os.environ).secrets)
+        return JobFile(
+            job_of_variable(options, os.environ, place.job_name), None, (), NameValues.of(os.environ).secrets
+        )
     if options.words:
         raise BadUsage(
             f"--job {options.job} and {options.words[0]!r}: expected a job file or a script, not both",
@@ -65,8 +67,11 @@ def _not_given(spec: JobSpec, place: RunPlace, runtime: str) -> Iterator[str]:
         yield f"virtualCluster {spec.virtual_cluster}: a run without a platform is charged to none"
 
 
-def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobSpec:
-    """Return the job whose command is the value of `--command-from VARIABLE`. Raises `BadUsage`."""
+def job_of_variable(options: RunOptions, environment: Mapping[str, str], platforms_name: str) -> JobSpec:
+    """Return the job whose command is the value of `--command-from VARIABLE`. Raises `BadUsage`.
+
+    `platforms_name`: the name of the platform's job, or "".
+    """
     variable = options.command_from or ""
     if options.words:
         raise BadUsage(
@@ -88,9 +93,9 @@ def job_of_variable(options: RunOptions, environment: Mapping[str, str]) -> JobS
         )
     command, script = command_of(text, variable, environment)
     role = plain_name(options.role or "task", "task")
-    name = environment.get("PAI_JOB_NAME") or "task"
+    name = environment.get("PAI_JOB_NAME") or platforms_name
     return JobSpec(
-        name=plain_name(name, "task"),
+        name=job_name(name, "task"),
         roles=(Role(name=role, count=workers(options), command=command, script=script),),
         parameters=parameters_in(environment),
         # If the platform has set OpenPAI's variables, do not set them, because the platform knows more about the task's

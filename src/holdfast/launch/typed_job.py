@@ -47,7 +47,8 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
         roles = (Role(name=name_of_role, count=count, command=command, env=env),)
         script = Path(words[0]).absolute()
         folder = job_name(script.parent.name, "job")  # use the folder's name if the script's name contains no letter
-        spec = JobSpec(name=job_name(script.name.removesuffix(".py"), folder), roles=roles)
+        of_script = job_name(script.name.removesuffix(".py"), folder)
+        spec = JobSpec(name=job_name(place.job_name, of_script), roles=roles)
         job = JobFile(spec, None, ())
     spec = job.spec
 

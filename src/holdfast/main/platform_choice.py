@@ -30,6 +30,7 @@ def job_here(options: RunOptions, settings: Settings, python: str, over_many: bo
         images=runs_images(os.environ),
         hosts_only=platform is not None and platform.hosts_only(os.environ),
         charged=platform is not None,
+        job_name=platform.job_name(os.environ) if platform is not None else "",
     )
     job = typed_job(options, settings, python, over_many, place)
     if platform is None:
@@ -45,8 +46,8 @@ def over_machines(
     home: Path,
     joining: AgentJoin | None,
     guard_fd: int | None,
-) -> tuple[JobFile, MultiNodeJob | None, str]:
-    """Return the job, its multi-node plan or None, and a note that explains why the job stays on this machine.
+) -> tuple[JobFile, MultiNodeJob | None, tuple[str, ...]]:
+    """Return the job, its multi-node plan or None, and notes for the user: the platform's, and why it stays here.
 
     `job_of`: builds the job; its argument is true for a job on several nodes.
     `home`: the state directory.
@@ -56,23 +57,23 @@ def over_machines(
     """
     if joining is not None:
         many = joining.launched(options, settings, job_of(True))
-        return many.job, many, ""
+        return many.job, many, ()
     nodes = node_range(options)
     request = LaunchRequest(options, settings, job_of, nodes, home, guard_fd)
     for platform in platforms_to_start_with(os.environ, settings):
         over = platform.launch(request)
         if isinstance(over, OneMachineJob):
-            return over.job, None, over.note
+            return over.job, None, (*request.notes, over.note)
         if over is not None:
-            return over.job, over, ""
+            return over.job, over, tuple(request.notes)
     spares = settings.count("spares") or 0
     if nodes[1] == 1 and settings.source("spares") is not SettingSource.OPTION:
         spares = 0  # the number of spares in a settings file alone does not make a job multi-node
     staying = alone(options, nodes, spares)
     if nodes[1] + spares == 1 or staying:
-        return job_of(False), None, staying
+        return job_of(False), None, (*request.notes, *filter(None, (staying,)))
     from holdfast.launch import multi_node  # imported late: few jobs have several nodes
 
     multi_node.readable_again(options)
     many = multi_node.over_nodes(options, settings, job_of(True), home, nodes)
-    return many.job, many, ""
+    return many.job, many, tuple(request.notes)

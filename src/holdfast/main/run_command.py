@@ -130,7 +130,7 @@ def _launch(
     """Validate all options, and build the `LaunchSpec` of this run. For the parameters see `start`."""
     python = workers_python(options, settings, warm=bool(settings.flag("warm")))
     job_of = partial(job_here, options, settings, python.path)
-    job, many, staying = over_machines(options, settings, job_of, where, joining, guard_fd)
+    job, many, of_platform = over_machines(options, settings, job_of, where, joining, guard_fd)
     refuse(options, many=many is not None)
     spec = replace(job.spec, directory=str(Path.cwd()))
     if many is None:
@@ -191,7 +191,7 @@ def _launch(
         image_words=words_before_image,
         stdin=_stdin(settings, here * spec.nodes.most),
         notes=notes
-        + _notes(options, staying, many)
+        + _notes(options, of_platform, many)
         + (_tried(notices, environment, refuse=many is None and joining is None) if notices is not None else ())
         + behind_the_script
         + job.notes
@@ -350,15 +350,15 @@ def _reset_command(settings: Settings) -> str | None:
     return text
 
 
-def _notes(options: RunOptions, staying: str, many: MultiNodeJob | None) -> tuple[str, ...]:
+def _notes(options: RunOptions, of_platform: tuple[str, ...], many: MultiNodeJob | None) -> tuple[str, ...]:
     """Return notes for the user about the kind of job and the options that it ignores.
 
-    `staying`: why the job stays on this machine, or "". `many`: the multi-node job; None for a job on one machine.
+    `of_platform`: see `over_machines`. `many`: the multi-node job; None for a job on one machine.
     """
     said = unused(options, many=many is not None)
     where = "here" if many else "on one machine"
     ignored = (f"{', '.join(said)}: no meaning {where}, ignored",) if said else ()
-    return ((staying,) if staying else ()) + (many.notes if many else ()) + ignored
+    return of_platform + (many.notes if many else ()) + ignored
 
 
 def _command_warnings(options: RunOptions, spec: JobSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:

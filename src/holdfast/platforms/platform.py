@@ -53,6 +53,8 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     #: Descriptor on which this process, which checks the nodes, receives signals from its guard. None without a guard.
     #: -1 in the guard itself.
     guard_fd: int | None
+    #: Lines for the user, to which a platform may add.
+    notes: list[str] = []  # msgspec copies the default
 
     @property
     def look(self) -> bool:
@@ -155,6 +157,10 @@ class Platform(PlatformAccess):
         Return None if the process belongs to no job, or if the platform has no job ids.
         """
         raise NotImplementedError
+
+    def job_name(self, environment: Mapping[str, str]) -> str:
+        """Return the name of the platform's job, which a job without a name takes. Return "" if it has none."""
+        return ""
 
     def described(self, spec: JobSpec, environment: Mapping[str, str], *, at_time_limit: bool) -> JobSpec:
         """Return the job with this platform's facts added.

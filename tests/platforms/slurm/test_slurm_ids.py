@@ -15,7 +15,7 @@ import pytest
 from holdfast.explain.causes.lost_owner import explain_lost_owner
 from holdfast.model.exit_report import Outcome
 from holdfast.model.job_spec import JobSpec, PlatformJob, Role
-from holdfast.platforms.slurm.job_identity import platform_job
+from holdfast.platforms.slurm.job_identity import job_name, platform_job
 from holdfast.record.job_directory import claim
 from holdfast.record.job_lookup import runs_of
 from holdfast.record.job_views import JobState, JobView, reconcile
@@ -87,6 +87,108 @@ def test_every_verb_takes_the_id_and_shows_it(tmp_path: Path) -> None:
     whole = _holdfast(tmp_path, "show", "41")
     assert whole.returncode == 2
     assert "41 is an array of 2 jobs: expected one of them, 41_0 to 41_1" in whole.stderr
+
+
+@pytest.mark.parametrize(
+    ("of_slurm", "words", "more", "name"),
+    [
+        ("llama 7b", (), {}, "llama-7b"),
+        ("größe", (), {}, "größe"),
+        ("train.sbatch", (), {}, "train.sbatch"),
+        ("llama", ("--name", "mine"), {}, "mine"),
+        ("llama", (), {"HOLDFAST_NAME": "mine"}, "mine"),
+        ("!!!", (), {}, "true"),
+        ("wrap", (), {}, "true"),
+    ],
+)
+@pytest.mark.real
+def test_a_job_is_called_as_in_squeue(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    of_slurm: str,
+    words: tuple[str, ...],
+    more: dict[str, str],
+    name: str,
+) -> None:
+    for variable, value in more.items():
+        monkeypatch.setenv(variable, value)
+    slurm = {"JOB_ID": "42", "JOB_NAME": of_slurm}
+    assert _holdfast(tmp_path, "run", "--no-checks", *words, "--no-python", "true", **slurm).returncode == 0
+    [listed] = json.loads(_holdfast(tmp_path, "jobs", "--json").stdout)["jobs"]
+    assert listed["name"] == name
+
+
+@pytest.mark.real
+def test_the_job_of_a_file_keeps_its_name_and_the_job_of_a_variable_has_slurms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file := tmp_path / "job.yaml").write_text("name: of-file\nroles: {w: {count: 1, command: ['true']}}\n")
+    slurm = {"JOB_ID": "42", "JOB_NAME": "llama"}
+    _holdfast(tmp_path, "run", "--no-checks", "--job", str(file), **slurm)
+    monkeypatch.setenv("USER_CMD", "true")
+    _holdfast(tmp_path, "run", "--no-checks", "--command-from", "USER_CMD", **slurm)
+    monkeypatch.setenv("PAI_JOB_NAME", "of-pai")
+    _holdfast(tmp_path, "run", "--no-checks", "--command-from", "USER_CMD", **slurm)
+    listed = json.loads(_holdfast(tmp_path, "jobs", "--json").stdout)["jobs"]
+    assert [job["name"] for job in listed] == ["of-pai", "llama", "of-file"]
+
+
+@pytest.mark.parametrize("name", ["wrap", "sbatch", "interactive", "bash", "holdfast", ""])
+def test_a_name_that_slurm_has_made_up_is_none(name: str) -> None:
+    assert job_name({"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": name}) == ""
+    assert job_name({"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": f"{name}-7b"}) == f"{name}-7b"
+
+
+def test_a_job_within_a_worker_is_not_called_as_the_one_around_it() -> None:
+    around = {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "llama"}
+    assert (job_name(around), job_name({**around, "HOLDFAST_ATTEMPT": "1"})) == ("llama", "")
+    assert job_name({"SLURM_JOB_NAME": "left over"}) == ""
+
+
+ONE_NODE = {"JOB_ID": "42", "JOB_NODELIST": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("slurm", "words", "note"),
+    [
+        (
+            {"HET_SIZE": "2"},
+            (),
+            "Slurm job 42 has 2 components: the job runs on the 1 node of this one, and leaves the others idle",
+        ),
+        ({"HET_SIZE": "1"}, (), ""),
+        (
+            {"JOB_NODELIST": "n[1-2]", "NTASKS": "3", "TASKS_PER_NODE": "2,1"},
+            ("--standalone",),
+            (
+                "Slurm job 42 has unequal numbers of tasks on its nodes (2,1): each node gets one worker; "
+                "sbatch --ntasks-per-node=N or holdfast run --nproc-per-node N asks for equally many"
+            ),
+        ),
+        (
+            {"JOB_NODELIST": "n[1-2]", "NTASKS": "3", "TASKS_PER_NODE": "2,1", "GPUS_ON_NODE": "2"},
+            ("--nnodes", "1"),
+            "on its nodes (2,1): each node gets a worker for each GPU;",
+        ),
+        (
+            {"JOB_NODELIST": "n[1-2]", "NTASKS": "3", "TASKS_PER_NODE": "2,1"},
+            ("--standalone", "--nproc-per-node=1"),
+            "",
+        ),
+        ({"JOB_NODELIST": "n[1-2]", "TASKS_PER_NODE": "8,4"}, ("--standalone",), ""),
+        ({"NTASKS": "4", "TASKS_PER_NODE": "4"}, ("--nnodes", "1"), ""),
+    ],
+)
+@pytest.mark.real
+def test_what_a_job_leaves_idle_of_its_allocation_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: dict[str, str], words: tuple[str, ...], note: str
+) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    every = {**ONE_NODE, **slurm}
+    ran = _holdfast(tmp_path, "run", "--no-checks", *words, "--no-python", "true", **every)
+    assert ran.returncode == 0, ran.stderr
+    said = " ".join((ran.stdout + ran.stderr).split())
+    assert said.count("Slurm job 42") == bool(note) and note in said, said
 
 
 @pytest.mark.real

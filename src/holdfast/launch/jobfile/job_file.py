@@ -38,3 +38,5 @@ class RunPlace(Noun, frozen=True, kw_only=True):
     hosts_only: bool = False
     #: True if the platform charges the job to a virtual cluster.
     charged: bool = False
+    #: The name of the platform's job, which a job without a name takes; "" if it has none.
+    job_name: str = ""

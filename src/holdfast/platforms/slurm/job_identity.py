@@ -10,12 +10,21 @@ from holdfast.model.job_spec import PlatformJob
 NAME = "slurm"
 _NUMBER = Lazy(r"[1-9][0-9]{0,9}")
 _INDEX = Lazy(r"[0-9]{1,10}")
+#: What Slurm calls a job that has neither a name nor a script: of `sbatch --wrap`, of a script on standard input, of
+#: `salloc`, and of `srun` with a shell or with holdfast.
+_UNNAMED = frozenset(("wrap", "sbatch", "interactive", "salloc", "bash", "sh", "zsh", "holdfast"))
 
 
 def restarts(environ: Mapping[str, str]) -> int:
     """Return how often Slurm has restarted the job."""
     number = environ.get("SLURM_RESTART_COUNT", "")
     return int(number) if _INDEX.fullmatch(number) else 0
+
+
+def job_name(environ: Mapping[str, str]) -> str:
+    """Return the job's name as squeue shows it. Return "" if Slurm has made the name up, and where there is no job."""
+    name = environ.get("SLURM_JOB_NAME", "")
+    return name if name not in _UNNAMED and platform_job(environ) is not None else ""
 
 
 def platform_job(environ: Mapping[str, str]) -> PlatformJob | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from holdfast.launch.multi_node import (
     with_plan,
 )
 from holdfast.launch.torchrun_options import named
+from holdfast.model.human_format import counted
 from holdfast.model.job_spec import NodePlan
 from holdfast.platforms.platform import LaunchRequest
 from holdfast.platforms.slurm.agent_step import Steps
@@ -68,6 +69,7 @@ def over_allocation(request: LaunchRequest) -> MultiNodeJob | None:
     if found is None:
         return None
     step = found.step if found.step is not None and not found.step.terminal else None
+    request.notes.extend(_idle(options, found))
     elsewhere = options.standalone or any(options.is_set(name) for name in _MEETING) or _one(options, settings)
     if elsewhere or len(found.own_nodes) == 1 or step is not None:
         workers_of(options, found)
@@ -124,6 +126,24 @@ def workers_of(options: RunOptions, found: Allocation) -> None:
     else:
         return
     options.origins = {**options.origins, "nproc_per_node": origin}
+
+
+def _idle(options: RunOptions, found: Allocation) -> Iterator[str]:
+    """Yield a note if the job leaves components of the allocation idle, or does not count its workers by the tasks."""
+    if found.step is not None and found.step.rank:
+        return  # the first task has the notes
+    if found.components > 1:
+        own = len(found.own_nodes)
+        yield (
+            f"Slurm job {found.shown} has {found.components} components: the job runs on the "
+            f"{counted(own, 'node')} of this one, and leaves the others idle"
+        )
+    if found.step is None and found.uneven_tasks and not (options.nproc_per_node or options.job):
+        yield (
+            f"Slurm job {found.shown} has unequal numbers of tasks on its nodes ({found.uneven_tasks}): each node gets "
+            f"{'a worker for each GPU' if found.gpus else 'one worker'}; sbatch --ntasks-per-node=N or holdfast run "
+            "--nproc-per-node N asks for equally many"
+        )
 
 
 def _tasks(found: Allocation) -> int:
@@ -186,11 +206,6 @@ def _over_step(
         takes_part=False,
     )
     notes = [f"--rdzv-conf {', '.join(strange)}: no meaning here, ignored"] if strange else []
-    if found.components > 1:
-        notes.append(
-            f"Slurm job {found.shown} has {found.components} components: the job takes the nodes of this one, "
-            f"{len(found.own_nodes)} of them"
-        )
     if found.uneven_gpus:
         notes.append(
             f"Slurm has spread the {found.uneven_gpus} GPUs of job {found.shown} unevenly over "

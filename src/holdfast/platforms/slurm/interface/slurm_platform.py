@@ -35,6 +35,9 @@ class SlurmPlatform(SlurmAccess, Platform):
     def job(self, environment: Mapping[str, str]) -> PlatformJob | None:
         return job_identity.platform_job(environment)
 
+    def job_name(self, environment: Mapping[str, str]) -> str:
+        return job_identity.job_name(environment)
+
     def described(self, spec: JobSpec, environment: Mapping[str, str], *, at_time_limit: bool) -> JobSpec:
         found = self.job(environment)
         # Assume that a requeue is possible. Slurm is asked only when one is due, because its answer may change.

@@ -53,6 +53,8 @@ class Allocation(Noun, frozen=True, kw_only=True):
     cpus: int = 0
     #: Tasks per node that the user requested, if equal on all nodes; 0 if none were requested.
     tasks_per_node: int = 0
+    #: SLURM_TASKS_PER_NODE, if the user requested tasks and they are not equally many on all nodes; else "".
+    uneven_tasks: str = ""
     #: Number of components, if the job is heterogeneous. `nodes` are the nodes of one component.
     components: int = 1
     #: Switches or blocks above this node in Slurm's topology, the widest first.
@@ -92,7 +94,8 @@ def allocation(env: Mapping[str, str]) -> Allocation | None:
         even_gpus=_even_gpus(env, len(nodes)),
         uneven_gpus=_uneven_gpus(env, len(nodes)),
         cpus=_number(env, "SLURM_CPUS_ON_NODE"),
-        tasks_per_node=_tasks(env),
+        tasks_per_node=max(_tasks(env)) if len(_tasks(env)) == 1 else 0,
+        uneven_tasks=env["SLURM_TASKS_PER_NODE"] if len(_tasks(env)) > 1 else "",
         components=_number(env, "SLURM_HET_SIZE", otherwise=1),
         labels=_labels(env),
     )
@@ -121,15 +124,17 @@ def _hosts(env: Mapping[str, str], name: str, listed: str) -> tuple[str, ...]:
         raise ValueError(f"{name}={listed[:80]}: {error}") from None
 
 
-def _tasks(env: Mapping[str, str]) -> int:
-    """Return the requested tasks per node. Return 0 if none were requested: then SLURM_TASKS_PER_NODE counts cores."""
+def _tasks(env: Mapping[str, str]) -> set[int]:
+    """Return the numbers of requested tasks per node: one number if all nodes have equally many.
+
+    The set is empty if none were requested: then SLURM_TASKS_PER_NODE counts cores.
+    """
     if "SLURM_NTASKS" not in env and "SLURM_NTASKS_PER_NODE" not in env:
-        return 0
+        return set()
     try:
-        counts = set(counts_in(env.get("SLURM_TASKS_PER_NODE", "")))
+        return set(counts_in(env.get("SLURM_TASKS_PER_NODE", "")))
     except ValueError:
-        return 0
-    return counts.pop() if len(counts) == 1 else 0
+        return set()
 
 
 def _even_gpus(env: Mapping[str, str], nodes: int) -> int:
@@ -145,7 +150,7 @@ def _even_gpus(env: Mapping[str, str], nodes: int) -> int:
     of_job, of_task = (_number({"": text.rpartition(":")[2]}, "") for text in (by_job, by_task))
     if of_job:
         return here if here * nodes == of_job else 0
-    return here if of_task and _tasks(env) * of_task == here else 0
+    return here if of_task and {each * of_task for each in _tasks(env)} == {here} else 0
 
 
 def _uneven_gpus(env: Mapping[str, str], nodes: int) -> int:
