@@ -22,20 +22,23 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a disk",
+    stat.S_IFLNK: "a link",
 }
 
 
-def open_file(path: Name, flags: int, mode: int = 0o600, *, device: bool = False) -> int:
+def open_file(path: Name, flags: int, mode: int = 0o600, *, device: bool = False, link: bool = True) -> int:
     """Open a regular file and return its descriptor, which no child inherits. Raise OSError for any other kind of file.
 
     `device`: whether to accept a character device too. Such a device accepts or refuses bytes at once.
+    `link`: whether to follow a symbolic link to the file.
     """
     try:
         # Check before opening, because opening some devices has effects (a tape rewinds, a watchdog starts).
-        _must_be_file(os.stat(path).st_mode, path, device)
+        _must_be_file(os.stat(path, follow_symlinks=link).st_mode, path, device)
     except FileNotFoundError:
         pass  # `os.open` creates the file, or raises the error
-    fd = os.open(path, flags & ~os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, mode)
+    flags_of_link = 0 if link else os.O_NOFOLLOW
+    fd = os.open(path, flags & ~os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | flags_of_link, mode)
     try:
         _must_be_file(os.fstat(fd).st_mode, path, device)
         if flags & os.O_TRUNC:
@@ -46,9 +49,12 @@ def open_file(path: Name, flags: int, mode: int = 0o600, *, device: bool = False
     return fd
 
 
-def opened(path: Name) -> BinaryIO:
-    """Open a regular file for reading, like `open(path, "rb")`. Raise OSError for any other kind of file."""
-    return os.fdopen(open_file(path, os.O_RDONLY), "rb")
+def opened(path: Name, *, link: bool = True) -> BinaryIO:
+    """Open a regular file for reading, like `open(path, "rb")`. Raise OSError for any other kind of file.
+
+    `link`: whether to follow a symbolic link to the file.
+    """
+    return os.fdopen(open_file(path, os.O_RDONLY, link=link), "rb")
 
 
 def read_file(path: Name, most_bytes: int, *, cut: bool = False) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import pytest
 from hostile_home import ENDED, HOME_AT, Word, hostile_home, hostile_report
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.model.environment_diff import FILE
 from holdfast.model.human_format import utc
 from holdfast.notices.markdown_summary import markdown
 from holdfast.record.job_views import detail, events, look
@@ -280,6 +283,48 @@ def test_no_text_of_others_adds_an_element_an_attribute_or_a_header(words: list[
     assert (of_log[b"content-type"], of_log[b"x-content-type-options"]) == (b"text/plain; charset=utf-8", b"nosniff")
     assert series(others["the metrics"].text) == series(harmless["the metrics"].text)
     assert outline(others["the summary"].text) == outline(harmless["the summary"].text)
+
+
+def test_an_environment_that_is_a_link_shows_no_other_file(tmp_path: Path) -> None:
+    (secret := tmp_path / "secret.json").write_text('{"A": "1", "TOKEN_OF": "root:x:0:0"}')
+    with site_of(lambda name: "worker", b"a line\n") as (site, home):
+        first, second = (home / "jobs" / ENDED / f"attempt-{number}" / "worker-1" / FILE for number in (1, 2))
+        first.write_text('{"A": "1"}')
+        second.write_bytes(secret.read_bytes())
+        assert b"root:x" in ask_site(site, f"/job/{ENDED}/2/1").body, "the environments are compared"
+        second.unlink()
+        second.symlink_to(secret)
+        reply = ask_site(site, f"/job/{ENDED}/2/1")
+        assert reply.status == 200 and b"root:x" not in reply.body
+
+
+@pytest.mark.parametrize("which", ["stdout.log", "worker-1", "attempt-2"])
+def test_a_log_that_is_a_link_shows_no_other_file(tmp_path: Path, which: str) -> None:
+    """A worker can put a link there, and `holdfast web --home` of a user may be root's."""
+    secret = b"root:x:0:0\n"
+    with site_of(lambda name: "worker", b"a line\n") as (site, home):
+        path = home / "jobs" / ENDED / "attempt-2"
+        path = {"attempt-2": path, "worker-1": path / "worker-1"}.get(which, path / "worker-1" / which)
+        elsewhere = tmp_path / which
+        if path.is_dir():
+            shutil.copytree(path, elsewhere)
+            for log in elsewhere.rglob("*.log"):
+                log.write_bytes(secret)
+        else:
+            elsewhere.write_bytes(secret)
+        path.rename(path.with_name("before"))
+        path.symlink_to(elsewhere)
+        for address, query in (
+            (f"/job/{ENDED}/2/1", ""),
+            (f"/job/{ENDED}/2/1", "by=time"),
+            (f"/job/{ENDED}/2/1", "q=root"),
+            (f"/job/{ENDED}/2/1/stdout.log", ""),
+            (f"/job/{ENDED}/at", f"t={HOME_AT - 150:.3f}"),
+            (f"/job/{ENDED}", ""),
+        ):
+            reply = ask_site(site, address, query)
+            assert reply.status in (200, 404) and b"root:x" not in reply.body, (address, query)
+        assert ask_site(site, f"/job/{ENDED}/2/1/stdout.log").status == 404
 
 
 def test_lines_of_a_megabyte_are_a_small_page_and_a_whole_download() -> None:

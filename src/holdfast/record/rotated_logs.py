@@ -28,14 +28,20 @@ def older(path: str | Path, number: int) -> str:
 
 @contextmanager
 def pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO]]]:
-    """Open all files of a log. Yield (inode number, file), the oldest first. Raises OSError if there are none."""
+    """Open all files of a log. Yield (inode number, file), the oldest first. Raises OSError if there are none.
+
+    No link is followed: a worker could have put it there, and the reader may be root.
+    """
     with ExitStack() as stack:
         found: dict[int, BinaryIO] = {}
         missing = 0
         for number in range(MOST_PIECES):
+            name = older(path, number) if number else os.fspath(path)
             try:
-                file = stack.enter_context(opened(older(path, number) if number else os.fspath(path)))
-            except FileNotFoundError:
+                file = stack.enter_context(opened(name, link=False))
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError) and not Path(name).is_symlink():
+                    raise
                 missing += 1
                 if missing > 1:
                     break

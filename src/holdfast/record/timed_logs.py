@@ -85,7 +85,7 @@ def timed_pieces(path: str | Path) -> Iterator[list[tuple[int, BinaryIO, Times]]
         where = Path(path).with_name(times_name(Path(path).name))
         for number in range(len(found) + 1):
             try:
-                file = stack.enter_context(opened(older(where, number) if number else where))
+                file = stack.enter_context(opened(older(where, number) if number else where, link=False))
             except OSError:
                 continue  # skip: this file of the log has no times, or a rotation is in progress
             inode = inode_in(file.read(HEAD_BYTES))

@@ -37,13 +37,16 @@ def attempts_of(home: Path, job_id: str) -> list[int]:
 
 
 def parts_of(home: Path, job_id: str, attempt: int) -> list[LogPart]:
-    """Return every log of an attempt, by rank, stdout before stderr."""
-    parts = []
-    for rank, directory in _numbered(logs_of(home, job_id) / f"attempt-{attempt}", None):
+    """Return every log of an attempt, by rank, stdout before stderr. Links that a worker has put there are none."""
+    parts: list[LogPart] = []
+    directories = logs_of(home, job_id) / f"attempt-{attempt}"
+    if directories.is_symlink():
+        return parts
+    for rank, directory in _numbered(directories, None):
         role = directory.name.rpartition("-")[0]
         for stream in STREAMS:
             path = directory / f"{stream}.log"
-            if path.is_file():
+            if path.is_file() and not path.is_symlink():
                 parts.append(LogPart(attempt=attempt, role=role, rank=rank, stream=stream, path=str(path)))
     return sorted(parts, key=lambda part: (part.rank, part.role, STREAMS.index(part.stream)))
 
@@ -138,6 +141,6 @@ def _numbered(directory: Path, name: str | None) -> list[tuple[int, Path]]:
         return []
     for entry in entries:
         head, _, number = entry.name.rpartition("-")
-        if head and number.isdecimal() and (name is None or head == name):
+        if head and number.isdecimal() and (name is None or head == name) and not entry.is_symlink():
             found.append((int(number), entry))
     return found

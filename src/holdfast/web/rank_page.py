@@ -15,9 +15,8 @@ from holdfast.model.human_format import ranks
 from holdfast.model.noun_base import Noun
 from holdfast.record.job_directory import logs_of
 from holdfast.record.job_views import Survey, detail
-from holdfast.record.state_directory import job_dir
 from holdfast.report.log_files import STREAMS, LogPart, attempts_of, parts_of
-from holdfast.safe_files import read_file
+from holdfast.safe_files import opened
 from holdfast.untrusted import Malformed, json_as
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.log_excerpt import Excerpt, TimedLine, by_time, excerpt
@@ -149,10 +148,7 @@ def log_asked(ask: PageRequest) -> tuple[str, Path]:
     attempt, rank, parts = parts_asked(ask, home)
     for part in parts:
         if part.stream == ask.path["stream"]:
-            path = Path(part.path)
-            if not path.resolve().is_relative_to(job_dir(home.path, view.id).resolve()) and not path.is_file():
-                break
-            return f"{view.id}-attempt-{attempt}-rank-{rank}-{part.stream}.log", path
+            return f"{view.id}-attempt-{attempt}-rank-{rank}-{part.stream}.log", Path(part.path)
     raise NoSuchPage(f"expected stream {' or '.join(STREAMS)}", hint=f"/job/{view.id}/{attempt}/{rank}")
 
 
@@ -234,6 +230,7 @@ def _compare_environments(directories: Sequence[tuple[int, Path]], attempt: int)
 def _kept(directory: Path) -> dict[str, str]:
     """Read the environment that was saved in this directory; empty if it is missing or unreadable."""
     try:
-        return json_as(read_file(directory / FILE, MOST_BYTES), dict[str, str], most_bytes=MOST_BYTES)
+        with opened(directory / FILE, link=False) as file:  # a worker could link it to a file of root's
+            return json_as(file.read(MOST_BYTES + 1), dict[str, str], most_bytes=MOST_BYTES)
     except (OSError, Malformed):
         return {}

@@ -71,6 +71,51 @@ def test_one_log_comes_as_it_stands(cli: Cli, two_attempts: JobPlace) -> None:
     assert cli("logs", "train", "--rank", "0", "--stdout", "--tail", "0")[1] == ""
 
 
+SECRET = "root:x:0:0"
+
+
+def _linked(path: Path, to: Path) -> None:
+    """What a worker can do with its log, or with the folder of it."""
+    path.rename(path.with_name("before"))
+    path.symlink_to(to)
+
+
+@pytest.mark.parametrize("which", ["log", "rotated", "rank", "attempt", "times"])
+def test_a_log_that_a_worker_has_made_a_link_shows_no_other_file(
+    cli: Cli, two_attempts: JobPlace, tmp_path: Path, which: str
+) -> None:
+    """Root may read the logs of a user's job, and sees no file that the user may not read."""
+    (elsewhere := tmp_path / "worker-1").mkdir()
+    for name in ("stdout.log", "stderr.log"):
+        (elsewhere / name).write_text(f"{SECRET}\n")
+    attempt = job_dir(two_attempts.home, two_attempts.job_id) / "attempt-2"
+    log = attempt / "worker-1" / "stdout.log"
+    match which:
+        case "log":
+            _linked(log, elsewhere / "stdout.log")
+        case "rotated":
+            log.with_name("stdout.log.1").symlink_to(elsewhere / "stdout.log")
+        case "times":
+            _linked(log.with_name("stdout.times"), elsewhere / "stdout.log")
+        case "rank":
+            _linked(attempt / "worker-1", elsewhere)
+        case _:
+            _linked(attempt, tmp_path)
+    for words in (
+        (),
+        ("--timestamps",),
+        ("--merge",),
+        ("--tail", "1"),
+        ("--attempt", "2"),
+        ("--rank", "1"),
+        ("--json",),
+    ):
+        status, out, err = cli("logs", "train", *words)
+        assert status in (0, 2) and SECRET not in out + err and "Traceback" not in err, (words, out, err)
+        if which in ("rotated", "times") and words == ():
+            assert "[worker-1 stdout] a2 r1 two" in out, out
+
+
 def test_an_attempt_or_rank_that_is_not_there(cli: Cli, two_attempts: JobPlace) -> None:
     status, out, err = cli("logs", "train", "--attempt", "7")
     assert (status, out) == (2, "") and "no such attempt: it has 1, 2" in err

@@ -159,7 +159,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
             if where.timed:
                 yield _timed(path, where, whole=where.whole and not over)
                 continue
-            with opened(path) as file:
+            with opened(path, link=False) as file:
                 size = os.fstat(file.fileno()).st_size
                 if where.at > size and (rest := _rest(older(path, 1), where)) is not None:
                     # first yield the rest of the older file, because the log was rotated after the reader's previous
@@ -178,7 +178,7 @@ def _pieces(directory: Path, wanted: tuple[LogFrom, ...], over: bool) -> Iterato
 def _rest(path: str, where: LogFrom) -> LogPiece | None:
     """Return the unread rest of a rotated log's older file, from the position `where` on, or None if there is none."""
     try:
-        with opened(path) as file:
+        with opened(path, link=False) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(where.at)
             data = file.read(PIECE_BYTES)
