@@ -256,8 +256,9 @@ def test_a_lost_node_after_progress_moves_the_job_without_a_restart(play: Platfo
     assert len(play.requeues) == 4
 
 
-def test_a_time_limit_between_two_attempts_spends_no_restart(play: Platform) -> None:
-    play.run("a", "b", restarts=structs.replace(POLICY, platform_max_restarts=0, backoff_s=50.0), requeue=BOTH)
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_time_limit_between_two_attempts_spends_no_restart(play: Platform, most: int) -> None:
+    play.run("a", "b", restarts=structs.replace(POLICY, platform_max_restarts=most, backoff_s=50.0), requeue=BOTH)
     play.crash()
     play.stopped("a", "b")
     play.collect()
@@ -271,6 +272,9 @@ def test_a_time_limit_between_two_attempts_spends_no_restart(play: Platform) -> 
     assert play.at(Phase.BACKOFF)
     play.tell(ev.StopRequested(request=LIMIT))
     goes_on(play, 1)
+    play.tell(ev.StopRequested(request=PREEMPTED))
+    play.drain()
+    assert play.at(Phase.QUEUED if most else Phase.DONE), "the budget is whole"
 
 
 def test_requeues_are_no_failures_in_a_row(play: Platform) -> None:
