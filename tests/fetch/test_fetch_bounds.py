@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import fcntl
 import gzip
 import io
 import lzma
@@ -15,6 +16,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -241,8 +243,9 @@ def test_only_its_user_may_hold_the_lock(tmp_path: Path) -> None:
 @pytest.mark.real
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of another user")
 @pytest.mark.parametrize("name", [".thing.holdfast-part", ".thing.holdfast-lock"])
-@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+@pytest.mark.parametrize("kind", ["file", "directory", "link", "held"])
 def test_what_another_user_has_put_beside_is_replaced(name: str, kind: str, tmp_path: Path) -> None:
+    """A file that another user holds locked would let the fetch wait for as long as that user likes."""
     source, into, away = tmp_path / "good", tmp_path / "o" / "thing", tmp_path / "away"
     source.write_text("good\n")
     into.parent.mkdir(mode=0o777)
@@ -257,7 +260,10 @@ def test_what_another_user_has_put_beside_is_replaced(name: str, kind: str, tmp_
     else:
         planted.write_text("EVIL\n")
     os.lchown(planted, 65534, 65534)
-    ran = fetch(into, str(source))
+    with planted.open() if kind == "held" else nullcontext() as held:
+        if held is not None:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        ran = fetch(into, str(source))
     assert ran.status == 0 and into.read_text() == "good\n", ran.text
     assert list(away.iterdir()) == []
     assert {path.lstat().st_uid for path in into.parent.iterdir()} == {0}

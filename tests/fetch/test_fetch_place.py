@@ -53,8 +53,11 @@ def test_a_directory_is_copied_with_its_links_and_modes(packed_tree: Path, tmp_p
 
 def test_what_is_not_there_and_what_is_no_file_are_told(tmp_path: Path) -> None:
     assert fetch(tmp_path / "o", str(tmp_path / "none")).phrase == "DataNotFound"
-    os.mkfifo(tmp_path / "pipe")
-    assert fetch(tmp_path / "o", str(tmp_path / "pipe")).phrase == "DataNotFound"
+    (tmp_path / "tree").mkdir()
+    os.mkfifo(tmp_path / "tree" / "pipe")
+    for name in (tmp_path / "tree" / "pipe", tmp_path / "tree", "/dev/zero", "/proc/self"):
+        ran = fetch(tmp_path / "o", str(name))
+        assert ran.phrase == "DataNotFound" and nothing_counts(tmp_path / "o"), ran.text
 
 
 def test_a_tree_that_is_larger_than_allowed_is_not_copied(packed_tree: Path, tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
+import subprocess
 import sys
 import unicodedata
 from pathlib import Path
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Holdfast
+from places import DATA
 
 pytestmark = pytest.mark.real
 
@@ -173,6 +177,52 @@ def test_the_next_command_finds_a_job_whose_state_directory_cannot_be_written(ho
     assert environment.startswith("HOLDFAST_HOME=") and len(words) == 1, command
     found = holdfast(*words[0].split(), HOLDFAST_HOME=environment.partition("=")[2])
     assert found.status == 0, found.err
+
+
+#: Starts holdfast where no process of it gets a lock of a file below `sys.argv[2]`.
+UNLOCKED = """
+    import fcntl, os, sys
+    code, below = int(sys.argv.pop(1)), sys.argv.pop(1)
+
+    def refusing(real):
+        def lock(fd, *words):
+            if os.readlink(f"/proc/self/fd/{fd if isinstance(fd, int) else fd.fileno()}").startswith(below):
+                raise OSError(code, os.strerror(code))
+            return real(fd, *words)
+        return lock
+
+    fcntl.flock, fcntl.lockf = refusing(fcntl.flock), refusing(fcntl.lockf)
+    from holdfast.cli import main
+    sys.argv[0] = "holdfast"
+    main()
+"""
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP], ids=errno.errorcode.get)
+@pytest.mark.parametrize("everywhere", [False, True], ids=["its home", "everywhere"])
+@pytest.mark.parametrize("by", ["python", "libc"])
+def test_a_job_runs_on_file_systems_without_locks(holdfast: Holdfast, by: str, everywhere: bool, code: int) -> None:
+    below = "/" if everywhere else str(holdfast.home)
+    words = ["run", "--no-checks", "--no-python", "sh", "-c", "echo begun; exit 7"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    env |= {"HOLDFAST_HOME": str(holdfast.home)}
+    if by == "python":
+        command = [sys.executable, str(holdfast.script(UNLOCKED, "unlocked.py")), str(code), below, *words]
+    else:
+        if shutil.which("cc") is None:
+            pytest.skip("a file system without locks for all programs takes a C compiler")
+        library = holdfast.dir / "no_locks.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, DATA / "no_locks.c", "-ldl"], check=True)
+        command = [sys.executable, "-m", "holdfast", *words]
+        env |= {"LD_PRELOAD": str(library), "NO_LOCKS": below, "NO_LOCKS_ERRNO": str(code)}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 255 and "Traceback" not in ran.stderr, ran.stderr
+    assert "begun" in ran.stdout
+    why = f"the state directory {holdfast.home} cannot be written ({os.strerror(code).lower()}); "
+    other = (
+        "no other directory of this machine can be written either" if everywhere else "this job's logs and its report"
+    )
+    assert why + other in " ".join((ran.stdout + ran.stderr).split())
 
 
 def test_the_next_command_names_no_directory_where_it_is_the_usual_one(holdfast: Holdfast) -> None:

@@ -105,11 +105,14 @@ def claim(
     stand_in = _stand_in()
     if stand_in is None:
         return _nowhere(name=name, now=now, trouble=trouble, platform=platform)
-    trouble += (
-        f"; this job's logs and its report go to {stand_in}, and other holdfast commands find it only with "
+    found = (
+        f"{trouble}; this job's logs and its report go to {stand_in}, and other holdfast commands find it only with "
         f"HOLDFAST_HOME={stand_in}"
     )
-    place = _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=trouble, platform=platform, run=run)
+    try:
+        place = _claim(stand_in, name=name, now=now, log_dir=log_dir, trouble=found, platform=platform, run=run)
+    except OSError:  # no file system of this machine has locks, or all are full
+        return _nowhere(name=name, now=now, trouble=trouble, platform=platform)
     return msgspec.structs.replace(place, stand_in=True)
 
 
