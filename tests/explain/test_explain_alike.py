@@ -149,7 +149,7 @@ def test_later_than_half_a_second_is_not_together() -> None:
 
 def test_words_that_explain_nothing_are_told() -> None:
     report = report_of_workers([ended_rank(rank, code=3, said="bye\n") for rank in range(2)])
-    assert report.reason == "all 2 ranks exited with status 3 within 1 ms and nothing known in their logs says why"
+    assert report.reason == "both ranks exited with status 3 within 1 ms and nothing known in their logs says why"
     assert report.first is None
     assert "bye" in [item.text for item in report.evidence]
 

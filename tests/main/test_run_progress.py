@@ -142,7 +142,7 @@ def test_off_leaves_the_end_to_the_budget(holdfast: Holdfast) -> None:
     )
     report = holdfast.run("--job", job).report
     assert decision_kinds(report) == ["restart", "restart", "fail"]
-    assert "all 2 restarts are used" in report["attempts"][2]["decision"]["reason"]
+    assert "both restarts are used" in report["attempts"][2]["decision"]["reason"]
 
 
 def test_a_workers_own_code_200_keeps_its_budget(holdfast: Holdfast) -> None:

@@ -154,4 +154,4 @@ def test_a_finished_checkpoint_makes_the_same_failure_another_one(holdfast: Hold
     assert [attempt["decision"]["kind"] for attempt in report["attempts"]] == ["restart", "restart", "fail"]
     assert [[sign["kind"] for sign in attempt["signs"]] for attempt in report["attempts"]] == [["checkpoint"]] * 3
     assert "last.ckpt was finished" in report["attempts"][1]["decision"]["reason"]
-    assert "all 2 restarts are used" in report["attempts"][2]["decision"]["reason"]
+    assert "both restarts are used" in report["attempts"][2]["decision"]["reason"]

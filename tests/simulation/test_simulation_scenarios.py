@@ -64,7 +64,7 @@ def test_the_outcome_is_the_right_one(facts: dict[str, Any]) -> None:
     simulation = Simulation(plan_of(facts))
     ran = simulation.run()
     records = simulation.owner.gang.records
-    alike = [record for record in records if "all 2 ranks said the same" in record.report.reason]
+    alike = [record for record in records if "both ranks said the same" in record.report.reason]
     assert bool(alike) is (facts["name"] == "double"), "only there do both ranks die of the same at once"
     # Of two that said the same neither is the cause of the other: the original names the first of them.
     culprits = [

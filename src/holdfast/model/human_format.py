@@ -96,6 +96,11 @@ def everyone(number: int, noun: str) -> str:
     return f"the {noun}" if number == 1 else f"both {noun}s" if number == 2 else f"all {number} {noun}s"
 
 
+def share(some: int, every: int, noun: str) -> str:
+    """Return a part of a group in words: `2 of 4 ranks`, or `both ranks` if it is the whole group."""
+    return everyone(every, noun) if some == every else f"{some} of {every} {noun}s"
+
+
 def with_address(node: str, address: str) -> str:
     """Return a node as `gpu-07 (10.1.2.7)`. Return only the name if it contains the address or no address is known."""
     return f"{node} ({address})" if address and address not in node else node

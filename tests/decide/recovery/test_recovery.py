@@ -116,7 +116,7 @@ def test_progress_and_health_begin_the_row_anew(what: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("policy", "count", "words"),
     [
-        ({"max_restarts": 2}, 2, "all 2 restarts are used"),
+        ({"max_restarts": 2}, 2, "both restarts are used"),
         ({"max_restarts": 0}, 0, "switched off"),
         ({"max_in_a_row": 3}, 3, "4 failures in a row without progress"),
         ({"window_restarts": 3, "window_s": 3600.0}, 3, "3 restarts within 1 h"),

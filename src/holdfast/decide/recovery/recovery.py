@@ -14,7 +14,7 @@ from holdfast.decide.recovery.progress_signs import healthy, restores
 from holdfast.decide.recovery.restart_budgets import RequeueBudget
 from holdfast.model.decisions import AttemptRecord, Decision, DecisionKind
 from holdfast.model.exit_report import Blame, ExitReport, Rerun, Trigger
-from holdfast.model.human_format import duration
+from holdfast.model.human_format import duration, share
 from holdfast.model.job_spec import RestartPolicy
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Sign, SignKind
@@ -135,10 +135,7 @@ def _refusal(
         return same
     limit = policy.max_restarts if charged else policy.platform_max_restarts
     if spent >= limit:
-        whose = "" if charged else " for failures that are not yours"
-        used = f"the only restart{whose} is used" if limit == 1 else f"all {limit} restarts{whose} are used"
-        since = progress_seen(signs, history)
-        return f"{used}{since}"
+        return f"{restart_budgets.used_up(limit, charged=charged)}{progress_seen(signs, history)}"
     if row > policy.max_in_a_row:
         return (
             f"{row} failures in a row without progress; the limit is {policy.max_in_a_row} "
@@ -259,7 +256,7 @@ def as_before(report: ExitReport, history: Sequence[AttemptRecord]) -> ExitRepor
             break
     else:
         return report
-    who = f"all {len(alike)} ranks" if len(alike) == record.workers else f"{len(alike)} of {record.workers} ranks"
+    who = share(len(alike), record.workers, "rank")
     reason = (
         f"{report.reason}; {who} failed in the same way in attempt {record.attempt}, so no single rank is the cause"
     )

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.decide.recovery.progress_signs import restores
 from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exit_report import Rerun
+from holdfast.model.human_format import everyone
 from holdfast.model.job_spec import JobSpec, RestartPolicy
 from holdfast.model.phrases import Phrase
 from holdfast.model.progress_facts import Sign
@@ -33,6 +34,14 @@ def spent_restarts(history: Sequence[AttemptRecord], *, charged: bool, restored:
         if charged and restores(record.signs):
             break
     return count
+
+
+def used_up(limit: int, *, charged: bool) -> str:
+    """Return the clause about a used budget of `limit` restarts. `charged`: the user's budget, or the platform's."""
+    whose = "" if charged else " for failures that are not yours"
+    if limit < 2:
+        return f"the only restart{whose} is used" if limit else f"no restart{whose} is allowed"
+    return f"{everyone(limit, 'restart')}{whose} are used"
 
 
 def is_free(phrase: str, *, signs: Sequence[Sign]) -> bool:
@@ -117,5 +126,5 @@ def requeues(spec: JobSpec, history: Sequence[AttemptRecord], unrecorded: int, *
     if not spec.requeue.possible:
         refusal = spec.requeue.why_not
     elif spent >= limit and not free:
-        refusal = f"all {limit} restarts for failures that are not yours are used"
+        refusal = used_up(limit, charged=False)
     return RequeueBudget(spent, limit, refusal, free)

@@ -20,6 +20,7 @@ from holdfast.explain.logs.log_reader import Reading
 from holdfast.explain.text import sentences as words
 from holdfast.model.evidence import AttemptEvidence
 from holdfast.model.exit_report import Blame, Evidence, EvidenceKind, Original
+from holdfast.model.human_format import share
 from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, RaisedException, Weight
 
@@ -65,11 +66,12 @@ def _said(raised: RaisedException | None) -> str:
 def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> ReportDraft:
     """Change the report draft for one of these ranks into a draft for all of them."""
     raised = draft.cause.raised if draft.cause is not None else None
-    name = f"all {everybody} ranks" if len(ranks) == everybody else f"{len(ranks)} of {everybody} ranks"
+    name = share(len(ranks), everybody, "rank")
     draft.fields = {**draft.fields, "who": name, "rank": words.ranks(ranks)}
     if raised is not None:
         place = f" at {raised.frame[0]}:{raised.frame[1]}" if raised.frame is not None else ""
-        same = "all of them" if draft.phrase == Phrase.USER_EXCEPTION else f"{name} raised the same {raised.type}"
+        every = "both of them" if len(ranks) == 2 else "all of them"
+        same = every if draft.phrase == Phrase.USER_EXCEPTION else f"{name} raised the same {raised.type}"
         draft.remark = f"{same}{place}, so none of them is the cause of the others"
     else:
         draft.remark = f"{name} said the same, so none of them is the cause of the others"
@@ -169,7 +171,7 @@ def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEv
     died = [suspect.died[0] for suspect in fellows]
     span_ms = max(1, round(1000 * (max(died) - min(died))))
     everybody = len(evidence.workers)
-    who = f"all {everybody} ranks" if len(fellows) == everybody else f"{len(fellows)} of {everybody} ranks"
+    who = share(len(fellows), everybody, "rank")
     said = [line for suspect in fellows if (line := suspect.reading.last_line) is not None]
     spoke = bool(said) or any(suspect.reading.said.spoke for suspect in fellows)
     words = "and nothing known in their logs says why" if spoke else "and printed nothing"

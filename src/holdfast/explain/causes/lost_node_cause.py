@@ -11,6 +11,7 @@ from holdfast.explain.text import sentences
 from holdfast.explain.text.sentences import kill_words
 from holdfast.model.evidence import TURNED_AWAY, AttemptEvidence, GangShortfall, LeftBehind, MemoryKill
 from holdfast.model.exit_report import Blame, DecidingLine, Evidence, EvidenceKind, Rerun, Trigger
+from holdfast.model.human_format import everyone
 from holdfast.model.phrases import Phrase
 
 #: Maximum number of lost or missing nodes that the report's reason names.
@@ -104,7 +105,7 @@ def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
         matcher.catalogue.row(Phrase.NETWORK_LOST),
         Trigger.RUNTIME,
         rerun=Rerun.NOW,
-        reason=f"all {len(names)} other nodes ({_named(names)}) fell silent at once, for "
+        reason=f"{everyone(len(names), 'other node')} ({_named(names)}) fell silent at once, for "
         f"{sentences.seconds(silent_s)}: the link of {evidence.cut_off} failed, and none of them is blamed",
         solution=f"Look at the link of {evidence.cut_off}: ip -statistics link, dmesg -T, its switch port.",
         evidence=[
