@@ -53,15 +53,35 @@ def typed(*words: str) -> RunOptions:
         (["--virtual"], "virtual_local_rank", True),
         (["--stan"], "standalone", True),
         (["--no-p"], "no_python", True),
-        (["--repo", "r.json"], "report", "r.json"),
     ],
 )
-def test_the_beginning_of_an_option_is_enough_where_one_can_be_meant(words: list[str], param: str, value: Any) -> None:
+def test_the_beginning_of_an_option_of_torchruns_is_enough_where_one_can_be_meant(
+    words: list[str], param: str, value: Any
+) -> None:
     quick = typed(*words)
     assert getattr(quick, param) == value
     context = click.Context(command, **command.context_settings)
     command.parse_args(context, [*words, "t.py"])
     assert RunOptions(**context.params) == quick
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["--repo", "r.json"], "--report"),
+        (["--hang-time", "60"], "--hang-timeout"),
+        (["--hang_time=60"], "--hang-timeout"),
+        (["--requeue"], "--requeue-at-limit"),
+        (["--no-chec"], "--no-checks"),
+        (["--command", "X"], "--command-from"),
+    ],
+)
+def test_the_beginning_of_an_option_of_holdfasts_is_refused_with_the_whole_name(
+    holdfast: Holdfast, words: list[str], right: str
+) -> None:
+    ran = holdfast("run", *words, holdfast.script("print('begun')"))
+    assert ran.status == 2 and "begun" not in ran.out
+    assert f"No such option '{words[0].partition('=')[0].replace('_', '-')}'." in ran.err and right in ran.err, ran.err
 
 
 def test_an_abbreviation_with_two_meanings_is_refused_with_both(holdfast: Holdfast) -> None:

@@ -85,20 +85,19 @@ OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout"
 
 
 def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
-    """Return the options that begin with the typed `name`, as in argparse. A name that fits only one option means that
-    option. `forms`: all options.
+    """Return the options that the typed `name` may mean; more than one if it is too short. `forms`: all options.
 
-    torchrun's options take precedence: an abbreviation that torchrun accepts is accepted, even if options of holdfast
-    begin in the same way.
+    Only torchrun's options may be abbreviated, because commands that were written for torchrun do so (argparse). An
+    option of holdfast counts by its whole name: otherwise a mistyped one would be taken, and a later option that begins
+    in the same way would change what a command means.
     """
     begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
     if name in begins:
         return (name,)
-    theirs = [f"--{word}" for word in OF_TORCHRUN]
+    theirs = ["--help", *(f"--{word}" for word in OF_TORCHRUN)]
     theirs += [form for typed in ignored() for form in typed.forms]
     theirs += [form for typed in TORCHRUN if typed.param not in ("job", "command_from") for form in typed.forms]
-    first = [form for form in begins if form in theirs]
-    return tuple(first if len(first) == 1 else begins)
+    return tuple(form for form in begins if form in theirs)
 
 
 def takes_values() -> dict[str, bool]:
