@@ -45,7 +45,7 @@ def owner_of(pair: Pair) -> psutil.Process:
     listening = [
         found.pid
         for found in psutil.net_connections("tcp")
-        if found.status == psutil.CONN_LISTEN and found.laddr.port == pair.port and found.pid
+        if found.status == psutil.CONN_LISTEN and found.laddr and found.laddr.port == pair.port and found.pid
     ]
     return psutil.Process(max(listening))
 

@@ -175,8 +175,12 @@ def test_the_next_command_finds_a_job_whose_state_directory_cannot_be_written(ho
     command = " ".join(" ".join(ran.err.splitlines()[begun:]).split()[1:]).partition(" holdfast exits")[0]
     environment, *words = command.split(" holdfast ")
     assert environment.startswith("HOLDFAST_HOME=") and len(words) == 1, command
-    found = holdfast(*words[0].split(), HOLDFAST_HOME=environment.partition("=")[2])
+    home = environment.partition("=")[2]
+    found = holdfast(*words[0].split(), HOLDFAST_HOME=home)
     assert found.status == 0, found.err
+    shown = " ".join(holdfast("show", HOLDFAST_HOME=home).out.split())
+    assert f"next HOLDFAST_HOME={home} holdfast " in shown, "what it names next finds the job too"
+    shutil.rmtree(home)
 
 
 #: Starts holdfast where no process of it gets a lock of a file below `sys.argv[2]`.

@@ -16,7 +16,7 @@ from holdfast.cli.options.shared_options import pipeable, utc_option, zone_words
 from holdfast.cli.output.html_file import refuse_early, write_page
 from holdfast.cli.output.printing import print_line, say
 from holdfast.errors import BadUsage, HoldfastError
-from holdfast.record.job_directory import logs_of
+from holdfast.record.job_directory import is_stand_in, logs_of
 from holdfast.record.job_lookup import LAST
 
 if TYPE_CHECKING:
@@ -91,19 +91,20 @@ def command(
         return
     width, colour = columns(os.environ), wants_colour(sys.stdout, os.environ)
     if known.report is not None:
-        text = _ended(known.report, logs_of(found.home, known.view.id), width, colour, verbose)
+        text = _ended(found.home, known.report, width, colour, verbose)
         print_line(text + _of_platform(known), nl=False)
         return
     print_line(_still(found.home, known, width, colour), nl=False)
 
 
-def _ended(report: JobReport, logs: Path, width: int, colour: bool, verbose: bool) -> str:
+def _ended(home: Path, report: JobReport, width: int, colour: bool, verbose: bool) -> str:
     from holdfast.explain.text.secret_filter import without_secrets
     from holdfast.report.brief_report import render_brief
     from holdfast.report.failure_place import scene_of
 
-    scene = without_secrets(scene_of(report.report, logs))
-    return render_brief(report, scene, width=width, colour=colour, verbose=verbose)
+    scene = without_secrets(scene_of(report.report, logs_of(home, report.job_id)))
+    typed = str(home) if is_stand_in(home, os.environ) else ""
+    return render_brief(report, scene, width=width, colour=colour, verbose=verbose, home=typed)
 
 
 def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:

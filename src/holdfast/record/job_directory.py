@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -180,6 +181,16 @@ def _part(home: Path, job_id: str, *, node: str, name: str, now: float, log_dir:
     return JobPlace(job_id, home, own, logs, lock, trouble, tree=f"{job_id}@{node}")
 
 
+#: How the name of a substitute for the state directory begins, and variables that name folders for such.
+_STAND_IN, _FOLDERS = "holdfast-", ("TMPDIR", "TEMP", "TMP", "XDG_RUNTIME_DIR")
+
+
+def is_stand_in(home: Path, environment: Mapping[str, str]) -> bool:
+    """Return whether the directory is a substitute for a state directory that could not be written."""
+    folders = {"/tmp", "/var/tmp", "/dev/shm", "/run", *(environment.get(name) for name in _FOLDERS)}
+    return home.name.startswith(_STAND_IN) and str(home.parent) in folders
+
+
 def _stand_in() -> Path | None:
     """Create a private temporary directory as a substitute for the state directory. Return None if no directory is
     writable.
@@ -189,7 +200,7 @@ def _stand_in() -> Path | None:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     for place in (None, *([runtime] if runtime else []), "/dev/shm", "/run"):
         try:
-            return Path(tempfile.mkdtemp(prefix="holdfast-", dir=place))
+            return Path(tempfile.mkdtemp(prefix=_STAND_IN, dir=place))
         except OSError:
             continue
     return None
