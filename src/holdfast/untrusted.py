@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from holdfast.safe_text import one_line
+from holdfast.yaml_mistake import excerpt, yaml_mistake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,12 +216,10 @@ def _yaml(data: bytes | str, most_bytes: int, *, nodes: bool) -> Any:
 
 
 def _marked(text: str, problem: str, mark: yaml.Mark, begun: yaml.Mark | None) -> Malformed:
-    from holdfast import yaml_mistake  # imported late: only a mistake needs it
-
     first = (begun.line, begun.column) if begun is not None else None
-    found = yaml_mistake.yaml_mistake(text, problem, (mark.line, mark.column), first)
+    found = yaml_mistake(text, problem, (mark.line, mark.column), first)
     said = one_line(found.said)[:_WORDS]
-    return Malformed(said, found.line + 1, found.column + 1, yaml_mistake.excerpt(text, found))
+    return Malformed(said, found.line + 1, found.column + 1, excerpt(text, found))
 
 
 def _bounded(yaml: Any, data: bytes | str, loader: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
+from holdfast.lazy_pattern import Lazy
 from holdfast.safe_text import one_line
 
-_KEY_AND_VALUE = re.compile(r"\s*(?:- +)*[^\s:#][^:]*: +(?P<value>\S)")
+_KEY_AND_VALUE = Lazy(r"\s*(?:- +)*[^\s:#][^:]*: +(?P<value>\S)")
+_KEY = Lazy(r"(?:- +)*(?P<key>[\w.-]+)")
+_NO_BLANK = Lazy(r"-\w")
 _MOST_SHOWN = 110
 
 
@@ -89,9 +90,9 @@ def _too_many_colons(lines: list[str], row: int, column: int) -> YamlMistake:
 def _without_colon(lines: list[str], row: int) -> YamlMistake:
     line = lines[min(row, len(lines) - 1)]
     begin, bare = _indent(line), line.strip()
-    if re.match(r"-\w", bare):
+    if _NO_BLANK.match(bare):
         return YamlMistake("a blank is missing behind `-`", row, begin)
-    key = re.match(r"(?:- +)*(?P<key>[\w.-]+)", bare)
+    key = _KEY.match(bare)
     end = begin + (key.end() if key else len(bare))
     if line[end : end + 1] == ":":
         return YamlMistake("a blank is missing behind the colon", row, end + 1)

@@ -9,7 +9,6 @@ from holdfast_testing.house import source_files
 #: File → the modules that it imports inside functions, and why not at its top.
 DOORS = {
     "act/rendezvous_ports.py": ("act.peer_environment", "few jobs have roles that look for each other"),
-    "act/spawn.py": ("act.interpreter_line", "in a child whose program could not run"),
     "act/warm/inside/nursery_main.py": ("act.warm.inside.import_scan", "it runs in the user's interpreter"),
     "act/worker_config.py": ("act.command_expansion", "few commands have names of OpenPAI"),
     "decide/draining.py": ("explain.funnel", "a job that succeeds needs no explanation"),
@@ -17,8 +16,6 @@ DOORS = {
         "explain.funnel explain.node_reader",
         "a job that succeeds needs no explanation",
     ),
-    "launch/interpreter.py": ("launch.script_imports", "only `--python auto`, or a missing import, reads the script"),
-    "launch/notice_plan.py": ("model.notice_messages", "few jobs have notices"),
     "launch/typed_job.py": ("launch.described_job", "few jobs have a job file"),
     "launch/worker_program.py": (
         "launch.command_mistakes",
@@ -28,11 +25,8 @@ DOORS = {
     "main/node_guard.py": ("owner.nodes.owner_process", "one node of a job has the owner"),
     "main/platform_choice.py": ("launch.multi_node", "few jobs have several nodes"),
     "main/run_command.py": (
-        (
-            "launch.accelerate_config launch.image_runtime launch.name_validation launch.nested_launchers "
-            "launch.notice_check wire.addresses"
-        ),
-        "what only several nodes, another tool's command, a shell's, an image or a job file need",
+        "launch.name_validation launch.nested_launchers launch.notice_plan wire.addresses",
+        "what only several nodes, another tool's command, a shell's, notices or a job file need",
     ),
     "main/run_guard.py": ("main.lost_jobs", "the guard stays small while the job runs"),
     "main/single_machine_run.py": ("node.report_writer", "a report is written when an attempt has failed"),
@@ -56,7 +50,6 @@ DOORS = {
     ),
     "platforms/slurm/interface/slurm_access.py": ("platforms.slurm.submit.slurm_submit", "only `submit` needs it"),
     "report/brief_report.py": ("catalogue.exit_rows", "a job that succeeds needs no catalogue"),
-    "untrusted.py": ("yaml_mistake", "only a mistake in YAML needs it"),
     "web/web_command.py": ("web.server_process", "it needs optional packages"),
 }
 #: Files that load modules by name. The tables of `node` are attributes that load their module when they are first used.

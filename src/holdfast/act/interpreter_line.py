@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +16,9 @@ _MARK = b"\xef\xbb\xbf"
 def script_fault(command: str, env: Mapping[str, str]) -> str:
     """Return what is wrong with the script's first line, and the remedy: `its first line …; …`. Return "" if the file
     is no readable script, or if its first line is right."""
+    import shlex  # imported here, because few starts fail
+    import shutil
+
     path = command if "/" in command else shutil.which(command, path=env.get("PATH")) or command
     try:
         if not os.access(path, os.X_OK):

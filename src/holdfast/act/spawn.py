@@ -16,6 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.act import open_files
+from holdfast.act.interpreter_line import script_fault
 from holdfast.act.linux import close_others, die_with_parent, let_trace
 from holdfast.act.program_check import InterpreterError, check_program
 from holdfast.file_modes import users_umask
@@ -152,8 +153,6 @@ def _become(
         code = 126 if isinstance(error, PermissionError) or error.errno == 8 else 127
         fault = ""
         if what.startswith("exec "):
-            from holdfast.act.interpreter_line import script_fault  # imported late, because few starts fail
-
             fault = script_fault(command[0], env)
         if isinstance(error, InterpreterError) and not fault:
             what = f"{what}: its interpreter {error.filename!r}"

@@ -3,7 +3,6 @@ container."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -86,6 +85,8 @@ def image_words(
         return ()
     if bad := next((image for image in images if image.startswith("-")), None):
         raise BadUsage(f"image {bad}: expected an image's address or file, and none begins with `-`")
+    import shutil  # imported here, because few jobs have an image
+
     names = PROGRAMS if name == "auto" else (name,)
     found = next(filter(None, (shutil.which(each, path=environment.get("PATH")) for each in names)), None)
     if found is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.bundle_detection import in_tree
 from holdfast.errors import BadUsage
+from holdfast.launch import script_imports
 from holdfast.launch.launch_spec import Interpreter
 from holdfast.python_environments import has_module, same_place
 from holdfast.settings.resolved_settings import Settings, SettingSource
@@ -59,8 +60,6 @@ def _by_imports(options: RunOptions, *, chosen: bool) -> Interpreter:
     """
     if options.module or not options.words or (not chosen and sys.prefix == sys.base_prefix):
         return Interpreter(sys.executable)
-    from holdfast.launch import script_imports  # imported late, because it compiles a pattern
-
     missing = script_imports.missing_imports(Path(options.words[0]))
     found = next((path for path in script_imports.pythons(os.environ) if imports(path, missing)), "") if missing else ""
     if not found:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.launch.notice_check import NoticeProblem, notice_problems
+from holdfast.model.notice_messages import NoticePlan
+
 if TYPE_CHECKING:
     from holdfast.launch.jobfile.job_file import JobFile
-    from holdfast.model.notice_messages import NoticePlan
     from holdfast.settings.resolved_settings import Settings
 
 
-def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -> NoticePlan | None:
-    """Return the plan of notices, or None if nobody is notified. Remove the addresses of `notify` from the workers'
-    `environment`."""
-    environment.pop("HOLDFAST_NOTIFY", None)
+def notice_plan(
+    settings: Settings, job: JobFile, environment: Mapping[str, str]
+) -> tuple[NoticePlan | None, tuple[NoticeProblem, ...]]:
+    """Return the plan of notices, or None if nobody is notified, and the reasons why a notice would not arrive.
+
+    `environment`: the variables with which the user's commands will run.
+    """
     own = "HOLDFAST_ATTEMPT" not in os.environ  # false in a run that a worker has started
     summary = (
         settings.text("summary") or job.told.get("summary") or (os.environ.get("GITHUB_STEP_SUMMARY") if own else "")
@@ -24,11 +30,9 @@ def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -
     notify = settings.names("notify") or job.notify
     traces = bool(settings.flag("traces"))
     if not (summary or notify or traces or any(asked.values())):
-        return None
-    from holdfast.model.notice_messages import NoticePlan  # imported late, because most runs notify nobody
-
+        return None, ()
     limit_s = settings.number("notice-timeout")
-    return NoticePlan(
+    plan = NoticePlan(
         on_event=asked["on-event"],
         on_end=asked["on-end"],
         notify=notify,
@@ -36,3 +40,4 @@ def notice_plan(settings: Settings, job: JobFile, environment: dict[str, str]) -
         traces=traces,
         limit_s=30.0 if limit_s is None else limit_s,
     )
+    return plan, tuple(notice_problems(plan, environment))

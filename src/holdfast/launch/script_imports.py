@@ -3,16 +3,16 @@ the user's packages (uv tool, pipx) and no environment is active."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from holdfast.lazy_pattern import Lazy
+
 #: Limit on the bytes of a script that are read.
 MOST_BYTES = 262_144
-_IMPORT = re.compile(r"^(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([\w., \t]+))", re.MULTILINE)
+_IMPORT = Lazy(r"(?m)^(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([\w., \t]+))")
 
 
 def missing_imports(script: Path) -> list[str]:
@@ -55,6 +55,8 @@ def _beside(script: Path, name: str) -> bool:
 
 
 def _here(name: str) -> bool:
+    import importlib.util  # imported here, because few starts search for a Python
+
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):

@@ -15,6 +15,8 @@ from holdfast.act.open_files import make_room
 from holdfast.act.rendezvous_ports import own_loopback
 from holdfast.bundle_detection import in_tree
 from holdfast.errors import BadUsage
+from holdfast.launch.accelerate_config import accelerate_config
+from holdfast.launch.image_runtime import image_words
 from holdfast.launch.interpreter import workers_python
 from holdfast.launch.launch_spec import (
     KERNEL_LOG,
@@ -24,7 +26,6 @@ from holdfast.launch.launch_spec import (
     Render,
     with_our_part,
 )
-from holdfast.launch.notice_plan import notice_plan
 from holdfast.launch.torchrun_options import (
     check_devices,
     meeting_place,
@@ -52,9 +53,8 @@ from holdfast.record.state_directory import home_of
 from holdfast.settings.resolved_settings import Settings, SettingSource, resolve, unused_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from holdfast.launch.agent_launch import AgentJoin
+    from holdfast.launch.jobfile.job_file import JobFile
     from holdfast.launch.multi_node import MultiNodeJob
     from holdfast.model.job_spec import JobSpec
     from holdfast.model.notice_messages import NoticePlan
@@ -110,8 +110,6 @@ def _with_accelerate(options: RunOptions, settings: Settings) -> tuple[RunOption
             f"--accelerate-config {file} with --{'job' if options.job else 'command-from'}: expected a script",
             hint=f"holdfast run --accelerate-config {file} train.py",
         )
-    from holdfast.launch.accelerate_config import accelerate_config  # imported late: few runs have such a config file
-
     config = accelerate_config(Path(file), settings.origin("accelerate-config"))
     os.environ.update(config.environment)
     listed = settings.value("hosts") or settings.text("hostfile") or platform_around(os.environ) is not None
@@ -151,8 +149,6 @@ def _launch(
     gloo_note = _gloo_interface(environment, many) if many is not None else ()
     words_before_image: tuple[str, ...] = ()
     if options.job and (runtime := settings.text("image-runtime") or "none") != "none":
-        from holdfast.launch.image_runtime import image_words  # imported late: few jobs have an image
-
         origin = settings.origin("image-runtime")
         words_before_image = image_words(runtime, origin, spec, environment, Path.cwd(), where)
     if options.job or options.command_from:
@@ -160,7 +156,7 @@ def _launch(
     # Every stream is teed unless it is redirected. As in torchrun, the user's own `--tee` overrides a redirect.
     tee = settings.text("tee") if settings.source("tee") is not SettingSource.DEFAULT else "0"
     log_dir = settings.text("log-dir")
-    notices = notice_plan(settings, job, environment)
+    notices, of_notices = _notices(settings, job, environment, refuse=many is None and joining is None)
     behind_the_script, of_commands = _command_warnings(options, spec)
     launch = LaunchSpec(
         render=render,
@@ -192,7 +188,7 @@ def _launch(
         stdin=_stdin(settings, here * spec.nodes.most),
         notes=notes
         + _notes(options, of_platform, many)
-        + (_tried(notices, environment, refuse=many is None and joining is None) if notices is not None else ())
+        + of_notices
         + behind_the_script
         + job.notes
         + ((python.note,) if python.note else ())
@@ -312,26 +308,36 @@ def _new_files_fit(directory: Path, option: str) -> None:
         raise BadUsage(f"{option}: there is no directory {directory}", hint=f"mkdir -p {directory}")
 
 
-def _tried(notices: NoticePlan, environment: Mapping[str, str], *, refuse: bool) -> tuple[str, ...]:
-    """Check the notices that the user has requested. Return a warning for each one that would not arrive.
+def _notices(
+    settings: Settings, job: JobFile, environment: dict[str, str], *, refuse: bool
+) -> tuple[NoticePlan | None, tuple[str, ...]]:
+    """Return the plan of the job's notices, or None if nobody is notified, and a warning for each one that would not
+    arrive. Remove the addresses of `notify` from the workers' `environment`.
 
     `refuse`: raise BadUsage if a notice certainly cannot be sent. It is false in a job on several nodes, because this
         node may not be the one that sends notices.
     """
+    environment.pop("HOLDFAST_NOTIFY", None)
+    receivers = map(settings.value, ("summary", "on-event", "on-end", "notify", "traces"))
+    if not (job.told or job.notify or "GITHUB_STEP_SUMMARY" in os.environ or any(receivers)):
+        return None, ()
+    from holdfast.launch.notice_plan import notice_plan  # imported late: few jobs have notices
+
+    plan, problems = notice_plan(settings, job, environment)
+    if plan is None:
+        return None, ()
     notes = []
     try:
-        _new_file("--summary", notices.summary, appends=True)
+        _new_file("--summary", plan.summary, appends=True)
     except BadUsage as error:
-        if notices.summary != os.environ.get("GITHUB_STEP_SUMMARY"):
+        if plan.summary != os.environ.get("GITHUB_STEP_SUMMARY"):
             raise
         notes.append(f"warning: $GITHUB_STEP_SUMMARY: {error.message}")
-    from holdfast.launch.notice_check import notice_problems  # imported late: few jobs have notices
-
-    for problem in notice_problems(notices, environment):
+    for problem in problems:
         if problem.certain and refuse:
             raise BadUsage(problem.text, hint=problem.hint)
         notes.append(f"warning: {problem.text}\n  try: {problem.hint}")
-    return tuple(notes)
+    return plan, tuple(notes)
 
 
 def _reset_command(settings: Settings) -> str | None:
