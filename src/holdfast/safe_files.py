@@ -148,23 +148,23 @@ def replace_file(path: Name, data: bytes, mode: int = 0o600) -> None:
     An existing file is replaced. Raise OSError on failure.
     """
     head, tail = os.path.split(os.fspath(path))
-    draft = os.path.join(head, f".{tail}.{os.getpid()}")
+    temporary = os.path.join(head, f".{tail}.{os.getpid()}")
     try:
         # An existing temporary file is from a dead process, or another user put it there to block this write.
         try:
-            os.unlink(draft)
+            os.unlink(temporary)
         except FileNotFoundError:
             pass  # usually no earlier temporary file exists
         # O_EXCL, because another user may have put a link there since.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
             file.write(data)
         if mode != 0o600:
-            os.chmod(draft, mode)
-        os.replace(draft, path)
+            os.chmod(temporary, mode)
+        os.replace(temporary, path)
     except BaseException:
         try:
-            os.unlink(draft)
+            os.unlink(temporary)
         except OSError:
             pass  # the temporary file does not exist
         raise

@@ -112,13 +112,13 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
     place = CACHE / name
     with alone(CACHE / f".{name}.lock"):
         if not place.exists():
-            draft = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=CACHE))
-            draft.chmod(0o755)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=CACHE))
+            temporary.chmod(0o755)
             try:
-                make(draft)
-                draft.rename(place)
+                make(temporary)
+                temporary.rename(place)
             except BaseException:
-                shutil.rmtree(draft, ignore_errors=True)
+                shutil.rmtree(temporary, ignore_errors=True)
                 raise
     return place
 

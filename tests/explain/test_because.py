@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from builders import T
 from holdfast.catalogue.exit_rows import Catalogue, load
 from holdfast.explain import explain, explanation_rules
+from holdfast.explain.causes.diagnosis import MOST_TEXT
 from holdfast.explain.causes.lost_owner import explain_lost_owner, explain_owner_absent, explain_owner_lost
-from holdfast.explain.causes.report_draft import MOST_TEXT
 from holdfast.explain.explanation_rules import BELIEFS, OTHER_RULES, SECOND_LOOKS
 from holdfast.explain.funnel import explain as through_the_funnel
 from holdfast.explain.openpai_rows import convert

@@ -14,7 +14,7 @@ import pytest
 from builders import of_stderr
 from conftest import Holdfast, free_port
 from holdfast.errors import BadUsage
-from holdfast.explain.causes.report_draft import machine_advice
+from holdfast.explain.causes.diagnosis import machine_advice
 from holdfast.launch.interpreter import active, choose
 from holdfast.model.evidence import HostFacts
 from holdfast.node.missing_resources import look_around

@@ -457,7 +457,7 @@ def test_a_disk_that_is_full_from_the_start(disk_of_2m: Path) -> None:
     assert "disk is full" in journal.trouble
     assert [now for now, _ in journal.events("j")] == [1.0]
     journal.close()
-    assert [entry.name for entry in disk_of_2m.iterdir()] == ["ballast"], "no drafts are left behind"
+    assert [entry.name for entry in disk_of_2m.iterdir()] == ["ballast"], "no temporary files are left behind"
 
 
 @pytest.mark.real

@@ -59,7 +59,7 @@ def test_reading_and_writing_are_bounded_and_whole(tmp_path: Path, pipe: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "pipe"]
 
 
-def test_a_draft_s_place_that_is_taken_is_cleared(tmp_path: Path) -> None:
+def test_a_temporary_file_s_place_that_is_taken_is_cleared(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f".report.{os.getpid()}")
     replace_file(tmp_path / "report", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
@@ -161,7 +161,7 @@ PLACES = {
     "pai error": 'own + "/x.pai.error"',
     "agg": 'attempt + "/runtime.pai.agg.error"',
     "report": 'job + "/report.json"',
-    "report's draft": 'f"{job}/.report.json.{os.getppid()}"',
+    "report's temporary file": 'f"{job}/.report.json.{os.getppid()}"',
     "disk share": 'job + "/.disk-share.json"',
 }
 
@@ -232,7 +232,7 @@ def test_a_pipe_in_the_home_holds_no_command_up(holdfast: Holdfast, name: str) -
         assert "Traceback" not in ran.err
 
 
-def test_a_draft_is_not_written_through_a_link_that_another_user_has_put_there(
+def test_a_temporary_file_is_not_written_through_a_link_that_another_user_has_put_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     precious, unlink = tmp_path / "precious", os.unlink

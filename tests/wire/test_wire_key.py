@@ -31,7 +31,7 @@ def test_a_key_is_made_at_its_first_use_and_found_again(tmp_path: Path) -> None:
     first = job_key(None, {}, home)
     assert job_key(None, {}, home).secret() == first.secret()
     assert stat.S_IMODE((home / "key").stat().st_mode) == 0o600
-    assert list(home.iterdir()) == [home / "key"], "no draft is left"
+    assert list(home.iterdir()) == [home / "key"], "no temporary file is left"
     assert len((home / "key").read_bytes()) == 65
 
 

@@ -50,13 +50,13 @@ def build(out: Path) -> Tree:
         raise NotBuilt(f"a tree is built for {' or '.join(LOADERS)}, and this machine is a {machine}")
     if out.exists():
         raise NotBuilt(f"{out} exists; expected a name for a new directory", hint=f"rm -r {out}")
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    temporary = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        draft.mkdir(parents=True)
-        tree = _build(draft, machine)
-        draft.rename(out)
+        temporary.mkdir(parents=True)
+        tree = _build(temporary, machine)
+        temporary.rename(out)
     except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     return tree
 

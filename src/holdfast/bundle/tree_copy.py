@@ -28,7 +28,7 @@ from holdfast.untrusted import Malformed
 #: The folder in the exchange directory for everything except `run`.
 OWN = "holdfast"
 NOW, RUN = "now", "run"
-_DRAFT = ".laying-"
+_TEMPORARY = ".laying-"
 _DIGITS = 16
 #: Free bytes that are needed besides the runtime tree, for directories and the first files of a job.
 _ROOM_BYTES = 4 << 20
@@ -96,7 +96,7 @@ def _laid(source: Path, tree: Tree, into: Path, fds: list[int], volume: bool) ->
         return laid
     _open_to_readers(here, own)
     with _alone(own):
-        for left in own.glob(f"{_DRAFT}*"):  # a killed `prepare` has left these drafts
+        for left in own.glob(f"{_TEMPORARY}*"):  # a killed `prepare` has left these
             _remove(left)
         if _damage(place, tree):
             _has_room(here, into, tree)
@@ -202,37 +202,37 @@ def _alone(own: Path) -> Iterator[None]:
 
 def _copy(source: Path, tree: Tree, place: Path) -> None:
     """Copy the runtime tree into a directory beside `place`, then rename this directory to `place`."""
-    draft = place.with_name(_draft())
+    temporary = place.with_name(_temporary_name())
     try:
-        made: set[Path] = {draft.parent}
+        made: set[Path] = {temporary.parent}
         for at, file in tree.files.items():
-            _folder((draft / at).parent, made)
-            shutil.copyfile(source / at, draft / at)
-            (draft / at).chmod(file.mode)
+            _folder((temporary / at).parent, made)
+            shutil.copyfile(source / at, temporary / at)
+            (temporary / at).chmod(file.mode)
         for at, target in tree.links.items():
-            _folder((draft / at).parent, made)
-            (draft / at).symlink_to(target)
-        shutil.copyfile(source / NAME, draft / NAME)
-        (draft / NAME).chmod(0o644)
-        if at := differs(draft, tree):
+            _folder((temporary / at).parent, made)
+            (temporary / at).symlink_to(target)
+        shutil.copyfile(source / NAME, temporary / NAME)
+        (temporary / NAME).chmod(0o644)
+        if at := differs(temporary, tree):
             raise TreeNotInstalled(f"{at} of {source} changed while it was copied", phrase=Phrase.DATA_CORRUPT)
         if place.exists():  # the old tree at `place` is damaged
-            aside = place.with_name(_draft())
+            aside = place.with_name(_temporary_name())
             place.rename(aside)
-            draft.rename(place)
+            temporary.rename(place)
             _remove(aside)
         else:
-            draft.rename(place)
+            temporary.rename(place)
     finally:
-        _remove(draft)
+        _remove(temporary)
 
 
-def _draft() -> str:
-    return f"{_DRAFT}{os.urandom(4).hex()}"
+def _temporary_name() -> str:
+    return f"{_TEMPORARY}{os.urandom(4).hex()}"
 
 
 def _remove(path: Path) -> None:
-    """Remove a draft or an old runtime tree. If this fails, the next `prepare` tries again."""
+    """Remove a temporary tree or an old runtime tree. If this fails, the next `prepare` tries again."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -265,9 +265,9 @@ def _point(link: Path, name: str) -> str:
         before = ""
     if before == name:
         return ""
-    draft = link.with_name(_draft())
-    draft.symlink_to(name)
-    draft.replace(link)
+    temporary = link.with_name(_temporary_name())
+    temporary.symlink_to(name)
+    temporary.replace(link)
     return before
 
 
@@ -285,13 +285,13 @@ def _is_run(launcher: Path, run: Path) -> bool:
 def _put_run(launcher: Path, run: Path) -> None:
     if _is_run(launcher, run):
         return
-    draft = run.with_name(_draft())
+    temporary = run.with_name(_temporary_name())
     try:
-        shutil.copyfile(launcher, draft)
-        draft.chmod(0o755)
-        draft.replace(run)
+        shutil.copyfile(launcher, temporary)
+        temporary.chmod(0o755)
+        temporary.replace(run)
     finally:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _version_before(own: Path, place: Path) -> str:

@@ -15,9 +15,9 @@ from holdfast.explain import openpai_rows
 from holdfast.explain.causes import lost_node_cause, memory_kill_cause, requested_stops, system_cause, worker_cause
 from holdfast.explain.causes.attribution import Attribution, EvidenceStrength, Suspect, after_stop, fell_first
 from holdfast.explain.causes.device_fault_cause import explaining
+from holdfast.explain.causes.diagnosis import Diagnosis
 from holdfast.explain.causes.limit_cause import limit_reached
 from holdfast.explain.causes.missing_in_collective import recorded
-from holdfast.explain.causes.report_draft import ReportDraft
 from holdfast.explain.causes.unended_rank import unended
 from holdfast.explain.causes.unformed_group import unmet, unreached
 from holdfast.explain.logs.log_reader import Reading
@@ -65,10 +65,10 @@ class ExplanationCase:
         return bool(self.exits) and all(ended.ok for ended in self.exits)
 
 
-Rule = Callable[[ExplanationCase], ReportDraft | None]
+Rule = Callable[[ExplanationCase], Diagnosis | None]
 
 
-def failed_beside(case: ExplanationCase) -> ReportDraft | None:
+def failed_beside(case: ExplanationCase) -> Diagnosis | None:
     """A hook failed, or a required daemon ended, unless a worker had failed by itself before a stop was requested."""
     evidence = case.evidence
     if not evidence.beside or (evidence.stop is not None and _before_stop(case, evidence.stop)):
@@ -76,7 +76,7 @@ def failed_beside(case: ExplanationCase) -> ReportDraft | None:
     return system_cause.failed_beside(evidence, case.matcher, finished=case.finished)
 
 
-def asked_to_stop(case: ExplanationCase) -> ReportDraft | None:
+def asked_to_stop(case: ExplanationCase) -> Diagnosis | None:
     """A stop was requested, not because of a finding of holdfast, before any worker had failed by itself."""
     asked = case.evidence.stop
     if asked is None or asked.source in _FOLLOWED or _before_stop(case, asked):
@@ -84,51 +84,51 @@ def asked_to_stop(case: ExplanationCase) -> ReportDraft | None:
     return requested_stops.stopped(case.evidence, case.matcher)
 
 
-def ordered_in_a_file(case: ExplanationCase) -> ReportDraft | None:
+def ordered_in_a_file(case: ExplanationCase) -> Diagnosis | None:
     """A component wrote a `*.pai.error` file with `ACTION "KILL"`."""
     return requested_stops.killed_by_pai(case.evidence, case.matcher)
 
 
-def failed_check(case: ExplanationCase) -> ReportDraft | None:
+def failed_check(case: ExplanationCase) -> Diagnosis | None:
     """A check failed, before the start or during the job."""
     check = case.evidence.check
     return system_cause.check_failed(check, case.matcher, case.evidence.job) if check is not None else None
 
 
-def all_finished(case: ExplanationCase) -> ReportDraft | None:
+def all_finished(case: ExplanationCase) -> Diagnosis | None:
     """Every worker ended with status 0, and nothing else went wrong."""
     return (
-        system_cause.success_draft(case.evidence, case.matcher)
+        system_cause.success_diagnosis(case.evidence, case.matcher)
         if case.finished and not _trouble(case.evidence)
         else None
     )
 
 
-def device_fault(case: ExplanationCase) -> ReportDraft | None:
+def device_fault(case: ExplanationCase) -> Diagnosis | None:
     """A fault of a device or node requires a stop, began before the death, and is on a device that a dead rank used."""
     ranks = frozenset(suspect.rank for suspect in case.fell)
     fault = explaining(case.evidence.faults, case.died_at, ranks)
     return system_cause.faulted(fault, case.evidence, case.fell, case.matcher) if fault is not None else None
 
 
-def memory_kill(case: ExplanationCase) -> ReportDraft | None:
+def memory_kill(case: ExplanationCase) -> Diagnosis | None:
     """The kernel killed a process to free memory, according to the control group's events or the kernel log."""
     return memory_kill_cause.memory_killed(case.evidence, case.who, case.matcher)
 
 
-def exception_before_a_hang(case: ExplanationCase) -> ReportDraft | None:
+def exception_before_a_hang(case: ExplanationCase) -> Diagnosis | None:
     """A rank had printed its last exception before a hang was found, and its process did not end."""
     found = unended(case.readings, case.evidence)
     if found is None:
         return None
     who, kept = found
-    draft = worker_cause.of_worker(who, case.readings, case.evidence, case.matcher)
-    if draft is not None:
-        draft.remark = draft.remark or kept
-    return draft
+    diagnosis = worker_cause.of_worker(who, case.readings, case.evidence, case.matcher)
+    if diagnosis is not None:
+        diagnosis.remark = diagnosis.remark or kept
+    return diagnosis
 
 
-def hang(case: ExplanationCase) -> ReportDraft | None:
+def hang(case: ExplanationCase) -> Diagnosis | None:
     """A hang was found before any worker died."""
     found = case.evidence.hang
     if found is None:
@@ -138,33 +138,33 @@ def hang(case: ExplanationCase) -> ReportDraft | None:
     return system_cause.hung(found, case.evidence, case.matcher) if first else None
 
 
-def culprit_of_its_own(case: ExplanationCase) -> ReportDraft | None:
+def culprit_of_its_own(case: ExplanationCase) -> Diagnosis | None:
     """A worker failed by itself before all others. Its contract code, log, signal or status shows the cause."""
     culprit = case.who.culprit
     if culprit is None or culprit.kind not in _OF_ITS_OWN:
         return None
-    draft = worker_cause.of_worker(case.who, case.readings, case.evidence, case.matcher)
-    if draft is not None and culprit.exit is not None and (late_s := culprit.exit.unended_s) is not None:
-        draft.remark = draft.remark or f"its process did not end by itself for {sentences.seconds(late_s)}"
-    return draft
+    diagnosis = worker_cause.of_worker(case.who, case.readings, case.evidence, case.matcher)
+    if diagnosis is not None and culprit.exit is not None and (late_s := culprit.exit.unended_s) is not None:
+        diagnosis.remark = diagnosis.remark or f"its process did not end by itself for {sentences.seconds(late_s)}"
+    return diagnosis
 
 
-def lost_store(case: ExplanationCase) -> ReportDraft | None:
+def lost_store(case: ExplanationCase) -> Diagnosis | None:
     """The workers' store ended, and the failed workers only report that a peer is gone."""
     return system_cause.store_lost(case.evidence, case.who, case.matcher)
 
 
-def failed_start(case: ExplanationCase) -> ReportDraft | None:
+def failed_start(case: ExplanationCase) -> Diagnosis | None:
     """A worker could not be started."""
     return system_cause.start_failed(case.evidence, case.matcher)
 
 
-def lost_node(case: ExplanationCase) -> ReportDraft | None:
+def lost_node(case: ExplanationCase) -> Diagnosis | None:
     """A node stopped answering."""
     return lost_node_cause.node_lost(case.evidence, case.matcher) if case.evidence.lost else None
 
 
-def passed_deadline(case: ExplanationCase) -> ReportDraft | None:
+def passed_deadline(case: ExplanationCase) -> Diagnosis | None:
     """The gang was not complete at a deadline."""
     evidence = case.evidence
     if evidence.muster is not None:
@@ -172,26 +172,26 @@ def passed_deadline(case: ExplanationCase) -> ReportDraft | None:
     return system_cause.too_late(evidence, case.matcher) if evidence.deadline else None
 
 
-def asked_to_stop_for_a_finding(case: ExplanationCase) -> ReportDraft | None:
+def asked_to_stop_for_a_finding(case: ExplanationCase) -> Diagnosis | None:
     """Holdfast requested a stop because of something that it found, and no worker failed by itself."""
     if case.evidence.stop is None or case.who.culprit is not None:
         return None
     return requested_stops.stopped(case.evidence, case.matcher)
 
 
-def culprit_among_peers(case: ExplanationCase) -> ReportDraft | None:
+def culprit_among_peers(case: ExplanationCase) -> Diagnosis | None:
     """The other workers blame one worker, or one worker was the first to report that a peer is gone."""
     if case.who.culprit is None:
         return None
     return worker_cause.of_worker(case.who, case.readings, case.evidence, case.matcher)
 
 
-def all_finished_after_all(case: ExplanationCase) -> ReportDraft | None:
+def all_finished_after_all(case: ExplanationCase) -> Diagnosis | None:
     """Every worker ended with status 0, although something else went wrong."""
-    return system_cause.success_draft(case.evidence, case.matcher) if case.finished else None
+    return system_cause.success_diagnosis(case.evidence, case.matcher) if case.finished else None
 
 
-def only_logs(case: ExplanationCase) -> ReportDraft | None:
+def only_logs(case: ExplanationCase) -> Diagnosis | None:
     """Only logs are known: the strongest cause in all of them counts. Without any cause the report is `Unexplained`."""
     return worker_cause.of_logs(case.readings, case.evidence, case.matcher)
 
@@ -219,46 +219,46 @@ BELIEFS: tuple[Rule, ...] = (
 )
 
 
-def kernel_log(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
+def kernel_log(diagnosis: Diagnosis, case: ExplanationCase) -> Diagnosis:
     """The kernel log has the cause, and the worker's exit is only a signal, or its log line is vague."""
-    return worker_cause.kernel_knows_better(draft, case.evidence, case.readings, case.matcher)
+    return worker_cause.kernel_knows_better(diagnosis, case.evidence, case.readings, case.matcher)
 
 
-def process_limit(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
+def process_limit(diagnosis: Diagnosis, case: ExplanationCase) -> Diagnosis:
     """A resource limit of the process (ulimit) explains SIGXCPU, SIGXFSZ, SIGKILL at the limit of CPU time, or a failed
     allocation."""
-    return limit_reached(draft, case.matcher)
+    return limit_reached(diagnosis, case.matcher)
 
 
-def flight_recorder(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
+def flight_recorder(diagnosis: Diagnosis, case: ExplanationCase) -> Diagnosis:
     """Ranks waited for others without success, and PyTorch's flight recorder has each rank's last collectives."""
-    return recorded(draft, case.evidence, case.readings)
+    return recorded(diagnosis, case.evidence, case.readings)
 
 
-def reason_in_a_file(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
+def reason_in_a_file(diagnosis: Diagnosis, case: ExplanationCase) -> Diagnosis:
     """A component's `*.pai.error` file has a REASON, and the worker's exit shows no cause."""
-    return requested_stops.reasoned_by_pai(draft, case.evidence, case.matcher)
+    return requested_stops.reasoned_by_pai(diagnosis, case.evidence, case.matcher)
 
 
-def rows_of_openpai(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
+def rows_of_openpai(diagnosis: Diagnosis, case: ExplanationCase) -> Diagnosis:
     """A user's rows in OpenPAI's schema match, and holdfast itself observed no cause."""
     further = case.matcher.catalogue.further
-    contract = draft.code is not None and 200 <= draft.code <= 219
-    if not further or draft.trigger not in _MAY_BE_BETTERED or draft.phrase == Phrase.SUCCEEDED or contract:
-        return draft
-    ended = draft.exit or (case.exits[0] if case.exits else None)
-    own = [reading for reading in case.readings if reading.worker is draft.worker] or case.readings
-    return openpai_rows.answer(further, own, ended, case.evidence, case.matcher, draft) or draft
+    contract = diagnosis.code is not None and 200 <= diagnosis.code <= 219
+    if not further or diagnosis.trigger not in _MAY_BE_BETTERED or diagnosis.phrase == Phrase.SUCCEEDED or contract:
+        return diagnosis
+    ended = diagnosis.exit or (case.exits[0] if case.exits else None)
+    own = [reading for reading in case.readings if reading.worker is diagnosis.worker] or case.readings
+    return openpai_rows.answer(further, own, ended, case.evidence, case.matcher, diagnosis) or diagnosis
 
 
-def port_of_rank_0(draft: ReportDraft, case: ExplanationCase) -> ReportDraft:
+def port_of_rank_0(diagnosis: Diagnosis, case: ExplanationCase) -> Diagnosis:
     """The process group did not form. The report names the ranks that never joined, or never reached rank 0's port."""
-    told = unreached(draft, case.evidence, case.readings)
-    return told or unmet(draft, case.evidence, case.readings, case.matcher)
+    told = unreached(diagnosis, case.evidence, case.readings)
+    return told or unmet(diagnosis, case.evidence, case.readings, case.matcher)
 
 
 #: Functions that may replace the answer. They are called in this order, each with the latest answer.
-SECOND_LOOKS: tuple[Callable[[ReportDraft, ExplanationCase], ReportDraft], ...] = (
+SECOND_LOOKS: tuple[Callable[[Diagnosis, ExplanationCase], Diagnosis], ...] = (
     kernel_log,
     process_limit,
     port_of_rank_0,
@@ -278,17 +278,17 @@ OTHER_RULES: dict[OtherRule, str] = {
 }
 
 
-def believe(case: ExplanationCase) -> ReportDraft:
+def believe(case: ExplanationCase) -> Diagnosis:
     """Return the first answer of `BELIEFS`, or the better answer by which `SECOND_LOOKS` replaced it.
 
     The answer's `rule` names the deciding function.
     """
-    rule, draft = next((rule, draft) for rule in BELIEFS if (draft := rule(case)) is not None)
-    draft.rule = draft.rule or rule.__name__
+    rule, diagnosis = next((rule, diagnosis) for rule in BELIEFS if (diagnosis := rule(case)) is not None)
+    diagnosis.rule = diagnosis.rule or rule.__name__
     for look in SECOND_LOOKS:
-        draft = look(draft, case)
-        draft.rule = draft.rule or look.__name__  # a function that makes a new draft leaves `rule` empty
-    return draft
+        diagnosis = look(diagnosis, case)
+        diagnosis.rule = diagnosis.rule or look.__name__  # a function that makes a new diagnosis leaves `rule` empty
+    return diagnosis
 
 
 def order_of_belief() -> str:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from holdfast.catalogue.exit_rows import Catalogue
 from holdfast.explain.causes.attribution import Attribution, attribute
+from holdfast.explain.causes.diagnosis import finish
 from holdfast.explain.causes.exits_from_logs import ranks_with_ends
 from holdfast.explain.causes.fingerprint import fingerprint
-from holdfast.explain.causes.report_draft import finish
 from holdfast.explain.explanation_rules import ExplanationCase, believe
 from holdfast.explain.log_selection import matcher_of, readings_of
 from holdfast.explain.logs.row_matcher import Matcher
@@ -61,10 +61,10 @@ def _explain(evidence: AttemptEvidence, matcher: Matcher) -> ExitReport:
         found = attribute(*told)
         if found.culprit is not None:
             who, (readings, evidence) = found, told
-    draft = believe(ExplanationCase(evidence, readings, who, matcher))
-    report = _addressed(finish(draft, evidence, readings), evidence.addresses)
-    culprits = next((reading for reading in readings if reading.worker is draft.worker), None)
-    return replace(report, fingerprint=mask(fingerprint(draft, report.exception, matcher, culprits)))
+    diagnosis = believe(ExplanationCase(evidence, readings, who, matcher))
+    report = _addressed(finish(diagnosis, evidence, readings), evidence.addresses)
+    culprits = next((reading for reading in readings if reading.worker is diagnosis.worker), None)
+    return replace(report, fingerprint=mask(fingerprint(diagnosis, report.exception, matcher, culprits)))
 
 
 def _addressed(report: ExitReport, addresses: Mapping[str, str]) -> ExitReport:

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.catalogue.exit_codes import code_of
 from holdfast.catalogue.exit_rows import ExitRow
-from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.causes.diagnosis import Diagnosis
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.explain.logs.row_matcher import Matcher, refused
 from holdfast.model.evidence import AttemptEvidence
@@ -152,9 +152,9 @@ def answer(
     ended: WorkerExit | None,
     evidence: AttemptEvidence,
     matcher: Matcher,
-    built_in: ReportDraft,
-) -> ReportDraft | None:
-    """Return the report draft for the first matching row of the user; None if no row matches or the built-in rows'
+    built_in: Diagnosis,
+) -> Diagnosis | None:
+    """Return the diagnosis for the first matching row of the user; None if no row matches or the built-in rows'
     answer takes precedence.
     """
     event = built_in.cause is not None and built_in.cause.weight is Weight.EVENT
@@ -180,14 +180,14 @@ def answer(
                     if found := next((m for m in reading.said.own_matches if m.pattern == pattern.user_log), None):
                         line = found.line
                         cause = Clue(weight=Weight.ENDING, phrase=spec.row.phrase, line=line, rank=line.rank)
-                        return _draft(spec, Trigger.LOG, built_in, cause)
+                        return _diagnosis(spec, Trigger.LOG, built_in, cause)
             elif pattern.platform_log:
-                draft = _draft(spec, Trigger.RUNTIME, built_in, None)
-                draft.line = _platform_line(pattern, evidence, matcher)
-                return draft
+                diagnosis = _diagnosis(spec, Trigger.RUNTIME, built_in, None)
+                diagnosis.line = _platform_line(pattern, evidence, matcher)
+                return diagnosis
             elif pattern.exit_code is not None and vague:
                 by_signal = ended is not None and ended.signal is not None
-                return _draft(spec, Trigger.SIGNAL if by_signal else Trigger.EXIT_CODE, built_in, None)
+                return _diagnosis(spec, Trigger.SIGNAL if by_signal else Trigger.EXIT_CODE, built_in, None)
     return None
 
 
@@ -197,9 +197,9 @@ def _platform_line(pattern: PaiPattern, evidence: AttemptEvidence, matcher: Matc
     return DecidingLine(text=item.text, source=f"{item.source}.pai.error") if item is not None else None
 
 
-def _draft(spec: PaiRow, trigger: Trigger, built_in: ReportDraft, cause: Clue | None) -> ReportDraft:
+def _diagnosis(spec: PaiRow, trigger: Trigger, built_in: Diagnosis, cause: Clue | None) -> Diagnosis:
     said = f"OpenPAI's exit code {spec.number}: {spec.row.phrase}"
-    return ReportDraft(
+    return Diagnosis(
         spec.row.phrase, spec.row, trigger, cause=cause, worker=built_in.worker, exit=built_in.exit, rank=built_in.rank,
         original=built_in.original, collateral=built_in.collateral, confidence=0.8,
         evidence=[Evidence(kind=EvidenceKind.EXIT_CODE, text=said, source="--exits")],

@@ -29,7 +29,7 @@ _PARTS = (
     "holdfast.explain.logs.row_matcher",
     "holdfast.explain.logs.clue_ranking", "holdfast.explain.logs.line_reader", "holdfast.explain.logs.log_reader",
     "holdfast.observe.step_counter",
-    "holdfast.explain.causes.fingerprint", "holdfast.explain.causes.report_draft",
+    "holdfast.explain.causes.fingerprint", "holdfast.explain.causes.diagnosis",
     "holdfast.explain.causes.attribution", "holdfast.explain.causes.device_fault_cause",
     "holdfast.explain.causes.requested_stops",
     "holdfast.explain.causes.worker_cause",

@@ -371,9 +371,9 @@ def _create(path: Path) -> None:
     """
     import sqlite3
 
-    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
-        db = sqlite3.connect(draft, timeout=BUSY_MS / 1000, isolation_level=None)
+        db = sqlite3.connect(temporary, timeout=BUSY_MS / 1000, isolation_level=None)
         try:
             # WAL mode needs memory that all readers and writers share, which a network file system does not provide.
             if not on_network_filesystem(path.parent):
@@ -382,14 +382,14 @@ def _create(path: Path) -> None:
         finally:
             db.close()
         try:
-            os.link(draft, path)
+            os.link(temporary, path)
         except FileExistsError:
             pass  # another run has created the file meanwhile, so use that file
         except OSError:
             # The file system has no hard links, so rename the file. Do not replace a file that another run has created
             # meanwhile.
             if not path.exists():
-                draft.rename(path)
+                temporary.rename(path)
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
-            Path(f"{draft}{suffix}").unlink(missing_ok=True)
+            Path(f"{temporary}{suffix}").unlink(missing_ok=True)

@@ -147,10 +147,10 @@ def _must_be_private(path: Path, what: str, link: os.stat_result, found: os.stat
 
 def _make(path: Path) -> None:
     """Create a random key at `path` atomically. If another process has created one meanwhile, keep that key."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(os.urandom(KEY_BYTES).hex().encode("ascii") + b"\n")
@@ -158,11 +158,11 @@ def _make(path: Path) -> None:
                 os.fsync(file.fileno())
             # A hard link fails if the file exists. A rename would replace a key that another run has just created.
             try:
-                path.hardlink_to(draft)
+                path.hardlink_to(temporary)
             except FileExistsError:
                 pass  # use the key that another run has created meanwhile
         finally:
-            draft.unlink()
+            temporary.unlink()
     except OSError as error:
         why = "its file system knows no hard links" if error.errno in (errno.EPERM, errno.ENOTSUP) else error.strerror
         raise BadUsage(

@@ -30,7 +30,7 @@ from holdfast.decide.faults.fault_policy import (
     Levels,
     PolicyProblem,
     Rules,
-    RulesDraft,
+    RulesReader,
     Spelling,
     allowed_remedy,
 )
@@ -144,7 +144,7 @@ def _rules(document: dict[str, Any], repeated: list[PolicyProblem]) -> Rules:
     return reader.finish(grace)
 
 
-class _RuleReader(RulesDraft):
+class _RuleReader(RulesReader):
     def unknown(self, item: dict[str, Any], known: tuple[str, ...], where: str) -> None:
         """Report each unknown name in `item`, because the value of a misspelt name would otherwise be ignored silently.
         `known`: the known names; `where`: the place in the file.

@@ -170,7 +170,7 @@ class Spelling:
         return key
 
 
-class RulesDraft:
+class RulesReader:
     """The rules of one file while it is being read. For each code and kind of rule the first valid rule counts."""
 
     def __init__(self, problems: Iterable[PolicyProblem] = ()) -> None:

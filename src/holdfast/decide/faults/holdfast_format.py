@@ -42,7 +42,7 @@ from holdfast.decide.faults.fault_policy import (
     Levels,
     PolicyProblem,
     Rules,
-    RulesDraft,
+    RulesReader,
     Spelling,
     allowed_remedy,
 )
@@ -123,7 +123,7 @@ def _levels(node: yaml.Node | None) -> Levels:
     return Levels(levels=levels, spelled=spelling.seen, problems=tuple(problems))
 
 
-class _PolicyReader(RulesDraft):
+class _PolicyReader(RulesReader):
     def grace(self, entry: dict[str, yaml.Node]) -> GraceTimes:
         self._unknown(entry, _GRACE, "grace")
         values = {}

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.catalogue.exit_codes import signal_code
 from holdfast.explain.causes.attribution import Attribution
-from holdfast.explain.causes.report_draft import ReportDraft, quoted_line, who_of
+from holdfast.explain.causes.diagnosis import Diagnosis, quoted_line, who_of
 from holdfast.explain.logs.launcher_notes import telling
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.explain.logs.row_matcher import Matcher
@@ -48,8 +48,8 @@ def signal_reason(who: str, name: str, phrase: str, uncaught: UncaughtException 
     return f"{who}: ended by {name}; the sender and the reason are unknown"
 
 
-def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> ReportDraft:
-    """Draft a report from a worker's exit signal or exit status alone.
+def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *, several: bool = False) -> Diagnosis:
+    """Diagnose the attempt from a worker's exit signal or exit status alone.
 
     reading: the reading of the worker's logs.
     ended: the worker's exit.
@@ -67,7 +67,7 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
         name = signal_name(sig)
         phrase = Phrase.NATIVE_CRASH if sig in CRASHES else Phrase.KILLED_BY_SIGNAL
         row = matcher.catalogue.row(phrase)
-        draft = ReportDraft(
+        diagnosis = Diagnosis(
             phrase,
             row,
             Trigger.SIGNAL,
@@ -76,18 +76,18 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
             rule=OtherRule.EXIT_STATUS,
         )
         if phrase == Phrase.NATIVE_CRASH and reading.said.uncaught is not None:
-            draft.solution = (
+            diagnosis.solution = (
                 "Read the exception's own words: they say what the C++ code was given. Catch it where it is thrown, or"
                 " find that place: gdb's `catch throw`, or core dumps (ulimit -c unlimited) and gdb's `bt`."
             )
         if ended.signal is None:
-            draft.meaning = f"which stands for {name}"
+            diagnosis.meaning = f"which stands for {name}"
         if sig == 9 and (grown := reading.said.grown):
-            draft.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
-        return draft
+            diagnosis.reason += f"; its last lines show memory growing ({grown}): look for a memory kill first"
+        return diagnosis
     if code is None:
         row = matcher.catalogue.row(Phrase.UNEXPLAINED)
-        return ReportDraft(
+        return Diagnosis(
             Phrase.UNEXPLAINED,
             row,
             None,
@@ -99,7 +99,7 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
         stands_for, meaning, rerun = _STATUSES[code]
         row = matcher.catalogue.row(stands_for)
         reason = f"{who}: status {code}, {meaning}"
-        return ReportDraft(
+        return Diagnosis(
             stands_for,
             row,
             Trigger.EXIT_CODE,
@@ -112,7 +112,7 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
     said = reading.last_line
     silent = "and printed nothing" if reading.worker.log or not reading.said.given else "and its log is not among these"
     silent = silent if said is None else f"and nothing known in its log says why; its last line: {said.text}"
-    return ReportDraft(
+    return Diagnosis(
         Phrase.UNEXPLAINED,
         row,
         Trigger.EXIT_CODE,
@@ -123,12 +123,12 @@ def bare_status(reading: Reading, ended: WorkerExit | None, matcher: Matcher, *,
     )
 
 
-def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> ReportDraft:
+def left_early(ended: WorkerExit, who: Attribution, matcher: Matcher) -> Diagnosis:
     row = matcher.catalogue.row(Phrase.COLLECTIVE_MISMATCH)
     name = who_of(ended.role, ended.rank, ended.node)
     said = who.culprit.reading.last_line if who.culprit is not None else None
     last = "its last line is in the evidence" if said is not None else "it printed nothing"
-    return ReportDraft(
+    return Diagnosis(
         Phrase.COLLECTIVE_MISMATCH,
         row,
         Trigger.EXIT_CODE,
@@ -161,35 +161,35 @@ def missing_command(reading: Reading, ended: WorkerExit | None) -> Clue | None:
 _NO_SUCH = Lazy(r"\S+: line \d+: (?P<cmd>[^:\s]*/[^:]+): No such file or directory$")
 
 
-def unexplained(readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
+def unexplained(readings: Sequence[Reading], matcher: Matcher) -> Diagnosis:
     row = matcher.catalogue.row(Phrase.UNEXPLAINED)
     lines = sum(reading.said.lines for reading in readings)
     told = [note for reading in readings for note in reading.said.notes]
-    draft = ReportDraft(Phrase.UNEXPLAINED, row, None, confidence=0.0)
-    draft.reason = (
+    diagnosis = Diagnosis(Phrase.UNEXPLAINED, row, None, confidence=0.0)
+    diagnosis.reason = (
         f"nothing in {lines} {'line' if lines == 1 else 'lines'} says why" if lines else "there is no log to read"
     )
     if last := telling(told):
-        told_by_launcher(draft, last)
-        draft.evidence.append(_line(last.line))
+        told_by_launcher(diagnosis, last)
+        diagnosis.evidence.append(_line(last.line))
     elif readings and (end := readings[-1].said.end) is not None:
-        draft.evidence.append(_line(end))
-    return draft
+        diagnosis.evidence.append(_line(end))
+    return diagnosis
 
 
-def told_by_launcher(draft: ReportDraft, note: EndNote) -> None:
-    """Add the exit that a launcher or scheduler reports to the report draft, if no log line shows the cause."""
-    draft.rank = note.rank
-    draft.line = quoted_line(note.line)
-    draft.confidence = 0.5 if note.rank is not None else 0.0
+def told_by_launcher(diagnosis: Diagnosis, note: EndNote) -> None:
+    """Add the exit that a launcher or scheduler reports to the diagnosis, if no log line shows the cause."""
+    diagnosis.rank = note.rank
+    diagnosis.line = quoted_line(note.line)
+    diagnosis.confidence = 0.5 if note.rank is not None else 0.0
     how = f"status {note.exit_code}" if note.exit_code is not None else signal_name(note.signal or 0)
     who = "it" if note.rank is None else who_of("worker", note.rank, note.host)
     says = f"{note.by} says that " if note.by else ""
-    draft.reason += f"; {says}{who} ended with {how}"
-    draft.original = Original(exit_code=note.exit_code, signal=signal_name(note.signal) if note.signal else None)
+    diagnosis.reason += f"; {says}{who} ended with {how}"
+    diagnosis.original = Original(exit_code=note.exit_code, signal=signal_name(note.signal) if note.signal else None)
     if note.error_file:
         on = f" on {note.host}" if note.host else ""
-        draft.solution = f"Read {note.error_file}{on}: the worker wrote its exception there."
+        diagnosis.solution = f"Read {note.error_file}{on}: the worker wrote its exception there."
 
 
 def _line(line: QuotedLine) -> Evidence:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from holdfast.explain.causes.attribution import AFTER_SILENCE_S, Attribution, EvidenceStrength, Suspect, kind_of
 from holdfast.explain.causes.fingerprint import normalized
-from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.causes.diagnosis import Diagnosis
 from holdfast.explain.logs.clue_ranking import key
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.explain.text import sentences as words
@@ -63,50 +63,52 @@ def _said(raised: RaisedException | None) -> str:
     return normalized(f"{raised.type}: {raised.message}") if raised is not None else ""
 
 
-def all_raised(draft: ReportDraft, ranks: Sequence[int], everybody: int) -> ReportDraft:
-    """Change the report draft for one of these ranks into a draft for all of them."""
-    raised = draft.cause.raised if draft.cause is not None else None
+def all_raised(diagnosis: Diagnosis, ranks: Sequence[int], everybody: int) -> Diagnosis:
+    """Change the report diagnosis for one of these ranks into a diagnosis for all of them."""
+    raised = diagnosis.cause.raised if diagnosis.cause is not None else None
     name = share(len(ranks), everybody, "rank")
-    draft.fields = {**draft.fields, "who": name, "rank": words.ranks(ranks)}
+    diagnosis.fields = {**diagnosis.fields, "who": name, "rank": words.ranks(ranks)}
     if raised is not None:
         place = f" at {raised.frame[0]}:{raised.frame[1]}" if raised.frame is not None else ""
         every = "both of them" if len(ranks) == 2 else "all of them"
-        same = every if draft.phrase == Phrase.USER_EXCEPTION else f"{name} raised the same {raised.type}"
-        draft.remark = f"{same}{place}, so none of them is the cause of the others"
+        same = every if diagnosis.phrase == Phrase.USER_EXCEPTION else f"{name} raised the same {raised.type}"
+        diagnosis.remark = f"{same}{place}, so none of them is the cause of the others"
     else:
-        draft.remark = f"{name} said the same, so none of them is the cause of the others"
-    ended = draft.exit
+        diagnosis.remark = f"{name} said the same, so none of them is the cause of the others"
+    ended = diagnosis.exit
     if ended is not None and not ended.after_stop:
-        draft.original = Original(exit_code=ended.exit_code)
-    draft.alike = tuple(ranks)
-    draft.also = []
-    draft.worker = draft.exit = draft.rank = None
-    draft.collateral = ()
-    return draft
+        diagnosis.original = Original(exit_code=ended.exit_code)
+    diagnosis.alike = tuple(ranks)
+    diagnosis.also = []
+    diagnosis.worker = diagnosis.exit = diagnosis.rank = None
+    diagnosis.collateral = ()
+    return diagnosis
 
 
-def of_a_device(draft: ReportDraft) -> bool:
-    """Return whether the report draft blames the hardware.
+def of_a_device(diagnosis: Diagnosis) -> bool:
+    """Return whether the report diagnosis blames the hardware.
 
     Then one device may have caused the exception on all ranks.
     """
-    return (draft.blame or (draft.wording.blame if draft.wording else None) or draft.row.blame) is Blame.HARDWARE
+    return (
+        diagnosis.blame or (diagnosis.wording.blame if diagnosis.wording else None) or diagnosis.row.blame
+    ) is Blame.HARDWARE
 
 
 def same_exception(
-    suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, draft: ReportDraft
+    suspect: Suspect, readings: Sequence[Reading], evidence: AttemptEvidence, diagnosis: Diagnosis
 ) -> tuple[int, ...]:
     """Return all ranks that raised the culprit's exception at the same place; none if some rank failed for another
     reason."""
-    if suspect.kind is not EvidenceStrength.OWN or draft.cause is None:
+    if suspect.kind is not EvidenceStrength.OWN or diagnosis.cause is None:
         return ()
     by = suspect.died[0] + _TOGETHER_S
     near = [each for each in readings if Suspect(each, each.worker.exit, EvidenceStrength.OWN).died[0] <= by]
-    if raised_by(draft.cause) is None:
-        ranks = _said_alike(draft.cause, suspect, near)
+    if raised_by(diagnosis.cause) is None:
+        ranks = _said_alike(diagnosis.cause, suspect, near)
     else:
         told = [(each.worker.rank, raised_by(each.best) if each.best else each.said.last_raised) for each in near]
-        ranks = raised_alike(draft.cause, told)
+        ranks = raised_alike(diagnosis.cause, told)
     own = (each.worker.rank for each in readings if kind_of(each, evidence) is EvidenceStrength.OWN)
     return ranks if ranks and all(rank in ranks for rank in own) else ()
 
@@ -162,10 +164,10 @@ def ended_alike(who: Attribution, readings: Sequence[Reading], evidence: Attempt
     return active
 
 
-def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> ReportDraft:
-    """Change the report draft for one of these ranks into a draft for all of them.
+def together(diagnosis: Diagnosis, fellows: Sequence[Suspect], evidence: AttemptEvidence) -> Diagnosis:
+    """Change the report diagnosis for one of these ranks into a diagnosis for all of them.
 
-    The changed draft names no culprit and no collateral ranks.
+    The changed diagnosis names no culprit and no collateral ranks.
     """
     code = fellows[0].exit.exit_code if fellows[0].exit is not None else None
     died = [suspect.died[0] for suspect in fellows]
@@ -175,11 +177,11 @@ def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEv
     said = [line for suspect in fellows if (line := suspect.reading.last_line) is not None]
     spoke = bool(said) or any(suspect.reading.said.spoke for suspect in fellows)
     words = "and nothing known in their logs says why" if spoke else "and printed nothing"
-    draft.reason = f"{who} exited with status {code} within {span_ms} ms {words}"
-    if draft.meaning:
-        draft.reason += f"; status {code}, {draft.meaning}"
-    elif draft.phrase == Phrase.UNEXPLAINED:
-        draft.solution = (
+    diagnosis.reason = f"{who} exited with status {code} within {span_ms} ms {words}"
+    if diagnosis.meaning:
+        diagnosis.reason += f"; status {code}, {diagnosis.meaning}"
+    elif diagnosis.phrase == Phrase.UNEXPLAINED:
+        diagnosis.solution = (
             "Look at what these ranks share at this point: their arguments, their configuration, a file or service that"
             " each of them needs. Have the program say why before it exits: raise an exception, or write to stderr."
         )
@@ -188,9 +190,9 @@ def together(draft: ReportDraft, fellows: Sequence[Suspect], evidence: AttemptEv
         for suspect in fellows[:_SHOWN]
         if (ended := suspect.exit) is not None
     ]
-    draft.evidence = [*said[:2], *ends]
-    draft.original = Original(exit_code=code)
-    draft.alike = tuple(suspect.rank for suspect in fellows)
-    draft.worker = draft.exit = draft.rank = None
-    draft.collateral = ()
-    return draft
+    diagnosis.evidence = [*said[:2], *ends]
+    diagnosis.original = Original(exit_code=code)
+    diagnosis.alike = tuple(suspect.rank for suspect in fellows)
+    diagnosis.worker = diagnosis.exit = diagnosis.rank = None
+    diagnosis.collateral = ()
+    return diagnosis

@@ -8,7 +8,7 @@ ports, process ids, ranks, names of temporary files, and longer numbers.
 
 from __future__ import annotations
 
-from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.causes.diagnosis import Diagnosis
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.explain.logs.row_matcher import PROGRESS, Matcher
 from holdfast.explain.text import sentences
@@ -38,27 +38,27 @@ _VOLATILE = Lazy(
 )
 
 
-def fingerprint(draft: ReportDraft, exception: str, matcher: Matcher, reading: Reading | None) -> str:
-    """Return the fingerprint of the report that this draft becomes.
+def fingerprint(diagnosis: Diagnosis, exception: str, matcher: Matcher, reading: Reading | None) -> str:
+    """Return the fingerprint of the report that this diagnosis becomes.
 
     exception: the type of the exception; empty: there is none.
     reading: the reading of the culprit's logs; None: there is no culprit.
     """
-    cause = draft.cause
+    cause = diagnosis.cause
     raised = cause.raised if cause is not None else None
     said = cause.line.text if cause is not None else ""
     collective = _collective(said)
-    port = _port(said) if draft.phrase == OWN_PORT else ""
+    port = _port(said) if diagnosis.phrase == OWN_PORT else ""
     # Times and queue positions fill the log line of a collective. The collective's name and number identify it.
-    text = "" if collective else _text(draft, said, reading, matcher)
+    text = "" if collective else _text(diagnosis, said, reading, matcher)
     parts = [
-        draft.phrase,
-        _how(draft),
+        diagnosis.phrase,
+        _how(diagnosis),
         exception,
-        _place(draft, raised, reading),
+        _place(diagnosis, raised, reading),
         collective,
         f"port {port} {text}" if port else text,
-        ",".join(draft.devices),
+        ",".join(diagnosis.devices),
     ]
     return "|".join(part.replace("|", "/") for part in parts)
 
@@ -68,13 +68,13 @@ def normalized(text: str) -> str:
     return sentences.shortened(" ".join(_VOLATILE.sub("#", text).split()), MOST_TEXT)
 
 
-def _how(draft: ReportDraft) -> str:
+def _how(diagnosis: Diagnosis) -> str:
     """Return the culprit's signal or exit status; empty if holdfast's stop ended it."""
-    ended = draft.exit
-    if ended is None and draft.original is not None:
+    ended = diagnosis.exit
+    if ended is None and diagnosis.original is not None:
         # Several ranks failed in the same way, so none of them is the culprit. Use their common exit.
-        code = draft.original.exit_code
-        return draft.original.signal or (f"status {code}" if code is not None else "")
+        code = diagnosis.original.exit_code
+        return diagnosis.original.signal or (f"status {code}" if code is not None else "")
     if ended is None or ended.after_stop:
         return ""
     if ended.signal is not None:
@@ -82,11 +82,11 @@ def _how(draft: ReportDraft) -> str:
     return f"status {ended.exit_code}" if ended.exit_code is not None else ""
 
 
-def _place(draft: ReportDraft, raised: RaisedException | None, reading: Reading | None) -> str:
+def _place(diagnosis: Diagnosis, raised: RaisedException | None, reading: Reading | None) -> str:
     """Return the innermost frame in the user's own code; for a crash, the Python line that faulthandler printed."""
     if raised is not None and (frame := raised.frame) is not None:
         return f"{frame[0].rsplit('/', 1)[-1]}:{frame[1]}:{frame[2]}"
-    if draft.phrase == Phrase.NATIVE_CRASH and reading is not None:
+    if diagnosis.phrase == Phrase.NATIVE_CRASH and reading is not None:
         return reading.said.crashed_in
     return ""
 
@@ -104,19 +104,19 @@ def _port(said: str) -> str:
     return (found[1] or found[2]) if found is not None else ""
 
 
-def _text(draft: ReportDraft, said: str, reading: Reading | None, matcher: Matcher) -> str:
+def _text(diagnosis: Diagnosis, said: str, reading: Reading | None, matcher: Matcher) -> str:
     """Return the text of the failure.
 
     After a plain exit status it is the worker's last line; after a signal it is empty.
     """
-    if draft.trigger is Trigger.HANG:
-        return ",".join(normalized(item.text) for item in draft.evidence[:1])
-    raised = draft.cause.raised if draft.cause is not None else None
+    if diagnosis.trigger is Trigger.HANG:
+        return ",".join(normalized(item.text) for item in diagnosis.evidence[:1])
+    raised = diagnosis.cause.raised if diagnosis.cause is not None else None
     if raised is not None and raised.message:
         return normalized(raised.message)
     if said:
         return normalized(said)
-    own = draft.worker is not None and draft.exit is not None and draft.exit.signal is None
+    own = diagnosis.worker is not None and diagnosis.exit is not None and diagnosis.exit.signal is None
     return normalized(_last_words(reading, matcher)) if own and reading is not None else ""
 
 

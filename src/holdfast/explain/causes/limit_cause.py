@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace as replaced
 
 from holdfast.catalogue.exit_codes import signal_code
-from holdfast.explain.causes.report_draft import ReportDraft, who_of
+from holdfast.explain.causes.diagnosis import Diagnosis, who_of
 from holdfast.explain.logs.row_matcher import Matcher
 from holdfast.explain.text import sentences
 from holdfast.model.exit_report import LimitKind, ProcessLimit, Rerun, WorkerExit, signal_name
@@ -24,27 +24,27 @@ _WORDS = {
 }
 
 
-def limit_reached(draft: ReportDraft, matcher: Matcher) -> ReportDraft:
-    """Return a report draft that names the resource limit, if one caused the culprit's exit; else the draft as it
+def limit_reached(diagnosis: Diagnosis, matcher: Matcher) -> Diagnosis:
+    """Return a diagnosis that names the resource limit, if one caused the culprit's exit; else the diagnosis as it
     is."""
-    ended = draft.exit
+    ended = diagnosis.exit
     if ended is None:
-        return draft
+        return diagnosis
     sig = ended.ended_by
-    if draft.phrase in _SIGNALLED and sig in (SIGXCPU, SIGXFSZ):
+    if diagnosis.phrase in _SIGNALLED and sig in (SIGXCPU, SIGXFSZ):
         kind = LimitKind.CPU if sig == SIGXCPU else LimitKind.FILE
-        return _named(draft, ended, kind, _limit(ended, kind), matcher)
-    if draft.phrase == Phrase.KILLED_BY_SIGNAL and sig == SIGKILL:
+        return _named(diagnosis, ended, kind, _limit(ended, kind), matcher)
+    if diagnosis.phrase == Phrase.KILLED_BY_SIGNAL and sig == SIGKILL:
         cpu = _limit(ended, LimitKind.CPU)
         if cpu is not None and cpu.hard and ended.cpu_s is not None and ended.cpu_s >= ENOUGH * cpu.hard:
-            return _named(draft, ended, LimitKind.CPU, cpu, matcher)
-    if draft.phrase == Phrase.PROCESS_LIMIT_REACHED and (size := _limit(ended, LimitKind.FILE)) is not None:
-        return _named(draft, ended, LimitKind.FILE, size, matcher)
-    if draft.phrase == Phrase.HOST_ALLOCATION_FAILED:
+            return _named(diagnosis, ended, LimitKind.CPU, cpu, matcher)
+    if diagnosis.phrase == Phrase.PROCESS_LIMIT_REACHED and (size := _limit(ended, LimitKind.FILE)) is not None:
+        return _named(diagnosis, ended, LimitKind.FILE, size, matcher)
+    if diagnosis.phrase == Phrase.HOST_ALLOCATION_FAILED:
         for kind in (LimitKind.ADDRESS_SPACE, LimitKind.DATA):
             if (memory := _limit(ended, kind)) is not None:
-                return _named(draft, ended, kind, memory, matcher)
-    return draft
+                return _named(diagnosis, ended, kind, memory, matcher)
+    return diagnosis
 
 
 def _limit(ended: WorkerExit, kind: LimitKind) -> ProcessLimit | None:
@@ -52,8 +52,8 @@ def _limit(ended: WorkerExit, kind: LimitKind) -> ProcessLimit | None:
 
 
 def _named(
-    draft: ReportDraft, ended: WorkerExit, kind: LimitKind, limit: ProcessLimit | None, matcher: Matcher
-) -> ReportDraft:
+    diagnosis: Diagnosis, ended: WorkerExit, kind: LimitKind, limit: ProcessLimit | None, matcher: Matcher
+) -> Diagnosis:
     what, option, name = _WORDS[kind]
     hard = limit is not None and ended.ended_by == SIGKILL and limit.hard is not None
     number = None if limit is None else limit.hard if hard else limit.soft
@@ -71,7 +71,7 @@ def _named(
         origin = f"; the program or its command set this limit ({option}, {name})"
     row = matcher.catalogue.row(Phrase.PROCESS_LIMIT_REACHED)
     better = replaced(
-        draft,
+        diagnosis,
         phrase=Phrase.PROCESS_LIMIT_REACHED,
         row=row,
         reason=f"{who_of(ended.role, ended.rank, ended.node)}: {how}it reached {which}{used}{origin}",
@@ -80,7 +80,7 @@ def _named(
         blame=None,
         code=signal_code(ended.signal) if ended.signal is not None else None,
     )
-    if better.wording is not None and draft.phrase != Phrase.PROCESS_LIMIT_REACHED:
+    if better.wording is not None and diagnosis.phrase != Phrase.PROCESS_LIMIT_REACHED:
         better.wording = None
     return better
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.causes.diagnosis import Diagnosis
 from holdfast.explain.logs.row_matcher import Matcher
 from holdfast.explain.text import sentences
 from holdfast.explain.text.sentences import kill_words
@@ -24,8 +24,8 @@ _DOWN = ("reboot", "power", "fail", "panic", "deleted", "no longer exists", "ter
 _ONLY_SILENT = ("not responding", "not_responding")
 
 
-def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Draft the report for a lost node: the node is silent, or has left, or its agent has restarted and the job's
+def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
+    """Diagnose a lost node: the node is silent, or has left, or its agent has restarted and the job's
     processes are gone.
     """
     if evidence.cut_off:
@@ -36,7 +36,7 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     others = len(gone) - 1
     more = f"; {others} more node{' is' if others == 1 else 's are'} gone" if others else ""
     with_ranks = f" with {sentences.ranks(first.ranks)}" if first.ranks else ""
-    draft = ReportDraft(
+    diagnosis = Diagnosis(
         Phrase.NODE_FAILED,
         row,
         Trigger.RUNTIME,
@@ -51,22 +51,22 @@ def node_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
         collateral=tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok)),
     )
     if (kill := first.memory_kill) is not None:
-        return _agent_out_of_memory(first, kill, draft, matcher)
+        return _agent_out_of_memory(first, kill, diagnosis, matcher)
     if not (first.back or first.why or _is_known_to_be_down(first.node, evidence)):
-        draft.blame = Blame.NETWORK
-        draft.solution = (
+        diagnosis.blame = Blame.NETWORK
+        diagnosis.solution = (
             f"See whether {first.node} is up (ping, its console): if so, look at its link and switch port, else at its "
             "BMC event log (ipmitool sel list) and the kernel log of the boot before (journalctl -k -b -1)."
         )
     if first.back:
-        draft.blame, draft.rerun = Blame.PLATFORM, Rerun.NOW
-        draft.solution = "Nothing to do: the node takes part again. "
-        draft.solution += (
+        diagnosis.blame, diagnosis.rerun = Blame.PLATFORM, Rerun.NOW
+        diagnosis.solution = "Nothing to do: the node takes part again. "
+        diagnosis.solution += (
             "The owner stood still, or its link did: see the load and the disk of its machine (uptime, dmesg -T)."
             if first.why
             else f"See what ended its agent: dmesg -T on {first.node} names memory kills."
         )
-    return draft
+    return diagnosis
 
 
 def _is_known_to_be_down(node: str, evidence: AttemptEvidence) -> bool:
@@ -81,26 +81,26 @@ def _is_known_to_be_down(node: str, evidence: AttemptEvidence) -> bool:
     return ended or down or any(fault.event.device == node for fault in evidence.faults)
 
 
-def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, draft: ReportDraft, matcher: Matcher) -> ReportDraft:
-    """Draft the report for an agent that the kernel's memory killer ended, whose workers were killed with it."""
-    return ReportDraft(
+def _agent_out_of_memory(lost: LeftBehind, kill: MemoryKill, diagnosis: Diagnosis, matcher: Matcher) -> Diagnosis:
+    """Diagnose an agent that the kernel's memory killer ended, whose workers were killed with it."""
+    return Diagnosis(
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED),
         Trigger.KERNEL,
-        reason=f"{draft.reason}: its agent was {kill_words(kill)}",
+        reason=f"{diagnosis.reason}: its agent was {kill_words(kill)}",
         evidence=[Evidence(kind=EvidenceKind.MEMORY, text=kill.text, source=kill.source, node=lost.node)],
-        rank=draft.rank,
-        fields=draft.fields,
-        collateral=draft.collateral,
+        rank=diagnosis.rank,
+        fields=diagnosis.fields,
+        collateral=diagnosis.collateral,
         line=DecidingLine(text=kill.text, source=kill.source),
     )
 
 
-def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Draft the report for a failed link of the owner's node: all other nodes fell silent at once."""
+def _link_lost(evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
+    """Diagnose a failed link of the owner's node: all other nodes fell silent at once."""
     names = [lost.node for lost in evidence.lost]
     silent_s = max(lost.silent_s for lost in evidence.lost)
-    return ReportDraft(
+    return Diagnosis(
         Phrase.NETWORK_LOST,
         matcher.catalogue.row(Phrase.NETWORK_LOST),
         Trigger.RUNTIME,
@@ -128,8 +128,8 @@ def _fate(lost: LeftBehind) -> str:
     return f"{said} (its last words came {ages} s before)"
 
 
-def not_assembled(muster: GangShortfall, said: Sequence[Evidence], matcher: Matcher) -> ReportDraft:
-    """Draft the report for too few nodes: how many joined, which nodes and ranks are missing, and a command to try.
+def not_assembled(muster: GangShortfall, said: Sequence[Evidence], matcher: Matcher) -> Diagnosis:
+    """Diagnose too few nodes: how many joined, which nodes and ranks are missing, and a command to try.
 
     `muster`: the nodes that joined, and those that are missing. `said`: messages of the platform, and messages of the
     owner about nodes that it turned away.
@@ -151,7 +151,7 @@ def not_assembled(muster: GangShortfall, said: Sequence[Evidence], matcher: Matc
     turned = [item for item in said if item.text.startswith(f"{TURNED_AWAY}: ")]
     reason += "".join(f"; {item.text}" for item in turned[:TURNED])
     typed = next((item.source for item in turned if item.source), "")
-    return ReportDraft(
+    return Diagnosis(
         Phrase.GANG_START_TIMEOUT,
         row,
         Trigger.RUNTIME,

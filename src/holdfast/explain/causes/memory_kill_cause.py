@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.explain.causes.attribution import Attribution, after_stop, kill_of, of_node
-from holdfast.explain.causes.report_draft import ReportDraft, who_of
+from holdfast.explain.causes.diagnosis import Diagnosis, who_of
 from holdfast.explain.logs.row_matcher import Matcher
 from holdfast.explain.text import sentences
 from holdfast.lazy_pattern import Lazy
@@ -18,8 +18,8 @@ _OOM_KILLED = Lazy(
 )
 
 
-def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report for an OOM kill of the culprit or of one of its child processes; None: no such kill."""
+def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Diagnosis | None:
+    """Diagnose an OOM kill of the culprit or of one of its child processes; None: no such kill."""
     suspect = who.culprit
     kills = evidence.memory_kills or _told_by_engine(evidence)
     if not kills or suspect is None or suspect.exit is None:
@@ -40,7 +40,7 @@ def memory_killed(evidence: AttemptEvidence, who: Attribution, matcher: Matcher)
         return None  # the kernel killed a child process, and the worker's log names another cause
     row = matcher.catalogue.row(Phrase.HOST_OUT_OF_MEMORY_KILLED)
     name = who_of(ended.role, ended.rank, ended.node)
-    return ReportDraft(
+    return Diagnosis(
         Phrase.HOST_OUT_OF_MEMORY_KILLED,
         row,
         Trigger.KERNEL if evidence.memory_kills else Trigger.CONTAINER,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.explain.causes.report_draft import ReportDraft, named
+from holdfast.explain.causes.diagnosis import Diagnosis, named
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.explain.text import sentences
 from holdfast.model.evidence import AttemptEvidence
@@ -100,31 +100,31 @@ def _call(one: CollectiveRecord) -> str:
     return f"{one.name}{f' of {one.sizes}' if one.sizes else ''}{f' at {one.place}' if one.place else ''}"
 
 
-def recorded(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft:
-    """Add data from the flight recorders' dumps to the report draft: the ranks that did not join, and each rank's last
+def recorded(diagnosis: Diagnosis, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Diagnosis:
+    """Add data from the flight recorders' dumps to the diagnosis: the ranks that did not join, and each rank's last
     collective."""
-    if not evidence.flights or draft.phrase not in _WAITED:
-        return draft
+    if not evidence.flights or diagnosis.phrase not in _WAITED:
+        return diagnosis
     found = missing(evidence.flights)
     lines = [_line(flight) for flight in evidence.flights[:_MOST]]
     text = "\n".join([*([found.why] if found is not None else []), *lines])
     item = Evidence(kind=EvidenceKind.LOG, text=text, source="flight recorder")
-    draft.evidence.insert(0, item)
-    if found is None or (draft.phrase == Phrase.HUNG_WORKER and draft.rank is not None):
-        return draft
-    draft.reason = f"{found.why} (by PyTorch's flight recorder)"
-    draft.rank = found.ranks[0]
-    draft.worker = next((one.worker for one in readings if one.worker.rank == draft.rank), draft.worker)
-    ended = draft.worker.exit if draft.worker is not None else None
-    draft.exit = ended if ended is not None and ended.rank == draft.rank and not ended.after_stop else None
-    draft.original = draft.original if draft.exit is not None else Original()
-    draft.cause, draft.wording, draft.remark = None, None, ""
-    draft.rule, draft.line = "", None
-    draft.also = [named(rank, evidence) for rank in found.ranks[1:_MOST]]
+    diagnosis.evidence.insert(0, item)
+    if found is None or (diagnosis.phrase == Phrase.HUNG_WORKER and diagnosis.rank is not None):
+        return diagnosis
+    diagnosis.reason = f"{found.why} (by PyTorch's flight recorder)"
+    diagnosis.rank = found.ranks[0]
+    diagnosis.worker = next((one.worker for one in readings if one.worker.rank == diagnosis.rank), diagnosis.worker)
+    ended = diagnosis.worker.exit if diagnosis.worker is not None else None
+    diagnosis.exit = ended if ended is not None and ended.rank == diagnosis.rank and not ended.after_stop else None
+    diagnosis.original = diagnosis.original if diagnosis.exit is not None else Original()
+    diagnosis.cause, diagnosis.wording, diagnosis.remark = None, None, ""
+    diagnosis.rule, diagnosis.line = "", None
+    diagnosis.also = [named(rank, evidence) for rank in found.ranks[1:_MOST]]
     failed = (each.worker for each in readings if each.worker.exit is not None and not each.worker.exit.ok)
-    draft.collateral = tuple(sorted(each.rank for each in failed if each.rank not in found.ranks))
-    draft.confidence = SURE
-    return draft
+    diagnosis.collateral = tuple(sorted(each.rank for each in failed if each.rank not in found.ranks))
+    diagnosis.confidence = SURE
+    return diagnosis
 
 
 def _line(flight: FlightDump) -> str:

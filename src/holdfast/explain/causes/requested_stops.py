@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.explain.causes.report_draft import ReportDraft
+from holdfast.explain.causes.diagnosis import Diagnosis
 from holdfast.explain.logs.row_matcher import Matcher
 from holdfast.explain.logs.stop_file_lines import BAD_USAGE, line_of, order_of, row_of
 from holdfast.model.evidence import AttemptEvidence, StopRequest, StopSource
@@ -10,8 +10,8 @@ from holdfast.model.exit_report import DecidingLine, Evidence, EvidenceKind, Ori
 from holdfast.model.phrases import Phrase
 
 
-def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Draft the report for a stop request, with the requester's reason."""
+def stopped(evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
+    """Diagnose a stop request, with the requester's reason."""
     request = evidence.stop
     assert request is not None  # the caller has checked that a stop was requested
     row = row_of(request, matcher.catalogue)
@@ -25,7 +25,7 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
         Phrase.PREEMPTED: "The job can go on from its last checkpoint as soon as it gets a place again.",
         Phrase.KILLED_BY_DISK_CLEANER: "Write less to the node's disk, or run again on a node with more room.",
     }
-    draft = ReportDraft(
+    diagnosis = Diagnosis(
         row.phrase if request.code == BAD_USAGE else request.phrase,
         row,
         trigger,
@@ -44,8 +44,8 @@ def stopped(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     )
     if request.source is StopSource.PLATFORM and not (request.final or request.requeue) and row.rerun in _ELSEWHERE:
         # The platform replaces the node that it took away, and the gang waits for the new node without a user's help.
-        draft.rerun = Rerun.NOW
-    return draft
+        diagnosis.rerun = Rerun.NOW
+    return diagnosis
 
 
 _ELSEWHERE = (Rerun.ELSEWHERE, Rerun.LATER)
@@ -77,15 +77,15 @@ def _pai_line(evidence: AttemptEvidence, source: str, key: str) -> DecidingLine 
     return DecidingLine(text=lines[-1].text, source=f"{source}.pai.error") if lines else None
 
 
-def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report for the kill order of an OpenPAI component (`ACTION "KILL"` with a reason); None: there is
+def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis | None:
+    """Diagnose the kill order of an OpenPAI component (`ACTION "KILL"` with a reason); None: there is
     none."""
     for source, said in pai_words(evidence).items():
         order = order_of(source, said, matcher.catalogue)
         if order is None:
             continue
         row = row_of(StopRequest(reason=order.reason, phrase=order.phrase, code=order.code), matcher.catalogue)
-        return ReportDraft(
+        return Diagnosis(
             order.phrase,
             row,
             Trigger.DISK_CLEANER if "disk" in source.lower() else Trigger.REQUEST,
@@ -103,28 +103,28 @@ def killed_by_pai(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | 
     return None
 
 
-def reasoned_by_pai(draft: ReportDraft, evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Use the REASON of an OpenPAI component if the worker's exit shows no cause; else return the report draft as it
+def reasoned_by_pai(diagnosis: Diagnosis, evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
+    """Use the REASON of an OpenPAI component if the worker's exit shows no cause; else return the diagnosis as it
     is."""
-    if draft.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
-        return draft
+    if diagnosis.phrase not in (Phrase.UNEXPLAINED, Phrase.KILLED_BY_SIGNAL):
+        return diagnosis
     for source, said in pai_words(evidence).items():
         reason = said.get("REASON", "").strip()
         if not reason:
             continue
         hits = [hit for hit in matcher.line(reason) if hit.row.phrase not in (Phrase.USER_EXCEPTION, Phrase.PEER_LOST)]
-        row = hits[0].row if hits else draft.row
-        return ReportDraft(
+        row = hits[0].row if hits else diagnosis.row
+        return Diagnosis(
             row.phrase,
             row,
             Trigger.DISK_CLEANER if "disk" in source.lower() else Trigger.RUNTIME,
             reason=f"{source}: {reason}",
             solution=said.get("SOLUTION", ""),
-            worker=draft.worker,
-            exit=draft.exit,
-            original=draft.original,
-            collateral=draft.collateral,
-            alike=draft.alike,
+            worker=diagnosis.worker,
+            exit=diagnosis.exit,
+            original=diagnosis.original,
+            collateral=diagnosis.collateral,
+            alike=diagnosis.alike,
             evidence=[
                 Evidence(kind=EvidenceKind.LOG, text=item.text, source=f"{item.source}.pai.error", at=item.at)
                 for item in evidence.pai_errors
@@ -134,4 +134,4 @@ def reasoned_by_pai(draft: ReportDraft, evidence: AttemptEvidence, matcher: Matc
             line=_pai_line(evidence, source, "REASON"),
             line_wording=hits[0].wording.id if hits else "",
         )
-    return draft
+    return diagnosis

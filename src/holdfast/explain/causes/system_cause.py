@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from holdfast.catalogue.fault_codes import describe
 from holdfast.explain.causes.attribution import Attribution, EvidenceStrength, Suspect
 from holdfast.explain.causes.device_fault_cause import phrase_of, rerun_of
+from holdfast.explain.causes.diagnosis import Diagnosis, named, who_of
 from holdfast.explain.causes.plain_success import success_sentence
-from holdfast.explain.causes.report_draft import ReportDraft, named, who_of
 from holdfast.explain.logs.row_matcher import Matcher
 from holdfast.explain.text import sentences
 from holdfast.lazy_pattern import Lazy
@@ -46,16 +46,16 @@ LATE_TOLD = 2
 _NODES = 6
 
 
-def success_draft(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
+def success_diagnosis(evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
     row = matcher.catalogue.row(Phrase.SUCCEEDED)
     reason = success_sentence(len(evidence.workers))
-    return ReportDraft(
+    return Diagnosis(
         Phrase.SUCCEEDED, row, None, reason=reason, solution="Nothing to do.", original=Original(exit_code=0), code=0
     )
 
 
-def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> ReportDraft:
-    """Draft the report for a failed check. If the check failed before the start, there are no workers' logs, so the
+def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Diagnosis:
+    """Diagnose a failed check. If the check failed before the start, there are no workers' logs, so the
     hint names the job.
     """
     phrase = check.phrase if matcher.catalogue.knows(check.phrase) else Phrase.CHECK_FAILED
@@ -78,7 +78,7 @@ def check_failed(check: CheckFailure, matcher: Matcher, job: str = "") -> Report
             reason = f"{check.message}; the pre-check `{check.check}` found this, so no worker was started"
         else:  # the check is a prerequisite, for which the row has the blame
             reason = f"{check.check} could not be had on {check.message}"
-    return ReportDraft(
+    return Diagnosis(
         phrase,
         row,
         Trigger.CHECK,
@@ -105,8 +105,8 @@ def _rerun_of(check: CheckFailure, blame: Blame) -> Rerun | None:
 _ELSEWHERE_HELPS = frozenset({Blame.HARDWARE, Blame.NETWORK, Blame.STORAGE, Blame.PLATFORM})
 
 
-def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> ReportDraft:
-    """Draft the report for a device fault that ended ranks.
+def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspect], matcher: Matcher) -> Diagnosis:
+    """Diagnose a device fault that ended ranks.
 
     `fell`: the ranks that died first. The report's victim is the first of them that used the device.
     """
@@ -120,7 +120,7 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspec
     reason = f"{where}{used}: {describe(event.code)}{when}"
     if event.text and event.text.strip() not in reason:
         reason += f" ({sentences.one_line(event.text, 200)})"
-    draft = ReportDraft(
+    diagnosis = Diagnosis(
         phrase,
         row,
         Trigger.FAULT,
@@ -142,9 +142,9 @@ def faulted(fault: ActiveFault, evidence: AttemptEvidence, fell: Sequence[Suspec
     )
     suspect = next((each for each in fell if not fault.ranks or each.rank in fault.ranks), None)
     if suspect is not None and suspect.exit is not None:
-        draft.exit, draft.worker = suspect.exit, suspect.reading.worker
-        draft.collateral = tuple(rank for rank in draft.collateral if rank != suspect.rank)
-    return draft
+        diagnosis.exit, diagnosis.worker = suspect.exit, suspect.reading.worker
+        diagnosis.collateral = tuple(rank for rank in diagnosis.collateral if rank != suspect.rank)
+    return diagnosis
 
 
 _WITHOUT_STACKS = (
@@ -158,7 +158,7 @@ _WITHOUT_STACKS = (
 MOST_ALSO = 16
 
 
-def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
+def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
     row = matcher.catalogue.row(Phrase.HUNG_WORKER)
     who = sentences.ranks(hang.culprits) if hang.culprits else "no rank stands out"
     why = hang.why or (f"{who} differ{'s' if len(hang.culprits) == 1 else ''} from the rest" if hang.culprits else who)
@@ -166,7 +166,7 @@ def hung(hang: HangEvidence, evidence: AttemptEvidence, matcher: Matcher) -> Rep
     # If every rank may have caused the hang, the report names none as the culprit.
     stands_out = len(hang.culprits) == 1 or any(shot.rank not in hang.culprits for shot in last)
     blind = bool(last) and all(shot.stack_source.startswith("py-spy is not installed") for shot in last)
-    return ReportDraft(
+    return Diagnosis(
         Phrase.HUNG_WORKER,
         row,
         Trigger.HANG,
@@ -215,8 +215,8 @@ _NO_NAME = Lazy(r"line [0-9]+, column [0-9]+: ")
 _PLACE = Lazy(r"(?i)chdir|working directory|\.py\b|can't open file")
 
 
-def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report for a worker that could not be started, with the system's error; None: there is none."""
+def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis | None:
+    """Diagnose a worker that could not be started, with the system's error; None: there is none."""
     worker: WorkerEvidence | None = next((w for w in evidence.workers if w.start_failed), None)
     if worker is None:
         return None
@@ -244,7 +244,7 @@ def start_failed(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft | N
     others = [w.rank for w in evidence.workers if w.start_failed and w is not worker]
     also = f" ({sentences.ranks(others)} the same)" if others else ""
     source = f"{worker.role}-{worker.rank} start"
-    return ReportDraft(
+    return Diagnosis(
         phrase,
         row,
         Trigger.RUNTIME,
@@ -264,8 +264,8 @@ def _start_solution(phrase: str, fix: str) -> str:
     return "Correct that name in the command." if phrase == Phrase.CONFIG_INVALID else ""
 
 
-def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report for a rendezvous store that ended before the workers that used it.
+def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) -> Diagnosis | None:
+    """Diagnose a rendezvous store that ended before the workers that used it.
 
     None if a failed worker shows another cause than a lost peer.
     """
@@ -273,7 +273,7 @@ def store_lost(evidence: AttemptEvidence, who: Attribution, matcher: Matcher) ->
         return None
     row = matcher.catalogue.row(Phrase.RENDEZVOUS_FAILED)
     failed = tuple(sorted(w.rank for w in evidence.workers if w.exit is not None and not w.exit.ok))
-    return ReportDraft(
+    return Diagnosis(
         Phrase.RENDEZVOUS_FAILED,
         row,
         Trigger.RUNTIME,
@@ -310,7 +310,7 @@ def _logs_of(worker: WorkerEvidence, evidence: AttemptEvidence) -> str:
     return f"holdfast logs {evidence.job} --attempt {evidence.attempt} --rank {worker.rank}"
 
 
-def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
+def too_late(evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
     row = matcher.catalogue.row(Phrase.GANG_START_TIMEOUT)
     # Use `late`, the list of late workers from before the stop: after the stop every worker has an exit.
     unstarted = (w.rank for w in evidence.workers if w.exit is None or w.exit.started_at is None)
@@ -326,7 +326,7 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
     if evidence.late_words:
         # The report's reason quotes the last lines of only the first late workers. The evidence lists all late workers.
         reason += ": " + "; ".join(evidence.late_words[:LATE_TOLD])
-    return ReportDraft(
+    return Diagnosis(
         Phrase.GANG_START_TIMEOUT,
         row,
         Trigger.RUNTIME,
@@ -348,8 +348,8 @@ def too_late(evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
 LAST_LINES = 10
 
 
-def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool) -> ReportDraft | None:
-    """Draft the report for the first sidecar (hook, daemon, sshd) whose failure ended the attempt; None: there is none.
+def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool) -> Diagnosis | None:
+    """Diagnose the first sidecar (hook, daemon, sshd) whose failure ended the attempt; None: there is none.
 
     finished: whether every worker exited with status 0.
     """
@@ -364,7 +364,7 @@ def failed_beside(evidence: AttemptEvidence, matcher: Matcher, *, finished: bool
     after = "All workers had succeeded. " if finished else ""
     # A sidecar that could not be started has no output.
     read = f"Read its output ({log}) and run its command by hand" if log else "Run its command by hand"
-    return ReportDraft(
+    return Diagnosis(
         phrase,
         matcher.catalogue.row(phrase),
         Trigger.RUNTIME,

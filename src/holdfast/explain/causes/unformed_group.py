@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from holdfast.explain.causes.diagnosis import Diagnosis, named, quoted_line
 from holdfast.explain.causes.exits_from_logs import ranks_alone
-from holdfast.explain.causes.report_draft import ReportDraft, named, quoted_line
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.explain.logs.row_matcher import Matcher
 from holdfast.explain.text import sentences
@@ -48,39 +48,39 @@ class _Missing(NamedTuple):
     blame: Blame | None = None
 
 
-def unmet(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> ReportDraft:
-    """If the process group did not form, return a report draft that blames the ranks for which the others waited.
+def unmet(diagnosis: Diagnosis, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher) -> Diagnosis:
+    """If the process group did not form, return a diagnosis that blames the ranks for which the others waited.
 
-    Otherwise return the draft as it is.
+    Otherwise return the diagnosis as it is.
     """
-    if draft.phrase not in _MEETING:
-        return draft
+    if diagnosis.phrase not in _MEETING:
+        return diagnosis
     ended = all(reading.worker.exit is not None for reading in readings)
     if not ended and all(reading.said.given for reading in readings):
         readings = ranks_alone(readings)  # the logs come from files: leave out those of launchers, which join no group
     elif not ended:
-        return draft
+        return diagnosis
     if len(readings) < 2:
-        return draft
+        return diagnosis
     if len({reading.worker.rank for reading in readings}) < len(readings):
-        return draft  # several roles have this rank, so a rank does not identify a worker
+        return diagnosis  # several roles have this rank, so a rank does not identify a worker
     said = {each.worker.rank: each.said.meeting for each in readings if each.said.meeting is not None}
     if not said:
-        return draft
+        return diagnosis
     met_at = next((word.at for word in said.values() if word.at), "") or evidence.meeting
     found = (
         _no_interface(said)
         or _strayed(readings, said, met_at)
         or (_too_many(len(readings), said) if ended else None)
-        or (_other_names(said) if draft.phrase in _WAITING else None)
-        or _silent(draft.phrase, readings, said, met_at)
+        or (_other_names(said) if diagnosis.phrase in _WAITING else None)
+        or _silent(diagnosis.phrase, readings, said, met_at)
     )
     if found is None:
-        return draft
-    _apply(found, draft, evidence, readings)
-    if draft.phrase != draft.row.phrase:
-        draft.row, draft.line_wording = matcher.catalogue.row(draft.phrase), ""
-    return draft
+        return diagnosis
+    _apply(found, diagnosis, evidence, readings)
+    if diagnosis.phrase != diagnosis.row.phrase:
+        diagnosis.row, diagnosis.line_wording = matcher.catalogue.row(diagnosis.phrase), ""
+    return diagnosis
 
 
 def _no_interface(said: Words) -> _Missing | None:
@@ -255,33 +255,39 @@ def _last(readings: Sequence[Reading], rank: int) -> str:
     return f"wrote last: {sentences.one_line(last.text, 120)}" if last is not None and last.text else "wrote nothing"
 
 
-def _apply(found: _Missing, draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> None:
-    """Change the report draft so that it explains the failed start of the group by the missing ranks."""
+def _apply(found: _Missing, diagnosis: Diagnosis, evidence: AttemptEvidence, readings: Sequence[Reading]) -> None:
+    """Change the diagnosis so that it explains the failed start of the group by the missing ranks."""
     ranks = found.ranks
     every = len(ranks) == len(readings)
     worker = next((reading.worker for reading in readings if reading.worker.rank == ranks[0]), WorkerEvidence())
     ended = worker.exit
     own = ended is not None and not ended.ok and not ended.after_stop
-    if draft.cause is not None and draft.worker is not None and draft.worker.rank != ranks[0]:
-        text = sentences.one_line(draft.cause.line.text, 300)
-        draft.evidence.insert(0, Evidence(kind=EvidenceKind.LOG, text=text, source=draft.cause.line.source))
+    if diagnosis.cause is not None and diagnosis.worker is not None and diagnosis.worker.rank != ranks[0]:
+        text = sentences.one_line(diagnosis.cause.line.text, 300)
+        diagnosis.evidence.insert(0, Evidence(kind=EvidenceKind.LOG, text=text, source=diagnosis.cause.line.source))
     literal = any(":" in each.host for reading in readings for each in _tried(reading))
-    if draft.phrase in _CONSEQUENCES or (draft.phrase == Phrase.DNS_FAILED and literal):
-        draft.phrase = Phrase.RENDEZVOUS_TIMEOUT
+    if diagnosis.phrase in _CONSEQUENCES or (diagnosis.phrase == Phrase.DNS_FAILED and literal):
+        diagnosis.phrase = Phrase.RENDEZVOUS_TIMEOUT
     node = f" on {worker.node}" if worker.node and evidence.addresses and not every else ""
-    draft.reason = found.reason.replace(f"rank {ranks[0]} ", f"rank {ranks[0]}{node} ", 1) if node else found.reason
-    if draft.cause is not None:
-        draft.line = quoted_line(draft.cause.line)
-        draft.line_wording = draft.wording.id if draft.wording is not None else ""
-    draft.solution, draft.remark, draft.wording, draft.cause, draft.rule = found.solution, "", None, None, ""
-    draft.worker, draft.exit = worker, ended if own and not every else None
-    draft.rank = None if every else ranks[0]
-    draft.original = draft.original if own else Original()
-    draft.also = [named(rank, evidence) for rank in (ranks if every else ranks[1:])[:_MOST_ALSO]]
+    diagnosis.reason = found.reason.replace(f"rank {ranks[0]} ", f"rank {ranks[0]}{node} ", 1) if node else found.reason
+    if diagnosis.cause is not None:
+        diagnosis.line = quoted_line(diagnosis.cause.line)
+        diagnosis.line_wording = diagnosis.wording.id if diagnosis.wording is not None else ""
+    diagnosis.solution, diagnosis.remark, diagnosis.wording, diagnosis.cause, diagnosis.rule = (
+        found.solution,
+        "",
+        None,
+        None,
+        "",
+    )
+    diagnosis.worker, diagnosis.exit = worker, ended if own and not every else None
+    diagnosis.rank = None if every else ranks[0]
+    diagnosis.original = diagnosis.original if own else Original()
+    diagnosis.also = [named(rank, evidence) for rank in (ranks if every else ranks[1:])[:_MOST_ALSO]]
     failed = (each.worker for each in readings if _failed(each))
-    draft.collateral = tuple(sorted(each.rank for each in failed if each.rank not in ranks))
-    draft.confidence = found.confidence if len(ranks) == 1 else min(found.confidence, LIKELY)
-    draft.blame = found.blame or draft.blame
+    diagnosis.collateral = tuple(sorted(each.rank for each in failed if each.rank not in ranks))
+    diagnosis.confidence = found.confidence if len(ranks) == 1 else min(found.confidence, LIKELY)
+    diagnosis.blame = found.blame or diagnosis.blame
 
 
 CONFIDENCE = 0.8
@@ -300,13 +306,13 @@ _TRIED = Lazy(
 Place = tuple[str, str]
 
 
-def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ReportDraft | None:
-    """Return a report draft that names all ranks that did not reach rank 0's port, if the gang has several nodes.
+def unreached(diagnosis: Diagnosis, evidence: AttemptEvidence, readings: Sequence[Reading]) -> Diagnosis | None:
+    """Return a diagnosis that names all ranks that did not reach rank 0's port, if the gang has several nodes.
 
     None if no rank reports this, or if the gang has one node.
     """
     nodes = dict.fromkeys(reading.worker.node for reading in readings)
-    if len(nodes) < 2 or draft.phrase not in _UNREACHED:
+    if len(nodes) < 2 or diagnosis.phrase not in _UNREACHED:
         return None
     tried = {reading.worker.rank: (reading, places) for reading in readings if (places := dict(_tried_places(reading)))}
     counted = Counter(place for _, places in tried.values() for place in places)
@@ -326,29 +332,29 @@ def unreached(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[
     who = [f"{sentences.ranks(ranks)} on {_reached(node, evidence.addresses)}" for node, ranks in by_node.items()]
     more = f" and those of {len(who) - NAMED} more nodes" if len(who) > NAMED else ""
     port_of = f"port {port} of {host}" + (f", which is {where}" if where else "")
-    draft.reason = f"{', '.join(who[:NAMED])}{more} never reached rank 0's port ({port_of})"
+    diagnosis.reason = f"{', '.join(who[:NAMED])}{more} never reached rank 0's port ({port_of})"
     if why:
-        draft.reason += f": {why}"
+        diagnosis.reason += f": {why}"
     if others := [node for node in nodes if node not in by_node]:
-        draft.reason += f"; the ranks on {_named(others)} say nothing of it"
+        diagnosis.reason += f"; the ranks on {_named(others)} say nothing of it"
     nodes_out = _named(list(by_node))
-    draft.solution = (
+    diagnosis.solution = (
         f"Test the link on {nodes_out}: nc -vz {host} {port}. `refused`: no process listens there, or a firewall turns "
         "it away; no answer: a firewall drops it, or the address is not the one that peers reach (--local-addr). "
         "--port-range A-B keeps the port within what a firewall lets through."
     )
-    draft.remark = ""
+    diagnosis.remark = ""
     worker = first.worker
-    draft.worker, draft.exit, draft.rank = worker, worker.exit, worker.rank
+    diagnosis.worker, diagnosis.exit, diagnosis.rank = worker, worker.exit, worker.rank
     if worker.exit is not None and worker.exit.after_stop:
-        draft.exit = None  # the stop hit the rank while it still tried to connect, so its exit is no evidence
-    draft.cause = next(clue for clue in _clues(first) if _TRIED.search(clue.line.text))
-    draft.wording, draft.rule = None, ""
+        diagnosis.exit = None  # the stop hit the rank while it still tried to connect, so its exit is no evidence
+    diagnosis.cause = next(clue for clue in _clues(first) if _TRIED.search(clue.line.text))
+    diagnosis.wording, diagnosis.rule = None, ""
     named = {rank for ranks in by_node.values() for rank in ranks}
     ended = (each.worker for each in readings if each.worker.exit is not None and not each.worker.exit.ok)
-    draft.collateral = tuple(sorted(each.rank for each in ended if each.rank not in named))
-    draft.confidence = max(draft.confidence, CONFIDENCE)
-    return draft
+    diagnosis.collateral = tuple(sorted(each.rank for each in ended if each.rank not in named))
+    diagnosis.confidence = max(diagnosis.confidence, CONFIDENCE)
+    return diagnosis
 
 
 def _tried_places(reading: Reading) -> Iterator[tuple[Place, str]]:

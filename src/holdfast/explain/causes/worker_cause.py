@@ -27,8 +27,8 @@ from holdfast.explain.causes.common_failure import (
     same_exception,
     together,
 )
+from holdfast.explain.causes.diagnosis import Diagnosis, culprit_of, quoted_line, who_of
 from holdfast.explain.causes.exits_from_logs import HARD, with_notes
-from holdfast.explain.causes.report_draft import ReportDraft, culprit_of, quoted_line, who_of
 from holdfast.explain.logs.clue_ranking import gave_up_on_a_peer, key, wording_of
 from holdfast.explain.logs.launcher_notes import first_failure, telling
 from holdfast.explain.logs.log_reader import Reading, read_worker_logs
@@ -51,43 +51,41 @@ from holdfast.model.phrases import Phrase
 from holdfast.model.worker_reading import Clue, EndNote, LinePlace, Weight, WorkerReading
 
 
-def of_worker(
-    who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher
-) -> ReportDraft:
-    """Draft the report for a culprit whose exit the operating system reported."""
+def of_worker(who: Attribution, readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
+    """Diagnose a culprit whose exit the operating system reported."""
     suspect = who.culprit
     assert suspect is not None  # the caller has checked that there is a culprit
     reading, ended = suspect.reading, suspect.exit
     if who.left_early and ended is not None:
-        draft = left_early(ended, who, matcher)
+        diagnosis = left_early(ended, who, matcher)
     else:
-        draft = (
+        diagnosis = (
             _contract(ended, matcher, reading.last_line)
             or _not_there(reading, ended, matcher)
             or _from_words(reading, ended, matcher)
             or bare_status(reading, ended, matcher, several=len(readings) > 1)
         )
     if fellows := ended_alike(who, readings, evidence):
-        return together(draft, fellows, evidence)
-    draft.worker = reading.worker
-    draft.exit = ended
-    if not of_a_device(draft) and (ranks := same_exception(suspect, readings, evidence, draft)):
-        return all_raised(draft, ranks, len(evidence.workers))
-    draft.collateral = who.collateral
-    draft.also = [culprit_of(other.exit) for other in who.also if other.exit is not None]
-    draft.confidence = min(draft.confidence, who.confidence)
-    if draft.also:
-        names = sentences.ranks([other.rank for other in draft.also])
-        draft.remark = f"{names} ended at the same moment with equal evidence: either may be the first"
-    elif who.missing is not None and draft.phrase == Phrase.COLLECTIVE_TIMEOUT:
-        _never_joined(draft, who.missing, evidence)
+        return together(diagnosis, fellows, evidence)
+    diagnosis.worker = reading.worker
+    diagnosis.exit = ended
+    if not of_a_device(diagnosis) and (ranks := same_exception(suspect, readings, evidence, diagnosis)):
+        return all_raised(diagnosis, ranks, len(evidence.workers))
+    diagnosis.collateral = who.collateral
+    diagnosis.also = [culprit_of(other.exit) for other in who.also if other.exit is not None]
+    diagnosis.confidence = min(diagnosis.confidence, who.confidence)
+    if diagnosis.also:
+        names = sentences.ranks([other.rank for other in diagnosis.also])
+        diagnosis.remark = f"{names} ended at the same moment with equal evidence: either may be the first"
+    elif who.missing is not None and diagnosis.phrase == Phrase.COLLECTIVE_TIMEOUT:
+        _never_joined(diagnosis, who.missing, evidence)
     elif who.why and not who.left_early:
-        draft.remark = who.why
-    if draft.phrase == Phrase.KILLED_BY_SIGNAL and ended is not None and ended.signal in evidence.passed_on:
-        draft.reason, draft.solution = _passed_on(ended)
-    if draft.phrase == Phrase.NATIVE_CRASH and not draft.remark and (place := reading.said.crashed_in):
-        draft.remark = f"Python was in {place}"
-    return draft
+        diagnosis.remark = who.why
+    if diagnosis.phrase == Phrase.KILLED_BY_SIGNAL and ended is not None and ended.signal in evidence.passed_on:
+        diagnosis.reason, diagnosis.solution = _passed_on(ended)
+    if diagnosis.phrase == Phrase.NATIVE_CRASH and not diagnosis.remark and (place := reading.said.crashed_in):
+        diagnosis.remark = f"Python was in {place}"
+    return diagnosis
 
 
 def _passed_on(ended: WorkerExit) -> tuple[str, str]:
@@ -98,8 +96,8 @@ def _passed_on(ended: WorkerExit) -> tuple[str, str]:
     return reason, f"Handle it (signal.signal(signal.{name}, …)), or have the scheduler send none (Slurm: --signal)."
 
 
-def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidence) -> None:
-    """Change the report draft to blame the only rank that still ran when all others had stopped waiting.
+def _never_joined(diagnosis: Diagnosis, missing: Suspect, evidence: AttemptEvidence) -> None:
+    """Change the diagnosis to blame the only rank that still ran when all others had stopped waiting.
 
     The blame is not certain: this rank may have waited too, with a watchdog that had not reported it yet.
     """
@@ -109,41 +107,41 @@ def _never_joined(draft: ReportDraft, missing: Suspect, evidence: AttemptEvidenc
         if worker.exit is not None and not worker.exit.ok and worker.rank != missing.rank
     ]
     name = who_of(missing.reading.worker.role, missing.rank, missing.reading.worker.node)
-    said = sentences.one_line(draft.cause.line.text, 240) if draft.cause is not None else ""
-    draft.reason = f"{sentences.ranks(waited)} timed out in a collective" + (f" ({said})" if said else "")
-    draft.reason += f"; {name} alone still ran then and had not reported a wait: most likely it never joined them"
-    draft.exit, draft.rank = None, missing.rank
-    draft.collateral = tuple(sorted(waited))
-    draft.original = Original()
-    draft.confidence = 0.5
+    said = sentences.one_line(diagnosis.cause.line.text, 240) if diagnosis.cause is not None else ""
+    diagnosis.reason = f"{sentences.ranks(waited)} timed out in a collective" + (f" ({said})" if said else "")
+    diagnosis.reason += f"; {name} alone still ran then and had not reported a wait: most likely it never joined them"
+    diagnosis.exit, diagnosis.rank = None, missing.rank
+    diagnosis.collateral = tuple(sorted(waited))
+    diagnosis.original = Original()
+    diagnosis.confidence = 0.5
 
 
-def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> ReportDraft:
-    """Draft the report if only logs are known: the strongest cause in all logs; among equally strong causes, the
+def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Matcher) -> Diagnosis:
+    """Diagnose the attempt if only logs are known: the strongest cause in all logs; among equally strong causes, the
     earliest."""
     causes = [(cause, reading) for reading in readings for cause in with_notes(reading.said)]
     kernel_log = Reading(WorkerEvidence(), WorkerReading())
     causes += [(clue, kernel_log) for clue in _kernel_clues(evidence.kernel, matcher)]
     places = {id(reading): place for place, reading in enumerate(readings)}
     ended = next((worker.exit for worker in evidence.workers if worker.exit is not None), None)
-    if draft := _contract(ended, matcher) or (readings and _not_there(readings[0], ended, matcher)):
-        return draft
+    if diagnosis := _contract(ended, matcher) or (readings and _not_there(readings[0], ended, matcher)):
+        return diagnosis
     root = first_failure([note for each in readings for note in each.said.notes])
     causes = [pair for pair in causes if root is None or not _followed(pair[0], root)]
     strongest = min((cause.weight for cause, _ in causes), default=None)
     gave_up = gave_up_on_a_peer(cause for cause, _ in causes)
     stopped = any(cause.phrase == Phrase.STOPPED_BY_OPERATOR for cause, _ in causes)
     if ended is not None and _status_says_more(ended, strongest, gave_up=gave_up, stopped=stopped):
-        draft = bare_status(readings[0], ended, matcher)
-        draft.original = _original_of(ended)
-        return draft
+        diagnosis = bare_status(readings[0], ended, matcher)
+        diagnosis.original = _original_of(ended)
+        return diagnosis
     if not causes:
-        draft = _of_root(root, matcher) if root is not None and ended is None else None
-        draft = draft or unexplained(readings, matcher)
+        diagnosis = _of_root(root, matcher) if root is not None and ended is None else None
+        diagnosis = diagnosis or unexplained(readings, matcher)
         if ended is not None:
-            draft.original = _original_of(ended)
-            draft.reason += f"; it ended with {ended.how}"
-        return draft
+            diagnosis.original = _original_of(ended)
+            diagnosis.reason += f"; it ended with {ended.how}"
+        return diagnosis
     best, reading = min(
         causes, key=lambda pair: _order(pair[0], places.get(id(pair[1]), len(readings)), several=len(readings) > 1)
     )
@@ -151,45 +149,47 @@ def of_logs(readings: Sequence[Reading], evidence: AttemptEvidence, matcher: Mat
     if best.phrase == Phrase.UNEXPLAINED and told_by is not None:
         # Prefer the launcher's line to the clue, because it names the rank and its status.
         return (_of_root(root, matcher) if root is not None else None) or unexplained(readings, matcher)
-    draft = _draft(best, matcher)
-    draft.worker = reading.worker
-    draft.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
-    if draft.rank is None and root is not None and best.weight is not Weight.EVENT:
-        draft.rank = root.rank
+    diagnosis = _diagnosis(best, matcher)
+    diagnosis.worker = reading.worker
+    diagnosis.rank = best.rank if best.rank is not None else (_rank_of_file(reading) if len(readings) > 1 else None)
+    if diagnosis.rank is None and root is not None and best.weight is not Weight.EVENT:
+        diagnosis.rank = root.rank
     if ended is not None:
-        draft.original = _original_of(ended)
+        diagnosis.original = _original_of(ended)
     elif best.note is not None:
-        draft.original = Original(
+        diagnosis.original = Original(
             exit_code=best.note.exit_code, signal=signal_name(best.note.signal) if best.note.signal else None
         )
-    _name_signal(draft, best, reading)
-    draft.confidence = _CONFIDENCE[best.weight]
+    _name_signal(diagnosis, best, reading)
+    diagnosis.confidence = _CONFIDENCE[best.weight]
     rivals = [
         cause
         for cause, _ in causes
-        if cause.weight is best.weight and cause.phrase != best.phrase and cause.rank not in (None, draft.rank)
+        if cause.weight is best.weight and cause.phrase != best.phrase and cause.rank not in (None, diagnosis.rank)
         and best.weight in (Weight.DEATH, Weight.OWN) and cause.line.moment == best.line.moment
     ]  # fmt: skip
-    if rivals and draft.rank is not None:
-        draft.also = [Culprit(role="worker", rank=c.rank, node="") for c in rivals if c.rank is not None]
-        draft.confidence = round(1.0 / (1 + len(rivals)), 2)
-        draft.remark = f"{sentences.ranks([other.rank for other in draft.also])} shows another cause of equal weight"
+    if rivals and diagnosis.rank is not None:
+        diagnosis.also = [Culprit(role="worker", rank=c.rank, node="") for c in rivals if c.rank is not None]
+        diagnosis.confidence = round(1.0 / (1 + len(rivals)), 2)
+        diagnosis.remark = (
+            f"{sentences.ranks([other.rank for other in diagnosis.also])} shows another cause of equal weight"
+        )
     ranks = {rank for each in readings for rank in each.said.ranks}
     if len(readings) > 1:
         ranks |= {_rank_of_file(other) for other in readings if other.said.clues or other.said.notes}
-    draft.collateral = tuple(sorted(ranks - {draft.rank}))[:4096] if draft.rank is not None else ()
+    diagnosis.collateral = tuple(sorted(ranks - {diagnosis.rank}))[:4096] if diagnosis.rank is not None else ()
     told = [
         (rank, cause)
         for cause, each in causes
         if (rank := cause.rank if cause.rank is not None else _rank_of_file(each) if len(readings) > 1 else None)
         is not None
     ]
-    alike = () if of_a_device(draft) else raised_alike(best, [(rank, raised_by(cause)) for rank, cause in told])
+    alike = () if of_a_device(diagnosis) else raised_alike(best, [(rank, raised_by(cause)) for rank, cause in told])
     if alike and {rank for rank, cause in told if cause.weight <= best.weight} == set(alike):
-        return all_raised(draft, alike, len(ranks | set(alike)))
-    if len(readings) > 1 and not of_a_device(draft) and (alike := said_by_all(best, told)):
-        return all_raised(draft, alike, len(alike))
-    return draft
+        return all_raised(diagnosis, alike, len(ranks | set(alike)))
+    if len(readings) > 1 and not of_a_device(diagnosis) and (alike := said_by_all(best, told)):
+        return all_raised(diagnosis, alike, len(alike))
+    return diagnosis
 
 
 def _followed(cause: Clue, root: EndNote) -> bool:
@@ -206,8 +206,8 @@ def _followed(cause: Clue, root: EndNote) -> bool:
     return chosen and cause.weight >= Weight.PEERS and cause.raised is not None
 
 
-def _of_root(root: EndNote, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report from the signal or status of the launcher's first failure; None if the status has no known
+def _of_root(root: EndNote, matcher: Matcher) -> Diagnosis | None:
+    """Diagnose the attempt from the signal or status of the launcher's first failure; None if the status has no known
     meaning."""
     rank, code = root.rank, root.exit_code or 0
     meant = root.signal is not None or code in _TELLING_STATUSES or 128 < code <= 159 or 200 <= code <= 219
@@ -216,13 +216,13 @@ def _of_root(root: EndNote, matcher: Matcher) -> ReportDraft | None:
     host = "" if root.host == "localhost" else root.host
     ended = WorkerExit(role="worker", rank=rank, node=host, attempt=1, exit_code=root.exit_code, signal=root.signal)
     worker = WorkerEvidence(rank=rank, exit=ended)
-    draft = _contract(ended, matcher) or bare_status(Reading(worker, WorkerReading()), ended, matcher, several=True)
-    draft.rank, draft.original, draft.line = rank, _original_of(ended), quoted_line(root.line)
-    return draft
+    diagnosis = _contract(ended, matcher) or bare_status(Reading(worker, WorkerReading()), ended, matcher, several=True)
+    diagnosis.rank, diagnosis.original, diagnosis.line = rank, _original_of(ended), quoted_line(root.line)
+    return diagnosis
 
 
-def _name_signal(draft: ReportDraft, best: Clue, reading: Reading) -> None:
-    """Add the exit code, the signal and the rank to the report draft, if a launcher's or shell's line reports them."""
+def _name_signal(diagnosis: Diagnosis, best: Clue, reading: Reading) -> None:
+    """Add the exit code, the signal and the rank to the diagnosis, if a launcher's or shell's line reports them."""
     if best.phrase not in (Phrase.NATIVE_CRASH, Phrase.KILLED_BY_SIGNAL):
         return
     crash = best.phrase == Phrase.NATIVE_CRASH
@@ -236,12 +236,12 @@ def _name_signal(draft: ReportDraft, best: Clue, reading: Reading) -> None:
         return
     number = same[0].signal
     if not crash:
-        draft.code = signal_code(number or 0)
-    if draft.original is None:
-        draft.original = Original(signal=signal_name(number or 0))
+        diagnosis.code = signal_code(number or 0)
+    if diagnosis.original is None:
+        diagnosis.original = Original(signal=signal_name(number or 0))
     named = next((n for n in told if n.signal == number and n.rank is not None), None)
-    if draft.rank is None and named is not None:
-        draft.rank = named.rank
+    if diagnosis.rank is None and named is not None:
+        diagnosis.rank = named.rank
 
 
 def _rank_of_file(reading: Reading) -> int:
@@ -312,16 +312,16 @@ _PID = Lazy(r"(?:Killed process |pid[=: ]*)(\d{1,9})")
 
 
 def kernel_knows_better(
-    draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
-) -> ReportDraft:
-    """Replace the report draft by a cause from the kernel log, if the worker's exit or log line is vague.
+    diagnosis: Diagnosis, evidence: AttemptEvidence, readings: Sequence[Reading], matcher: Matcher
+) -> Diagnosis:
+    """Replace the diagnosis by a cause from the kernel log, if the worker's exit or log line is vague.
 
-    Otherwise return the draft as it is.
+    Otherwise return the diagnosis as it is.
     """
-    ended = draft.exit
+    ended = diagnosis.exit
     if ended is None or not evidence.kernel:
-        return draft
-    bare = draft.cause is None and draft.trigger in (Trigger.SIGNAL, Trigger.EXIT_CODE, None)
+        return diagnosis
+    bare = diagnosis.cause is None and diagnosis.trigger in (Trigger.SIGNAL, Trigger.EXIT_CODE, None)
     killed = ended.signal == 9 or ended.exit_code == 137
     kernel = tuple(item for item in evidence.kernel if of_node(ended, item.node))
     victims = any(_VICTIM.search(item.text) for item in kernel)
@@ -335,39 +335,39 @@ def kernel_knows_better(
             if not (killed and bare) or (victims and named is None):
                 continue
         elif not bare and (
-            matcher.catalogue.row(cause.phrase).blame is not Blame.HARDWARE or draft.phrase not in _BYHARDWARE
+            matcher.catalogue.row(cause.phrase).blame is not Blame.HARDWARE or diagnosis.phrase not in _BYHARDWARE
         ):
             continue
-        better = _draft(cause, matcher)
-        better.worker, better.exit, better.collateral = draft.worker, ended, draft.collateral
+        better = _diagnosis(cause, matcher)
+        better.worker, better.exit, better.collateral = diagnosis.worker, ended, diagnosis.collateral
         return better
-    return draft
+    return diagnosis
 
 
-def _draft(cause: Clue, matcher: Matcher) -> ReportDraft:
+def _diagnosis(cause: Clue, matcher: Matcher) -> Diagnosis:
     wording = wording_of(cause, matcher)
-    draft = ReportDraft(cause.phrase, matcher.catalogue.row(cause.phrase), Trigger.LOG, cause=cause, wording=wording)
+    diagnosis = Diagnosis(cause.phrase, matcher.catalogue.row(cause.phrase), Trigger.LOG, cause=cause, wording=wording)
     if cause.note is not None and cause.note.signal is not None:
-        draft.trigger = Trigger.SIGNAL
+        diagnosis.trigger = Trigger.SIGNAL
         name = signal_name(cause.note.signal)
         if cause.phrase == Phrase.KILLED_BY_SIGNAL:
-            draft.code = signal_code(cause.note.signal)
-        draft.reason = signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
+            diagnosis.code = signal_code(cause.note.signal)
+        diagnosis.reason = signal_reason(who_of("worker", cause.rank, cause.note.host), name, cause.phrase)
     elif wording is None and cause.raised is not None:
-        draft.trigger = Trigger.EXCEPTION
+        diagnosis.trigger = Trigger.EXCEPTION
     elif wording is not None and wording.where is Where.KERNEL:
-        draft.trigger = Trigger.KERNEL
+        diagnosis.trigger = Trigger.KERNEL
     if grown := cause.fields.get("grown"):
-        draft.reason = (
+        diagnosis.reason = (
             f"{who_of('worker', cause.rank, '')}: SIGKILL while its memory was growing ({grown} in its last lines);"
             " most likely the memory kill of the kernel or the container"
         )
-        draft.trigger = Trigger.SIGNAL
-    return draft
+        diagnosis.trigger = Trigger.SIGNAL
+    return diagnosis
 
 
-def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None = None) -> ReportDraft | None:
-    """Draft the report for a contract code (200 to 219): with such a code the worker itself says whether a rerun
+def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None = None) -> Diagnosis | None:
+    """Diagnose a contract code (200 to 219): with such a code the worker itself says whether a rerun
     helps."""
     code = ended.exit_code if ended is not None else None
     if code is None or not 200 <= code <= 219:
@@ -378,7 +378,7 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None 
     says = "trying again is useless" if permanent else "trying again may help"
     assert ended is not None  # `code` is not None
     who = who_of(ended.role, ended.rank, ended.node)
-    return ReportDraft(
+    return Diagnosis(
         Phrase.USER_EXCEPTION,
         row,
         Trigger.EXIT_CODE,
@@ -397,18 +397,18 @@ def _contract(ended: WorkerExit | None, matcher: Matcher, said: Evidence | None 
     )
 
 
-def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> ReportDraft | None:
+def _not_there(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Diagnosis | None:
     cause = missing_command(reading, ended)
     if cause is None:
         return None
-    draft = _draft(cause, matcher)
-    draft.reason = f"the command {cause.fields['cmd']} does not exist where the job runs"
-    draft.original = _original_of(ended) if ended is not None else None
-    return draft
+    diagnosis = _diagnosis(cause, matcher)
+    diagnosis.reason = f"the command {cause.fields['cmd']} does not exist where the job runs"
+    diagnosis.original = _original_of(ended) if ended is not None else None
+    return diagnosis
 
 
-def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> ReportDraft | None:
-    """Draft the report from the words in the worker's log, if they are better evidence than the exit; else None."""
+def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) -> Diagnosis | None:
+    """Diagnose the attempt from the words in the worker's log, if they are better evidence than the exit; else None."""
     best = reading.best
     if best is None:
         return None
@@ -418,9 +418,9 @@ def _from_words(reading: Reading, ended: WorkerExit | None, matcher: Matcher) ->
     # If no specific line explains a signal, report the signal. A line before an abort is the abort's cause.
     if signalled and ended is not None and (ended.signal != 6 or best.weight is Weight.ABORT):
         return None
-    draft = _draft(best, matcher)
+    diagnosis = _diagnosis(best, matcher)
     if best.weight is Weight.WARNED:
-        draft.confidence = 0.6
+        diagnosis.confidence = 0.6
     elif best.weight >= Weight.PEERS:
-        draft.confidence = 0.4
-    return draft
+        diagnosis.confidence = 0.4
+    return diagnosis

@@ -160,8 +160,8 @@ class FailedLogTails:
                 tail.at[piece.stream] = LogFrom(stream=piece.stream, at=after, file=piece.file, timed=True)
             else:
                 del tail.at[piece.stream]
-                for draft in (times, log):
-                    draft.rename(draft.with_name(draft.name.removeprefix(".")))
+                for temporary in (times, log):
+                    temporary.rename(temporary.with_name(temporary.name.removeprefix(".")))
 
 
 def _cut(kept: int, size: int, node: str) -> bytes:

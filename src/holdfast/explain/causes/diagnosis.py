@@ -1,5 +1,5 @@
-"""The draft of a report (failure class, culprit, cause), and how it is completed with sentences, evidence and
-masking."""
+"""The diagnosis of an attempt's end (failure class, culprit, cause), and how a report is made from it with sentences,
+evidence and masking."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOST_ALIKE = 4096
 UNEXPLAINED = 255
 
 
-class ReportDraft(msgspec.Struct):
+class Diagnosis(msgspec.Struct):
     """The decision about an attempt's end (cause, culprit, failure class), from which `finish` makes the report.
 
     If `reason`, `solution`, `code`, `blame` or `rerun` is not set, `finish` takes the value from `wording` or `row`.
@@ -77,7 +77,7 @@ class ReportDraft(msgspec.Struct):
     meaning: str = ""
     #: Ranks that failed in the same way at the same time, so that they are neither culprits nor collateral.
     alike: tuple[int, ...] = ()
-    #: The name of the rule that made this draft; empty: the rule is the function of
+    #: The name of the rule that made this diagnosis; empty: the rule is the function of
     #: `holdfast.explain.explanation_rules` that returned it.
     rule: str = ""
     #: The log line that decided the report, if there is no deciding clue (`cause` is None).
@@ -117,24 +117,24 @@ def quoted_line(line: QuotedLine) -> DecidingLine:
     return DecidingLine(text=line.raw, source=line.source, number=line.number)
 
 
-def because_of(draft: ReportDraft) -> Because:
+def because_of(diagnosis: Diagnosis) -> Because:
     """Return what decided the report: the rule, the failure class, the id of the matching pattern, and the log line
     with masked secrets."""
-    line, wording = draft.line, draft.line_wording
-    if draft.cause is not None:
-        line = quoted_line(draft.cause.line)
-        wording = draft.wording.id if draft.wording is not None else ""
+    line, wording = diagnosis.line, diagnosis.line_wording
+    if diagnosis.cause is not None:
+        line = quoted_line(diagnosis.cause.line)
+        wording = diagnosis.wording.id if diagnosis.wording is not None else ""
     if line is not None:
         text = mask(sentences.shortened(line.text, MOST_TEXT))
         line = DecidingLine(text=text, source=mask(line.source)[:300], number=line.number)
-    return Because(rule=draft.rule, row=draft.row.phrase, wording=wording, line=line)
+    return Because(rule=diagnosis.rule, row=diagnosis.row.phrase, wording=wording, line=line)
 
 
-def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
+def fields_of(diagnosis: Diagnosis, zone: Zone = utc) -> dict[str, str]:
     """Return the fields that the catalogue's templates may use: rank, time, line, the groups of the pattern, the row's
     further fields."""
-    worker, ended, cause = draft.worker, draft.exit, draft.cause
-    rank: int | None = draft.rank
+    worker, ended, cause = diagnosis.worker, diagnosis.exit, diagnosis.cause
+    rank: int | None = diagnosis.rank
     node = ""
     role = "worker"
     at: float | None = None
@@ -166,51 +166,56 @@ def fields_of(draft: ReportDraft, zone: Zone = utc) -> dict[str, str]:
         known["exit"] = ended.how
         if ended.signal is not None:
             known["signal"] = signal_name(ended.signal)
-    return known | draft.fields
+    return known | diagnosis.fields
 
 
-def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ExitReport:
-    """Make the report from the draft: fill in sentences and evidence, and mask secrets.
+def finish(diagnosis: Diagnosis, evidence: AttemptEvidence, readings: Sequence[Reading]) -> ExitReport:
+    """Make the report from the diagnosis: fill in sentences and evidence, and mask secrets.
 
     The caller adds the fingerprint.
     """
-    fields = fields_of(draft, evidence.zone)
-    wording = draft.wording
-    row = draft.row
-    reason = draft.reason or _reason(draft, fields)
-    raised = draft.cause.raised if draft.cause is not None else None
+    fields = fields_of(diagnosis, evidence.zone)
+    wording = diagnosis.wording
+    row = diagnosis.row
+    reason = diagnosis.reason or _reason(diagnosis, fields)
+    raised = diagnosis.cause.raised if diagnosis.cause is not None else None
     if raised is not None and not raised.message:
         # An exception without a message would be named twice.
         reason = reason.replace(f"{raised.type}: {raised.type}", raised.type)
-    if draft.remark:
-        reason = f"{reason.rstrip('.')}; {draft.remark}"
-    solution = draft.solution
+    if diagnosis.remark:
+        reason = f"{reason.rstrip('.')}; {diagnosis.remark}"
+    solution = diagnosis.solution
     if not solution and wording is not None and wording.solution:
         solution = sentences.fill_template(wording.solution, fields) or ""
     solution = (
         solution
         or sentences.fill_template(row.solution, fields)
-        or _SOLUTIONS.get(draft.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
+        or _SOLUTIONS.get(diagnosis.phrase, _SOLUTIONS[Phrase.UNEXPLAINED])
     )
-    more, better = machine_advice(draft.phrase, evidence.surroundings)
+    more, better = machine_advice(diagnosis.phrase, evidence.surroundings)
     if wording is not None and wording.id == "debugger-left":
-        more, better = _terminal(draft, evidence.surroundings)
+        more, better = _terminal(diagnosis, evidence.surroundings)
     reason = f"{reason.rstrip('.')}; {more}" if more else reason
     solution = better or solution
-    if draft.phrase != Phrase.SUCCEEDED and (advice := grace_kills.advice(evidence)):
+    if diagnosis.phrase != Phrase.SUCCEEDED and (advice := grace_kills.advice(evidence)):
         solution = f"{solution.rstrip('. ')}. {advice}"
-    blame = draft.blame or (wording.blame if wording else None) or row.blame
-    rerun = draft.rerun or (wording.rerun if wording else None) or row.rerun
-    code = draft.code if draft.code is not None else row.code
-    if draft.phrase != Phrase.SUCCEEDED and not 0 < code < 256:
+    blame = diagnosis.blame or (wording.blame if wording else None) or row.blame
+    rerun = diagnosis.rerun or (wording.rerun if wording else None) or row.rerun
+    code = diagnosis.code if diagnosis.code is not None else row.code
+    if diagnosis.phrase != Phrase.SUCCEEDED and not 0 < code < 256:
         # A failure must never look like success to a script, even if a user's catalogue row has a wrong code.
         code = UNEXPLAINED
-    if rerun is Rerun.NEVER and draft.rerun is None and draft.cause is not None and draft.cause.weight in _UNSURE:
+    if (
+        rerun is Rerun.NEVER
+        and diagnosis.rerun is None
+        and diagnosis.cause is not None
+        and diagnosis.cause.weight in _UNSURE
+    ):
         rerun = Rerun.UNKNOWN  # if the cause is uncertain, a rerun may still help
     exception = raised.type.split("(")[0] if raised is not None else ""
-    if raised is None and (uncaught := _uncaught(draft, readings)) is not None:
+    if raised is None and (uncaught := _uncaught(diagnosis, readings)) is not None:
         exception = uncaught.type
-        draft.evidence.insert(0, Evidence(kind=EvidenceKind.EXCEPTION, text=uncaught.text, source=uncaught.source))
+        diagnosis.evidence.insert(0, Evidence(kind=EvidenceKind.EXCEPTION, text=uncaught.text, source=uncaught.source))
     items = [
         Evidence(
             kind=item.kind,
@@ -219,32 +224,32 @@ def finish(draft: ReportDraft, evidence: AttemptEvidence, readings: Sequence[Rea
             at=item.at,
             node=item.node if evidence.addresses else "",
         )
-        for item in (*_items(draft, readings), *evidence.platform, *_unanswered(evidence))
+        for item in (*_items(diagnosis, readings), *evidence.platform, *_unanswered(evidence))
     ]
-    first = culprit_of(draft.exit) if draft.exit is not None else None
-    if first is None and draft.rank is not None:
-        first = named(draft.rank, evidence, fields.get("node", ""))
+    first = culprit_of(diagnosis.exit) if diagnosis.exit is not None else None
+    if first is None and diagnosis.rank is not None:
+        first = named(diagnosis.rank, evidence, fields.get("node", ""))
     return ExitReport(
         code=code,
-        phrase=draft.phrase,
+        phrase=diagnosis.phrase,
         blame=blame,
         rerun=rerun,
         reason=mask(sentences.shortened(_sentence(reason), 1200)),
         solution=mask(sentences.shortened(solution, 1200)),
-        trigger=draft.trigger,
-        hint=mask(draft.hint) if draft.hint else _hint(draft, evidence),
-        original=_with_signal(draft.original or _original(draft.exit), draft),
+        trigger=diagnosis.trigger,
+        hint=mask(diagnosis.hint) if diagnosis.hint else _hint(diagnosis, evidence),
+        original=_with_signal(diagnosis.original or _original(diagnosis.exit), diagnosis),
         first=first,
         evidence=tuple(items),
-        collateral=draft.collateral,
+        collateral=diagnosis.collateral,
         attempt=evidence.attempt,
         exception=exception,
-        chain=tuple(mask(sentences.shortened(text, MOST_TEXT)) for text in _chain(draft)),
-        alike=draft.alike[:MOST_ALIKE],
-        also=tuple(draft.also),
-        confidence=draft.confidence,
-        devices=draft.devices or _devices(draft, rerun),
-        because=because_of(draft),
+        chain=tuple(mask(sentences.shortened(text, MOST_TEXT)) for text in _chain(diagnosis)),
+        alike=diagnosis.alike[:MOST_ALIKE],
+        also=tuple(diagnosis.also),
+        confidence=diagnosis.confidence,
+        devices=diagnosis.devices or _devices(diagnosis, rerun),
+        because=because_of(diagnosis),
     )
 
 
@@ -252,20 +257,20 @@ def _sentence(text: str) -> str:
     return " ".join(text.split())
 
 
-def _reason(draft: ReportDraft, fields: dict[str, str]) -> str:
-    wording = draft.wording
+def _reason(diagnosis: Diagnosis, fields: dict[str, str]) -> str:
+    wording = diagnosis.wording
     if wording is not None and wording.reason and (text := sentences.fill_template(wording.reason, fields)):
-        raised = draft.cause.raised if draft.cause is not None else None
+        raised = diagnosis.cause.raised if diagnosis.cause is not None else None
         return _with_outer(text, raised, fields["who"]) if raised is not None and raised.above else text
-    text = sentences.fill_template(draft.row.reason, fields) or f"{fields['who']}: {draft.row.what}"
+    text = sentences.fill_template(diagnosis.row.reason, fields) or f"{fields['who']}: {diagnosis.row.what}"
     quoted = ""
-    if draft.cause is not None:
-        raised = draft.cause.raised
-        if raised is not None and draft.cause.naming:
+    if diagnosis.cause is not None:
+        raised = diagnosis.cause.raised
+        if raised is not None and diagnosis.cause.naming:
             name = _as_raised(raised)
             quoted = sentences.one_line(f"{name}: {raised.words}" if raised.words else name, 240)
         else:
-            quoted = sentences.one_line(draft.cause.line.text, 240)
+            quoted = sentences.one_line(diagnosis.cause.line.text, 240)
     return f"{text} ({quoted})" if quoted and quoted not in text else text
 
 
@@ -286,26 +291,26 @@ def _with_outer(text: str, raised: RaisedException, who: str) -> str:
     return f"{begin}{linked((*outer, because))} {text.removeprefix(begin)}"
 
 
-def _chain(draft: ReportDraft) -> tuple[str, ...]:
-    raised = draft.cause.raised if draft.cause is not None else None
+def _chain(diagnosis: Diagnosis) -> tuple[str, ...]:
+    raised = diagnosis.cause.raised if diagnosis.cause is not None else None
     if raised is None or not (raised.above or raised.below):
         return ()
     own = f"{raised.type}: {raised.message}" if raised.message else raised.type
     return (*raised.above, f"{raised.link} {own}".lstrip(), *raised.below)
 
 
-def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence]:
-    """Yield at most `MOST_ITEMS` items of evidence: the cause, the draft's items, the culprit's exit, other ranks,
+def _items(diagnosis: Diagnosis, readings: Sequence[Reading]) -> Iterator[Evidence]:
+    """Yield at most `MOST_ITEMS` items of evidence: the cause, the diagnosis's items, the culprit's exit, other ranks,
     further lines."""
     items: list[Evidence] = []
-    cause = draft.cause
+    cause = diagnosis.cause
     if cause is not None:
         source = f"{cause.line.source}:{cause.line.number}"
-        of_kernel = draft.wording is not None and draft.wording.where is Where.KERNEL
+        of_kernel = diagnosis.wording is not None and diagnosis.wording.where is Where.KERNEL
         kind = EvidenceKind.KERNEL if of_kernel else EvidenceKind.LOG
         text = cause.line.raw
         if cause.raised is not None:
-            kind = EvidenceKind.EXCEPTION if draft.wording is None else kind
+            kind = EvidenceKind.EXCEPTION if diagnosis.wording is None else kind
             text = cause.raised.told
             if not cause.naming and cause.line.text not in text:
                 text = f"{text}\n{cause.line.text}"
@@ -315,9 +320,9 @@ def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence
                 text = "\n".join((*cause.raised.above, f"{cause.raised.link} {text}"))
             text = "\n".join((text, *cause.raised.below))
         items.append(Evidence(kind=kind, text=text, source=source, at=cause.line.moment))
-    items += draft.evidence
-    if draft.exit is not None and not draft.exit.ok:
-        ended = draft.exit
+    items += diagnosis.evidence
+    if diagnosis.exit is not None and not diagnosis.exit.ok:
+        ended = diagnosis.exit
         kind = EvidenceKind.SIGNAL if ended.signal is not None else EvidenceKind.EXIT_CODE
         text = f"{ended.how}{', core dumped' if ended.core_dumped else ''}"
         items.append(Evidence(kind=kind, text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at))
@@ -325,9 +330,9 @@ def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence
     for reading in readings:
         if len(items) >= MOST_ITEMS:
             break
-        if reading.worker is draft.worker or reading.worker.exit is None or reading.worker.exit.ok:
+        if reading.worker is diagnosis.worker or reading.worker.exit is None or reading.worker.exit.ok:
             continue
-        if reading.worker.rank in draft.alike:
+        if reading.worker.rank in diagnosis.alike:
             continue
         other = reading.best
         ended = reading.worker.exit
@@ -338,10 +343,10 @@ def _items(draft: ReportDraft, readings: Sequence[Reading]) -> Iterator[Evidence
         items.append(
             Evidence(kind=EvidenceKind.COLLATERAL, text=text, source=f"{ended.role}-{ended.rank}", at=ended.ended_at)
         )
-    if draft.worker is not None or not any(reading.worker.exit for reading in readings):
+    if diagnosis.worker is not None or not any(reading.worker.exit for reading in readings):
         shown = {cause.line.raw} if cause is not None else set()
         for reading in readings:
-            if draft.worker is not None and reading.worker is not draft.worker:
+            if diagnosis.worker is not None and reading.worker is not diagnosis.worker:
                 continue
             for other in (*reading.said.clues, *reading.said.weaker):
                 if len(items) >= min(MOST_ITEMS, 6) or other.line.raw in shown:
@@ -369,22 +374,22 @@ def _unanswered(evidence: AttemptEvidence) -> Iterator[Evidence]:
         yield Evidence(kind=EvidenceKind.COLLATERAL, text=text, source="owner", node=lost.node)
 
 
-def _uncaught(draft: ReportDraft, readings: Sequence[Reading]) -> UncaughtException | None:
+def _uncaught(diagnosis: Diagnosis, readings: Sequence[Reading]) -> UncaughtException | None:
     """Return the uncaught C++ exception of the culprit, if the culprit aborted."""
-    aborted = draft.exit is not None and (draft.exit.signal == 6 or draft.exit.exit_code == 134)
-    if not aborted and draft.phrase != Phrase.NATIVE_CRASH:
+    aborted = diagnosis.exit is not None and (diagnosis.exit.signal == 6 or diagnosis.exit.exit_code == 134)
+    if not aborted and diagnosis.phrase != Phrase.NATIVE_CRASH:
         return None
-    own = [reading for reading in readings if draft.worker is None or reading.worker is draft.worker]
+    own = [reading for reading in readings if diagnosis.worker is None or reading.worker is diagnosis.worker]
     return next((reading.said.uncaught for reading in own if reading.said.uncaught is not None), None)
 
 
-def _with_signal(original: Original, draft: ReportDraft) -> Original:
+def _with_signal(original: Original, diagnosis: Diagnosis) -> Original:
     """Return the exit `original`. Add the signal that only a launcher or a shell reported, if it decided the report."""
-    if draft.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
+    if diagnosis.trigger is not Trigger.SIGNAL or original.signal is not None or original.exit_code is not None:
         return original
-    note = draft.cause.note if draft.cause is not None else None
+    note = diagnosis.cause.note if diagnosis.cause is not None else None
     number = note.signal if note is not None and note.signal is not None else None
-    if number is None and draft.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL):
+    if number is None and diagnosis.phrase in (Phrase.HOST_OUT_OF_MEMORY_KILLED, Phrase.KILLED_BY_SIGNAL):
         number = 9  # the log's plain "Killed" means SIGKILL
     return original if number is None else Original(signal=signal_name(number))
 
@@ -395,19 +400,19 @@ def _original(ended: WorkerExit | None) -> Original:
     return Original(exit_code=ended.exit_code, signal=signal_name(ended.signal) if ended.signal is not None else None)
 
 
-def _hint(draft: ReportDraft, evidence: AttemptEvidence) -> str | None:
+def _hint(diagnosis: Diagnosis, evidence: AttemptEvidence) -> str | None:
     if not evidence.job:
         return None
-    rank = f" --rank {draft.exit.rank}" if draft.exit is not None else ""
+    rank = f" --rank {diagnosis.exit.rank}" if diagnosis.exit is not None else ""
     if evidence.attempt == 0 or evidence.muster is not None:
         return f"holdfast show {evidence.job}"  # no worker was started, so the job has no logs to show
     return f"holdfast logs {evidence.job} --attempt {evidence.attempt}{rank}"
 
 
-def _devices(draft: ReportDraft, rerun: Rerun) -> tuple[str, ...]:
-    if rerun is not Rerun.ELSEWHERE or draft.exit is None or not draft.exit.node:
+def _devices(diagnosis: Diagnosis, rerun: Rerun) -> tuple[str, ...]:
+    if rerun is not Rerun.ELSEWHERE or diagnosis.exit is None or not diagnosis.exit.node:
         return ()
-    return (draft.exit.node,)
+    return (diagnosis.exit.node,)
 
 
 _SOLUTIONS: dict[str, str] = {
@@ -457,9 +462,9 @@ def machine_advice(phrase: str, known: HostFacts | None) -> tuple[str, str]:
     return "", ""
 
 
-def _terminal(draft: ReportDraft, known: HostFacts | None) -> tuple[str, str]:
+def _terminal(diagnosis: Diagnosis, known: HostFacts | None) -> tuple[str, str]:
     """Return the reason and the solution for a rank that was left in the debugger, because it has no terminal."""
-    rank = draft.exit.rank if draft.exit is not None else None
+    rank = diagnosis.exit.rank if diagnosis.exit is not None else None
     if known is None or not known.debugger or (rank is not None and rank == known.terminal_rank):
         return "", ""
     own = known.terminal_rank
