@@ -1,4 +1,4 @@
-"""The console and its lanes: whole lines, a bounded buffer, nothing that waits."""
+"""The console and its streams: whole lines, a bounded buffer, nothing that waits."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Screen:
         self.console = Console(Outlet(fd))
         os.close(fd)
 
-    def lane(self, rank: int) -> ConsoleStream:
-        return self.console.lane(f"[w-{rank}] ".encode(), f"w-{rank}/stdout.log")
+    def stream(self, rank: int) -> ConsoleStream:
+        return self.console.stream(f"[w-{rank}] ".encode(), f"w-{rank}/stdout.log")
 
     @property
     def text(self) -> bytes:
@@ -91,15 +91,15 @@ def console_pipe() -> Iterator[Pipe]:
 
 
 def test_each_line_has_the_prefix(screen: Screen) -> None:
-    lane = screen.lane(0)
-    lane.write(b"one\ntwo\n\nfo", 0.0)
-    lane.write(b"ur\n", 0.0)
+    stream = screen.stream(0)
+    stream.write(b"one\ntwo\n\nfo", 0.0)
+    stream.write(b"ur\n", 0.0)
     assert screen.text == b"[w-0] one\n[w-0] two\n[w-0] \n[w-0] four\n"
 
 
 def test_an_unfinished_line_is_held_back_and_shown_after_a_while(screen: Screen) -> None:
-    lane = screen.lane(0)
-    lane.write(b"Continue? ", 10.0)
+    stream = screen.stream(0)
+    stream.write(b"Continue? ", 10.0)
     assert screen.text == b""
     assert screen.console.next_wake() == pytest.approx(10.2)
     screen.console.tick(10.1)
@@ -107,12 +107,12 @@ def test_an_unfinished_line_is_held_back_and_shown_after_a_while(screen: Screen)
     screen.console.tick(10.2)
     assert screen.text == b"[w-0] Continue? "
     assert screen.console.next_wake() is None
-    lane.write(b"yes\n", 11.0)
+    stream.write(b"yes\n", 11.0)
     assert screen.text == b"[w-0] Continue? yes\n"
 
 
 def test_two_workers_never_share_a_line(screen: Screen) -> None:
-    one, two = screen.lane(1), screen.lane(2)
+    one, two = screen.stream(1), screen.stream(2)
     one.write(b"begin ", 0.0)
     two.write(b"other\n", 0.0)
     one.write(b"end\n", 0.0)
@@ -120,7 +120,7 @@ def test_two_workers_never_share_a_line(screen: Screen) -> None:
 
 
 def test_a_shown_unfinished_line_is_ended_before_another_voice(screen: Screen) -> None:
-    one, two = screen.lane(1), screen.lane(2)
+    one, two = screen.stream(1), screen.stream(2)
     one.write(b"begin ", 0.0)
     screen.console.tick(1.0)
     two.write(b"other\n", 1.0)
@@ -129,7 +129,7 @@ def test_a_shown_unfinished_line_is_ended_before_another_voice(screen: Screen) -
 
 
 def test_a_line_that_was_ended_for_another_voice_leaves_no_empty_line(screen: Screen) -> None:
-    one, two = screen.lane(1), screen.lane(2)
+    one, two = screen.stream(1), screen.stream(2)
     one.write(b"begin", 0.0)
     screen.console.tick(1.0)
     two.write(b"other\n", 1.0)
@@ -138,34 +138,34 @@ def test_a_line_that_was_ended_for_another_voice_leaves_no_empty_line(screen: Sc
 
 
 def test_holdfast_speaks_on_lines_of_its_own(screen: Screen) -> None:
-    lane = screen.lane(0)
-    lane.write(b"50%", 0.0)
+    stream = screen.stream(0)
+    stream.write(b"50%", 0.0)
     screen.console.tick(1.0)
     screen.console.say("holdfast: worker-1 died", 1.0)
-    lane.write(b" done\n", 1.0)
+    stream.write(b" done\n", 1.0)
     assert screen.text == b"[w-0] 50%\nholdfast: worker-1 died\n[w-0]  done\n"
 
 
 def test_a_progress_bar_moves_in_place(screen: Screen) -> None:
-    lane = screen.lane(0)
+    stream = screen.stream(0)
     for percent in (b"\r 1%", b"\r 2%", b"\r 3%"):
-        lane.write(percent, 0.0)
-    lane.write(b"\n", 0.0)
+        stream.write(percent, 0.0)
+    stream.write(b"\n", 0.0)
     assert screen.text == b"[w-0]  1%\r[w-0]  2%\r[w-0]  3%\n"
 
 
 def test_a_bar_that_returns_at_its_end_is_shown_at_once(screen: Screen) -> None:
-    lane = screen.lane(0)
-    lane.write(b"1%\r", 0.0)
+    stream = screen.stream(0)
+    stream.write(b"1%\r", 0.0)
     assert screen.text == b"[w-0] 1%"
-    lane.write(b"2%\r", 0.0)
+    stream.write(b"2%\r", 0.0)
     assert screen.text == b"[w-0] 1%\r[w-0] 2%"
-    lane.close(0.0)
+    stream.close(0.0)
     assert screen.text == b"[w-0] 1%\r[w-0] 2%\n"
 
 
 def test_the_bars_of_two_workers_become_lines(screen: Screen) -> None:
-    one, two = screen.lane(1), screen.lane(2)
+    one, two = screen.stream(1), screen.stream(2)
     for n in range(2):
         one.write(b"\r%d%%" % n, float(n))
         two.write(b"\r%d%%" % n, float(n))
@@ -175,43 +175,43 @@ def test_the_bars_of_two_workers_become_lines(screen: Screen) -> None:
 
 @pytest.mark.parametrize("cut", range(8))
 def test_windows_line_ends_are_one_line_end_wherever_the_block_is_cut(screen: Screen, cut: int) -> None:
-    lane = screen.lane(0)
+    stream = screen.stream(0)
     data = b"ab\r\ncd\r\n"
-    lane.write(data[:cut], 0.0)
-    lane.write(data[cut:], 0.0)
+    stream.write(data[:cut], 0.0)
+    stream.write(data[cut:], 0.0)
     assert screen.text == b"[w-0] ab\r\n[w-0] cd\r\n"
 
 
 def test_the_last_line_is_ended_when_the_stream_ends(screen: Screen) -> None:
-    lane = screen.lane(0)
-    lane.write(b"a\nno newline", 0.0)
-    lane.close(0.0)
+    stream = screen.stream(0)
+    stream.write(b"a\nno newline", 0.0)
+    stream.close(0.0)
     assert screen.text == b"[w-0] a\n[w-0] no newline\n"
 
 
 def test_a_character_is_never_cut_by_another_voice(screen: Screen) -> None:
-    lane = screen.lane(0)
+    stream = screen.stream(0)
     euro = "€".encode()
-    lane.write(b"1 " + euro[:2], 0.0)
+    stream.write(b"1 " + euro[:2], 0.0)
     screen.console.tick(1.0)
     assert screen.text == b"[w-0] 1 "
     screen.console.say("holdfast: x", 1.0)
-    lane.write(euro[2:] + b"\n", 1.0)
+    stream.write(euro[2:] + b"\n", 1.0)
     assert screen.text.decode() == "[w-0] 1 \nholdfast: x\n[w-0] €\n"
 
 
 def test_bytes_that_are_no_text_pass_unchanged(screen: Screen) -> None:
-    lane = screen.lane(0)
+    stream = screen.stream(0)
     garbage = bytes(byte for byte in range(256) if byte not in b"\r\n") * 8
-    lane.write(garbage, 0.0)
-    lane.close(0.0)
+    stream.write(garbage, 0.0)
+    stream.close(0.0)
     assert screen.text == b"[w-0] " + garbage + b"\n"
 
 
 def test_a_line_without_end_is_shown_in_parts_and_not_collected(screen: Screen) -> None:
-    lane = screen.lane(0)
+    stream = screen.stream(0)
     for _ in range(100):
-        lane.write(b"x" * 1000, 0.0)
+        stream.write(b"x" * 1000, 0.0)
     assert len(screen.text) > 100_000 - HOLD_BYTES - 1000
     assert screen.text == b"[w-0] " + b"x" * (len(screen.text) - 6)
 
@@ -248,10 +248,10 @@ def test_how_the_blocks_are_cut_makes_no_difference(data: bytes, places: list[in
     for blocks in ([data], cuts(data, places), [data[i : i + 1] for i in range(len(data))]):
         with memory_file() as fd:
             console = Console(Outlet(fd))
-            lane = console.lane(b"> ", "x")
+            stream = console.stream(b"> ", "x")
             for block in blocks:
-                lane.write(block, 0.0)
-            lane.close(0.0)
+                stream.write(block, 0.0)
+            stream.close(0.0)
             console.close()
             shown.append(os.pread(fd, 10_000, 0))
     views = [on_screen(text.decode()) for text in shown]
@@ -266,16 +266,16 @@ def test_every_line_on_the_screen_is_one_workers(steps: list[tuple[int, str, boo
     written = ["", "", ""]
     with memory_file() as fd:
         console = Console(Outlet(fd))
-        lanes = [console.lane(b"%d:" % rank, "x") for rank in range(3)]
+        streams = [console.stream(b"%d:" % rank, "x") for rank in range(3)]
         now = 0.0
         for rank, text, waits in steps:
-            lanes[rank].write(text.encode(), now)
+            streams[rank].write(text.encode(), now)
             written[rank] += text
             if waits:
                 now += 1.0
                 console.tick(now)
-        for lane in lanes:
-            lane.close(now)
+        for stream in streams:
+            stream.close(now)
         console.close()
         lines = os.pread(fd, 10_000, 0).decode().splitlines()
     assert all(line[:2] in ("0:", "1:", "2:") and ":" not in line[2:] for line in lines)
@@ -294,11 +294,11 @@ class memory_file:  # noqa: N801  a context manager that reads like the call it 
 
 
 def test_a_slow_reader_makes_it_full_and_loses_nothing(console_pipe: Pipe) -> None:
-    lane = console_pipe.console.lane(b"", "x")
+    stream = console_pipe.console.stream(b"", "x")
     line = b"0123456789\n"
     sent = 0
     while not console_pipe.console.full:
-        lane.write(line * 100, 0.0)
+        stream.write(line * 100, 0.0)
         sent += 100
     assert console_pipe.console.unshown_bytes >= 100_000
     got, now = b"", 0.0
@@ -313,7 +313,7 @@ def test_a_slow_reader_makes_it_full_and_loses_nothing(console_pipe: Pipe) -> No
 
 
 def test_a_line_is_not_broken_because_its_worker_was_held_back(console_pipe: Pipe) -> None:
-    one, two = console_pipe.console.lane(b"1 ", "x"), console_pipe.console.lane(b"2 ", "y")
+    one, two = console_pipe.console.stream(b"1 ", "x"), console_pipe.console.stream(b"2 ", "y")
     one.write(b"begin ", 0.0)
     while not console_pipe.console.full:
         two.write(b"other\n" * 100, 0.0)
@@ -330,15 +330,15 @@ def test_a_line_is_not_broken_because_its_worker_was_held_back(console_pipe: Pip
 
 def test_a_reader_that_takes_nothing_loses_output_and_is_told(console_pipe: Pipe) -> None:
     console = console_pipe.console
-    lane = console.lane(b"[w-0] ", "/logs/w-0/stdout.log")
+    stream = console.stream(b"[w-0] ", "/logs/w-0/stdout.log")
     while not console.full:
-        lane.write(b"early\n" * 100, 0.0)
+        stream.write(b"early\n" * 100, 0.0)
     assert console.next_wake() == pytest.approx(5.0)
     console.tick(4.9)
     assert console_state(console) == "full"
     console.tick(5.0)
     assert console_state(console) == "stalled"
-    lane.write(b"late\n" * 100_000, 6.0)
+    stream.write(b"late\n" * 100_000, 6.0)
     assert console.unshown_bytes > 500_000
     assert console.next_wake() is None
     (note,) = console.take_notes()
@@ -349,29 +349,29 @@ def test_a_reader_that_takes_nothing_loses_output_and_is_told(console_pipe: Pipe
     assert b"late" not in got
     assert b"holdfast: still here\n" in got
     assert b"holdfast: 0.5 MB of the workers' output is left out here; it is whole in /logs/w-0/stdout.log\n" in got
-    lane.write(b"again\n", 8.0)
+    stream.write(b"again\n", 8.0)
     assert console_pipe.read() == b"[w-0] again\n"
     assert console.take_notes() == []
     while console_state(console) == "idle" or console_state(console) == "busy":
-        lane.write(b"more\n" * 100, 9.0)
+        stream.write(b"more\n" * 100, 9.0)
     assert console_state(console) == "full"
 
 
 def test_a_silent_reader_costs_nothing_while_there_is_room(console_pipe: Pipe) -> None:
-    lane = console_pipe.console.lane(b"", "x")
-    lane.write(b"x" * 9_999 + b"\n", 0.0)
+    stream = console_pipe.console.stream(b"", "x")
+    stream.write(b"x" * 9_999 + b"\n", 0.0)
     console_pipe.console.tick(60.0)
     assert console_pipe.console.idle  # the end of the job does not wait for that reader
-    lane.write(b"y\n", 61.0)
+    stream.write(b"y\n", 61.0)
     got = console_pipe.read_all(62.0)
     assert got == b"x" * 9_999 + b"\ny\n"
 
 
 def test_the_buffer_is_bounded_whatever_comes(console_pipe: Pipe) -> None:
-    lane = console_pipe.console.lane(b"[w-0] ", "x")
+    stream = console_pipe.console.stream(b"[w-0] ", "x")
     for n in range(2_000):
         now = 0.0 if n < 200 else 10.0
-        lane.write(b"z" * 999 + b"\n", now)
+        stream.write(b"z" * 999 + b"\n", now)
         console_pipe.console.say("holdfast: y" * 100, now)
         console_pipe.console.tick(now)
     waiting = console_pipe.console.unshown_bytes - sum(console_pipe.console.left_out.values())
@@ -381,9 +381,9 @@ def test_the_buffer_is_bounded_whatever_comes(console_pipe: Pipe) -> None:
 def test_a_reader_that_left_is_noticed_once(console_pipe: Pipe) -> None:
     os.close(console_pipe.read_fd)
     console_pipe.read_fd = -1
-    lane = console_pipe.console.lane(b"", "x")
-    lane.write(b"a\n", 0.0)
-    lane.write(b"b\n", 0.0)
+    stream = console_pipe.console.stream(b"", "x")
+    stream.write(b"a\n", 0.0)
+    stream.write(b"b\n", 0.0)
     console_pipe.console.say("holdfast: c", 0.0)
     assert console_pipe.console.closed
     assert console_pipe.console.idle
@@ -400,8 +400,8 @@ def test_the_callers_description_keeps_its_flags(console_pipe: Pipe) -> None:
 
 
 def test_drain_waits_for_the_reader(console_pipe: Pipe) -> None:
-    lane = console_pipe.console.lane(b"", "x")
-    lane.write(b"line\n" * 10_000, 0.0)
+    stream = console_pipe.console.stream(b"", "x")
+    stream.write(b"line\n" * 10_000, 0.0)
     child = os.fork()
     if child == 0:
         os.set_blocking(console_pipe.read_fd, True)
@@ -417,15 +417,15 @@ def test_drain_waits_for_the_reader(console_pipe: Pipe) -> None:
 def test_a_full_file_is_tried_again_and_said_when_something_is_lost(tmp_path: Path) -> None:
     fd = os.open("/dev/full", os.O_WRONLY)
     console = Console(Outlet(fd), limit_bytes=1000)
-    lane = console.lane(b"", "/logs/x")
-    lane.write(b"a" * 500 + b"\n", 0.0)
+    stream = console.stream(b"", "/logs/x")
+    stream.write(b"a" * 500 + b"\n", 0.0)
     assert console.wait_fd is None
     assert console.idle
     assert console.next_wake() == pytest.approx(5.0)
-    lane.write(b"b" * 500 + b"\n", 1.0)
+    stream.write(b"b" * 500 + b"\n", 1.0)
     console.tick(5.0)
     assert console.next_wake() == pytest.approx(10.0)
-    lane.write(b"c\n", 6.0)
+    stream.write(b"c\n", 6.0)
     (note,) = console.take_notes()
     assert os.strerror(errno.ENOSPC).lower() in note
     console.drain()
@@ -451,8 +451,8 @@ def test_a_file_that_takes_a_part_keeps_the_rest_for_later(tmp_path: Path) -> No
 
 
 def test_a_silent_terminal_with_room_is_not_waited_for_twice(console_pipe: Pipe) -> None:
-    lane = console_pipe.console.lane(b"", "x")
-    lane.write(b"x" * 9_999 + b"\n", 0.0)
+    stream = console_pipe.console.stream(b"", "x")
+    stream.write(b"x" * 9_999 + b"\n", 0.0)
     assert console_pipe.console.next_wake() == pytest.approx(5.0)
     console_pipe.console.tick(5.0)
     assert console_pipe.console.next_wake() is None
@@ -464,9 +464,9 @@ def test_a_socket_is_written_without_waiting() -> None:
         outlet = Outlet(ours.fileno())
         assert outlet.kind is OutletKind.SOCKET
         console = Console(outlet, limit_bytes=100_000)
-        lane = console.lane(b"", "x")
+        stream = console.stream(b"", "x")
         while not console.full:
-            lane.write(b"x" * 999 + b"\n", 0.0)
+            stream.write(b"x" * 999 + b"\n", 0.0)
         assert ours.getblocking()
         theirs.setblocking(False)
         got = 0
@@ -481,7 +481,7 @@ def test_a_socket_is_written_without_waiting() -> None:
         assert got % 1000 == 0
         assert got > 100_000
         theirs.close()
-        lane.write(b"gone\n", 0.0)
+        stream.write(b"gone\n", 0.0)
         assert console.closed
         console.close()
 
@@ -492,8 +492,8 @@ def test_a_terminal_is_written_without_waiting() -> None:
     console, other = open_consoles(slave, slave)
     assert console is other
     assert console.name == "the terminal"
-    lane = console.lane(b"[w-0] ", "x")
-    lane.write(b"x" * 200_000 + b"\n", 0.0)
+    stream = console.stream(b"[w-0] ", "x")
+    stream.write(b"x" * 200_000 + b"\n", 0.0)
     assert console.unshown_bytes > 0
     assert os.get_blocking(slave)
     got = b""
@@ -503,7 +503,7 @@ def test_a_terminal_is_written_without_waiting() -> None:
     assert got == b"[w-0] " + b"x" * 200_000 + b"\n"
     os.close(slave)
     os.close(master)
-    lane.write(b"hung up\n", 1.0)
+    stream.write(b"hung up\n", 1.0)
     assert console.closed
     console.close()
 
@@ -535,7 +535,7 @@ def test_a_closed_stdout_is_no_trouble() -> None:
     os.close(fd)
     out, err = open_consoles(fd, fd)
     out.say("holdfast: nobody")
-    err.lane(b"", "x").write(b"a\n", 0.0)
+    err.stream(b"", "x").write(b"a\n", 0.0)
     assert out.closed
     assert err.idle
     out.drain()
@@ -553,8 +553,8 @@ def test_the_patient_way_takes_small_bites(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "open", refused)
     pipe = Pipe()
     console = pipe.console
-    lane = console.lane(b"", "x")
-    lane.write(b"0123456789\n" * 2_000, 0.0)
+    stream = console.stream(b"", "x")
+    stream.write(b"0123456789\n" * 2_000, 0.0)
     assert console.unshown_bytes > 0
     assert pipe.read_all(0.0) == b"0123456789\n" * 2_000
     pipe.close()

@@ -30,8 +30,8 @@ CHUNK_BYTES = 64 * 1024
 
 
 class Console:
-    """One terminal, pipe, file or socket. Workers write to it through the streams that `lane` returns, holdfast itself
-    through `say`.
+    """One terminal, pipe, file or socket. Workers write to it through the streams that `stream` returns, holdfast
+    itself through `say`.
 
     Every `now` is in seconds on one monotonic clock.
     """
@@ -105,7 +105,7 @@ class Console:
         """Return the fd to poll for writability; None if there is nothing to write, or the fd cannot be polled."""
         return self._outlet.fd if self._size and self._outlet.waits and not self._refused else None
 
-    def lane(self, prefix: bytes, path: str) -> ConsoleStream:
+    def stream(self, prefix: bytes, path: str) -> ConsoleStream:
         """Return a new stream that puts `prefix` before each line. `path`: the log file that contains all output of the
         stream.
 

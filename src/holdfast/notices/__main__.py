@@ -31,26 +31,26 @@ class NoticeProcess:
     def __init__(self, begin: Beginning, reactor: Reactor) -> None:
         self.plan = plan = begin.plan
         self._begin = begin
-        self.lanes: list[SendQueue] = []
-        self._events = self._lane("--on-event", plan.on_event)
-        self._end = self._lane("--on-end", plan.on_end)
-        self._summary = self._lane("--summary", plan.summary)
-        self._traces = self._lane("--traces", "yes" if plan.traces else "")
+        self.queues: list[SendQueue] = []
+        self._events = self._queue("--on-event", plan.on_event)
+        self._end = self._queue("--on-end", plan.on_end)
+        self._summary = self._queue("--summary", plan.summary)
+        self._traces = self._queue("--traces", "yes" if plan.traces else "")
         self._messages: Messages | None = None
         self._reactor = reactor
         if plan.notify:
-            lane = self._lane("--notify", "yes")
-            assert lane is not None
-            self._messages = Messages(plan.notify, begin, lane)
-        for lane in self.lanes:
-            lane.join(reactor)
+            queue = self._queue("--notify", "yes")
+            assert queue is not None
+            self._messages = Messages(plan.notify, begin, queue)
+        for queue in self.queues:
+            queue.join(reactor)
 
-    def _lane(self, name: str, asked: str) -> SendQueue | None:
+    def _queue(self, name: str, asked: str) -> SendQueue | None:
         if not asked:
             return None
-        lane = SendQueue(name, self.plan.limit_s, _say)
-        self.lanes.append(lane)
-        return lane
+        queue = SendQueue(name, self.plan.limit_s, _say)
+        self.queues.append(queue)
+        return queue
 
     def tell(self, notice: Notice) -> None:
         data, variables = encode(notice.body), {**self._variables(notice), **notice.variables}
@@ -113,13 +113,13 @@ def main() -> None:
     reactor.watch(0, read)
     while open_:
         reactor.wait()
-    lanes = teller.lanes if teller is not None else []
+    queues = teller.queues if teller is not None else []
     until = reactor.now() + (teller.plan.limit_s if teller is not None else 0.0)
     reactor.at(until, lambda now: None)
-    while any(lane.busy for lane in lanes) and reactor.now() < until:
+    while any(queue.busy for queue in queues) and reactor.now() < until:
         reactor.wait()
-    for lane in lanes:
-        lane.close()
+    for queue in queues:
+        queue.close()
     kill(descendants(os.getpid()))
 
 

@@ -18,14 +18,14 @@ _MOST_TEXT = 2000
 class Messages:
     """Sends the messages of one job.
 
-    `urls`: addresses of the receivers, as apprise's URLs. `begin`: describes the job. `lane`: the queue that sends
+    `urls`: addresses of the receivers, as apprise's URLs. `begin`: describes the job. `queue`: the queue that sends
     them.
     """
 
-    def __init__(self, urls: Sequence[str], begin: Beginning, lane: SendQueue) -> None:
+    def __init__(self, urls: Sequence[str], begin: Beginning, queue: SendQueue) -> None:
         self._urls = urls
         self._begin = begin
-        self._lane = lane
+        self._queue = queue
         self._seen: Counter[str] = Counter()
         self._sent = 0
 
@@ -54,4 +54,4 @@ class Messages:
         data = encode(
             {"urls": self._urls, "title": title, "body": body, "home": begin.home, "job": begin.job, "key": key}
         )
-        self._lane.add(ours("holdfast.notices.send_message"), data, {})
+        self._queue.add(ours("holdfast.notices.send_message"), data, {})

@@ -42,10 +42,10 @@ def main() -> int:
     if view is None:
         return _failed(f"the journal of {home} does not have job {job}")
     known = detail(found, view)
-    lane = swimlane_of(events(home, job), known.attempts, now=None)
+    swimlane = swimlane_of(events(home, job), known.attempts, now=None)
     logging.disable(logging.CRITICAL)  # this program prints its own line to stderr
     try:
-        result = OTLPSpanExporter().export(spans(known, lane))
+        result = OTLPSpanExporter().export(spans(known, swimlane))
     except Exception as error:  # the exception classes of the exporter differ between its versions
         return _failed(f"not exported: {type(error).__name__}: {error}")
     return 0 if result is SpanExportResult.SUCCESS else _failed("the collector did not take the trace")
@@ -61,7 +61,7 @@ def _failed(why: str) -> int:
     return 1
 
 
-def spans(known: JobDetail, lane: Swimlane) -> tuple[ReadableSpan, ...]:
+def spans(known: JobDetail, swimlane: Swimlane) -> tuple[ReadableSpan, ...]:
     """Return the spans of the whole trace. Phases come first, and the job comes last."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -72,8 +72,8 @@ def spans(known: JobDetail, lane: Swimlane) -> tuple[ReadableSpan, ...]:
     provider.add_span_processor(SimpleSpanProcessor(kept))
     tracer = provider.get_tracer("holdfast", __version__)
     view = known.view
-    begin = min(view.created, lane.start) if lane.bands else view.created
-    end = max(view.ended or 0.0, lane.end, begin)
+    begin = min(view.created, swimlane.start) if swimlane.bands else view.created
+    end = max(view.ended or 0.0, swimlane.end, begin)
     about: dict[str, str | int] = {
         "holdfast.job.id": view.id,
         "holdfast.job.name": view.name,
@@ -83,13 +83,13 @@ def spans(known: JobDetail, lane: Swimlane) -> tuple[ReadableSpan, ...]:
         last = known.report.report
         about |= {"holdfast.outcome": known.report.outcome.value, "holdfast.exit_code": last.code}
         about |= {"holdfast.phrase": last.phrase, "holdfast.blame": last.blame.value}
-    if lane.left_out:
-        about["holdfast.attempts_left_out"] = lane.left_out
+    if swimlane.left_out:
+        about["holdfast.attempts_left_out"] = swimlane.left_out
     # Ignore a parent span in this process's environment, because each job is a trace of its own.
     job = tracer.start_span(f"job {view.name}", trace.set_span_in_context(trace.INVALID_SPAN), start_time=_ns(begin))
     job.set_attributes(about)
     records = {record.attempt: record for record in known.attempts}
-    for band in lane.bands:
+    for band in swimlane.bands:
         around = trace.set_span_in_context(job)
         start = min([band.start, *(part.start for part in band.parts)])
         attempt = tracer.start_span(f"attempt {band.attempt}", around, start_time=_ns(start))
@@ -97,7 +97,7 @@ def spans(known: JobDetail, lane: Swimlane) -> tuple[ReadableSpan, ...]:
         for part in band.parts:
             inner = tracer.start_span(part.name, trace.set_span_in_context(attempt), start_time=_ns(part.start))
             inner.end(_ns(max(part.end, part.start)))
-        for mark, rank, node in _marks(lane, band.attempt):
+        for mark, rank, node in _marks(swimlane, band.attempt):
             more: dict[str, str | int] = {"holdfast.text": mark.text, "holdfast.count": mark.count}
             more |= {"holdfast.ranks": rank} if rank else {}
             more |= {"holdfast.node": node} if node else {}
@@ -109,7 +109,7 @@ def spans(known: JobDetail, lane: Swimlane) -> tuple[ReadableSpan, ...]:
             if record.report.code:
                 attempt.set_status(trace.StatusCode.ERROR, f"{band.phrase}: {record.report.reason}")
         attempt.end(_ns(_end(band)))
-    for mark, _, _ in _marks(lane, 0):
+    for mark, _, _ in _marks(swimlane, 0):
         job.add_event(mark.kind.value, {"holdfast.text": mark.text}, _ns(mark.at))
     if known.report is not None and known.report.report.code:
         job.set_status(trace.StatusCode.ERROR, f"{known.report.report.phrase}: {known.report.report.reason}")
@@ -128,13 +128,13 @@ def _provider() -> TracerProvider:
     return TracerProvider(sampling.ALWAYS_ON, Resource.create(about), shutdown_on_exit=False)
 
 
-def _marks(lane: Swimlane, attempt: int) -> Iterator[tuple[Mark, str, str]]:
+def _marks(swimlane: Swimlane, attempt: int) -> Iterator[tuple[Mark, str, str]]:
     """Yield the marks of one attempt, each with its ranks and its node, or "" for none.
 
     Attempt 0: marks without an attempt.
     """
-    rows: list[tuple[tuple[Mark, ...], str, str]] = [(lane.marks, "", "")]
-    for nodes in lane.nodes:
+    rows: list[tuple[tuple[Mark, ...], str, str]] = [(swimlane.marks, "", "")]
+    for nodes in swimlane.nodes:
         node = ",".join(nodes.nodes)
         rows.append((nodes.marks, "", node))
         rows += [(row.marks, ",".join(map(str, row.ranks)), node) for row in nodes.lanes]

@@ -34,17 +34,22 @@ class FoldedOutput:
         self._sinks.clear()
 
     def sink(
-        self, lane: Sink, lane_of: Callable[[bytes], Sink], prefix: bytes, rank: int, is_whole: Callable[[], bool]
+        self,
+        terminal: Sink,
+        terminal_of: Callable[[bytes], Sink],
+        prefix: bytes,
+        rank: int,
+        is_whole: Callable[[], bool],
     ) -> FoldedSink:
         """Return the object (sink) to which the pump writes one stream's output, and which folds it.
 
-        `lane`: the terminal stream that puts `prefix` before each line. `lane_of(prefix)`: returns a terminal stream
-        with another prefix. `rank`: the stream's rank. `is_whole()`: whether the log file contains all bytes of the
-        stream, so that the terminal may leave lines out.
+        `terminal`: the terminal stream that puts `prefix` before each line. `terminal_of(prefix)`: returns a terminal
+        stream with another prefix. `rank`: the stream's rank. `is_whole()`: whether the log file contains all bytes of
+        the stream, so that the terminal may leave lines out.
         """
         head, _, end = prefix.decode("utf-8", "replace").rpartition(str(rank))
         stream = HeldStream(rank, head if end == "] " else "", is_whole)
-        self._sinks[stream] = sink = FoldedSink(stream, self._fold, self._show, lane, lane_of, prefix)
+        self._sinks[stream] = sink = FoldedSink(stream, self._fold, self._show, terminal, terminal_of, prefix)
         return sink
 
     def next_wake(self) -> float | None:
@@ -77,23 +82,23 @@ class FoldedOutput:
 class FoldedSink:
     """Shows one output stream of a worker, with tracebacks folded and progress bars thinned out."""
 
-    __slots__ = ("_fold", "_lane", "_lane_of", "_open", "_prefix", "_rest", "_show", "_stream", "bar")
+    __slots__ = ("_fold", "_open", "_prefix", "_rest", "_show", "_stream", "_terminal", "_terminal_of", "bar")
 
     def __init__(
         self,
         stream: HeldStream,
         fold: TracebackFold,
         show: Callable[[list[Shown], float], None],
-        lane: Sink,
-        lane_of: Callable[[bytes], Sink],
+        terminal: Sink,
+        terminal_of: Callable[[bytes], Sink],
         prefix: bytes,
     ) -> None:
         self.bar = ProgressBar()
         self._stream = stream
         self._fold = fold
         self._show = show
-        self._lane = lane
-        self._lane_of = lane_of
+        self._terminal = terminal
+        self._terminal_of = terminal_of
         self._prefix = prefix
         #: The stream's unfinished last line, while earlier lines of the stream wait to be shown.
         self._rest = b""
@@ -126,13 +131,13 @@ class FoldedSink:
             return
         if self._rest:
             rest, self._rest = self._rest, b""
-            self._lane.write(rest, now)
+            self._terminal.write(rest, now)
         if self._stream.ended:
             self._open = False
-            self._lane.close(now)
+            self._terminal.close(now)
 
     def print_lines(self, lines: list[bytes], now: float) -> None:
-        self._lane.write(b"".join(lines), now)
+        self._terminal.write(b"".join(lines), now)
 
     def print_folded(self, numbers: list[int], text: str, now: float) -> None:
         """Print one line for several ranks: `[worker-0, 2, 3] ConnectionResetError: …`."""
@@ -142,17 +147,17 @@ class FoldedSink:
             prefix, line = f"{label}{short}] ".encode(), text
         else:
             prefix, line = self._prefix, f"{who}: {text}"
-        lane = self._lane_of(prefix)
-        lane.write(f"{line}\n".encode(), now)
-        lane.close(now)
+        terminal = self._terminal_of(prefix)
+        terminal.write(f"{line}\n".encode(), now)
+        terminal.close(now)
 
     def _take(self, block: bytes, now: float) -> None:
         if not self._stream.waits:
             start = _first_header(block)
             if start < 0:
-                self._lane.write(block, now)
+                self._terminal.write(block, now)
                 return
-            self._lane.write(block[:start], now)
+            self._terminal.write(block[:start], now)
             block = block[start:]
         *lines, self._rest = (self._rest + block).split(b"\n")
         lines = [line + b"\n" for line in lines]

@@ -165,11 +165,11 @@ class OutputPump:
 
     def _sink(self, screen: OutputScreen, label: bytes, rank: int, log: StreamLog) -> Sink:
         path = str(log.path)
-        lane = screen.lane(label, path)
+        terminal = screen.stream(label, path)
         if not label or (lost_peer := self._lost_peer) is None:
-            return lane
+            return terminal
 
-        def folded(lane: Sink) -> Sink:
+        def folded(terminal: Sink) -> Sink:
             if self._folded is None:
                 from holdfast.observe.folded_output import FoldedOutput
 
@@ -177,10 +177,10 @@ class OutputPump:
                 for loss in self._losses:
                     self._folded.lose(*loss)
             return self._folded.sink(
-                lane, lambda prefix: screen.lane(prefix, path), label, rank, lambda: not log.lost_bytes
+                terminal, lambda prefix: screen.stream(prefix, path), label, rank, lambda: not log.lost_bytes
             )
 
-        return FoldingSink(lane, folded)
+        return FoldingSink(terminal, folded)
 
     def lose(self, cause: str, rank: int | None, now: float) -> None:
         """Record an event that breaks connections between ranks.

@@ -134,12 +134,12 @@ class FoldingSink:
     The folding code is imported only then, because most workers print neither.
     """
 
-    def __init__(self, lane: Sink, folded: Callable[[Sink], Sink]) -> None:
-        """`lane`: the worker's stream on the terminal.
+    def __init__(self, terminal: Sink, folded: Callable[[Sink], Sink]) -> None:
+        """`terminal`: the worker's stream on the terminal.
 
-        `folded(lane)`: returns the object that folds the output and writes it to `lane`.
+        `folded(terminal)`: returns the object that folds the output and writes it to `terminal`.
         """
-        self._sink = lane
+        self._sink = terminal
         self._folded: Callable[[Sink], Sink] | None = folded
 
     def write(self, block: bytes, now: float) -> None:

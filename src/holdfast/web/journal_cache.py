@@ -21,7 +21,7 @@ from holdfast.report.swimlane import Swimlane, swimlane_of
 
 #: Limit on the cached events of all jobs together. The jobs that were shown last stay in the cache.
 MOST_EVENTS = 100_000
-MOST_LANES = 32
+MOST_SWIMLANES = 32
 Dated = tuple[float, Event]
 
 
@@ -32,7 +32,7 @@ class JournalCache:
         self._lock = threading.Lock()
         self._past: dict[Path, JobHistory] = {}
         self._events: OrderedDict[tuple[Path, str], tuple[int, list[Dated]]] = OrderedDict()
-        self._lanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
+        self._swimlanes: OrderedDict[tuple[Path, JobView], Swimlane | None] = OrderedDict()
 
     def past(self, home: Path) -> JobHistory:
         """Return the newest jobs of a state directory, with their attempts and current states, and a message if it
@@ -63,16 +63,16 @@ class JournalCache:
         `now`: seconds since the epoch, for a running job.
         """
         with self._lock:
-            if now is None and (home, view) in self._lanes:
-                return self._lanes[home, view]
+            if now is None and (home, view) in self._swimlanes:
+                return self._swimlanes[home, view]
         history = self.events(home, view.id)
-        lane = swimlane_of(history, attempts, now=now) if history or attempts else None
+        found = swimlane_of(history, attempts, now=now) if history or attempts else None
         if view.ended is not None:
             with self._lock:
-                self._lanes[home, view] = lane
-                while len(self._lanes) > MOST_LANES:
-                    self._lanes.popitem(last=False)
-        return lane
+                self._swimlanes[home, view] = found
+                while len(self._swimlanes) > MOST_SWIMLANES:
+                    self._swimlanes.popitem(last=False)
+        return found
 
 
 #: The journal cache of this process.
