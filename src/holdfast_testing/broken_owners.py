@@ -91,12 +91,12 @@ class Deaf(AttemptMembers):
 
 
 class NewBootIsAllStopped(AgentRegistry):
-    def __init__(self, course: GangState) -> None:
-        super().__init__(course)
-        self.course = course
+    def __init__(self, gang: GangState) -> None:
+        super().__init__(gang)
+        self.gang = gang
 
     def began_anew(self, node: str, over: int) -> None:
-        super().began_anew(node, self.course.attempt)
+        super().began_anew(node, self.gang.attempt)
 
 
 class NewBootUnnoticed(AgentRegistry):
@@ -199,24 +199,24 @@ class EvidenceAtAnyTime(Gang):
 
 
 class WaitsForEvidence(Draining):
-    def __init__(self, course: GangState, *parts: Any) -> None:
-        super().__init__(course, *parts)
-        self.course = course
+    def __init__(self, gang: GangState, *parts: Any) -> None:
+        super().__init__(gang, *parts)
+        self.gang = gang
 
     def overdue(self, now: float) -> None:
-        if self.course.trial.collecting:
-            self.course.arm(TimerKind.DEADLINE, now + 10_000.0)
+        if self.gang.trial.collecting:
+            self.gang.arm(TimerKind.DEADLINE, now + 10_000.0)
         else:
             super().overdue(now)
 
 
 class FencesAll(Draining):
-    def __init__(self, course: GangState, *parts: Any) -> None:
-        super().__init__(course, *parts)
-        self.course = course
+    def __init__(self, gang: GangState, *parts: Any) -> None:
+        super().__init__(gang, *parts)
+        self.gang = gang
 
     def fence(self, node: str, now: float) -> None:
-        for other in self.course.trial.roster.nodes:
+        for other in self.gang.trial.roster.nodes:
             super().fence(other, now)
 
 
@@ -230,12 +230,12 @@ class DeafToHigher(AttemptNumbers):
 class UsesUnsecured(AttemptNumbers):
     """A gang that begins an attempt before the attempt's number in the journal is safe from a power cut."""
 
-    def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
-        super().__init__(course, speakers)
-        self.course = course
+    def __init__(self, gang: GangState, speakers: AgentRegistry) -> None:
+        super().__init__(gang, speakers)
+        self.gang = gang
 
     def may_prepare(self, now: float) -> bool:
-        self.course.trial.mark_sent()
+        self.gang.trial.mark_sent()
         return True
 
 

@@ -139,8 +139,8 @@ IN_DECISIONS = (
         wrong="the end of any agent of a node loses the node",
         file="decide/node_changes.py",
         place="Nodes.left",
-        right="if course.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):",
-        broken="if course.phase is Phase.DONE:",
+        right="if gang.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):",
+        broken="if gang.phase is Phase.DONE:",
         tests=("decide/test_owner.py::test_a_late_word_of_an_earlier_agents_end_loses_no_node",),
     ),
     PlantedBug(

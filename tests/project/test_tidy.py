@@ -518,7 +518,7 @@ def test_nothing_outside_reaches_into_the_gang() -> None:
 #: The states of a job and of an attempt, each with the one file that writes its fields.
 STATES = {"GangState": SRC / "decide" / "job_state.py", "AttemptState": SRC / "decide" / "attempt_state.py"}
 #: Names under which other files hold one of them.
-HOLD_A_STATE = frozenset({"course", "_course", "gang", "_gang", "trial", "_trial"})
+HOLD_A_STATE = frozenset({"gang", "_gang", "trial", "_trial"})
 MUTATORS = frozenset({
     "append", "add", "pop", "popitem", "clear", "update", "discard", "remove", "extend", "insert", "setdefault",
     "sort", "reverse", "difference_update", "intersection_update", "symmetric_difference_update",
@@ -590,13 +590,13 @@ def test_only_its_own_file_writes_the_state_of_a_job_or_an_attempt() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "x = course.phase = 1",
-        "self._course.trial.stop = None",
-        "a, course.trial.found = 1, 2",
+        "x = gang.phase = 1",
+        "self._gang.trial.stop = None",
+        "a, gang.trial.found = 1, 2",
         "trial.ports['a'] = 1",
-        "course.records.append(1)",
+        "gang.records.append(1)",
         "del self.gang.absent['a']",
-        "course.highest += 1",
+        "gang.highest += 1",
         "trial._said",
         "class Other(Gang):\n    def f(self):\n        self.due = 1",
     ],
@@ -607,7 +607,7 @@ def test_a_write_to_a_state_is_found(line: str, tmp_path: Path) -> None:
     assert len(list(_writes_a_state(path))) == 1
 
 
-@pytest.mark.parametrize("line", ["course.say('x')", "x = course.phase", "self.due = 1", "known.state = 1"])
+@pytest.mark.parametrize("line", ["gang.say('x')", "x = gang.phase", "self.due = 1", "known.state = 1"])
 def test_a_read_or_a_call_is_no_write(line: str, tmp_path: Path) -> None:
     path = tmp_path / "other.py"
     path.write_text(line, encoding="utf-8")

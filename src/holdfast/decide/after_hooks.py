@@ -24,28 +24,28 @@ ANSWER_S = 10.0
 class AfterHooks:
     """Makes each node run the job's hooks once after the present attempt."""
 
-    def __init__(self, course: GangState, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
-        """`course`: the job's state. `understand(evidence, now, hooked)`: explains the attempt's end again, with the
+    def __init__(self, gang: GangState, understand: Callable[[AttemptEvidence, float, bool], None]) -> None:
+        """`gang`: the job's state. `understand(evidence, now, hooked)`: explains the attempt's end again, with the
         results of the hooks.
         """
-        self._course = course
+        self._gang = gang
         self._understand = understand
 
     def begin(self, now: float) -> bool:
         """Request the nodes to run their hooks. Return False if no hook has to run."""
-        course, trial = self._course, self._course.trial
-        found, limit_s = trial.found, hooks_after_s(course.spec.runtime)
+        gang, trial = self._gang, self._gang.trial
+        found, limit_s = trial.found, hooks_after_s(gang.spec.runtime)
         if found is None or not limit_s or trial.resumed:
             return False
         nodes = tuple(node for node in trial.nodes if self._can_answer(node))
         if not nodes:
             return False
-        if any(stop is not None and stop.grace_s == 0 for stop in (course.stop, trial.stop)):
-            course.say(f"attempt {course.attempt}: the stop leaves no time: no hook runs after it")
+        if any(stop is not None and stop.grace_s == 0 for stop in (gang.stop, trial.stop)):
+            gang.say(f"attempt {gang.attempt}: the stop leaves no time: no hook runs after it")
             return False
         report = found.report
         succeeded = trial.completed and report.code == 0
-        stopped = course.stop is not None and course.stop is trial.stop
+        stopped = gang.stop is not None and gang.stop is trial.stop
         end = AttemptEnd(
             outcome=Outcome.SUCCEEDED if succeeded else Outcome.STOPPED if stopped else Outcome.FAILED,
             phrase=report.phrase,
@@ -54,17 +54,15 @@ class AfterHooks:
         )
         within_s = self._left(now)
         trial.run_hooks(
-            RunHooks(
-                attempt=course.attempt, nodes=nodes, end=end, limit_s=limit_s, within_s=within_s, cause=course.cause
-            )
+            RunHooks(attempt=gang.attempt, nodes=nodes, end=end, limit_s=limit_s, within_s=within_s, cause=gang.cause)
         )
         self._ask(now)
         return True
 
     def finished(self, event: ev.HooksFinished, now: float) -> None:
         """Handle the results of the nodes' hooks. A failed hook makes a successful attempt fail."""
-        course, trial = self._course, self._course.trial
-        if trial.hooks is None or trial.found is None or event.attempt != course.attempt:
+        gang, trial = self._gang, self._gang.trial
+        if trial.hooks is None or trial.found is None or event.attempt != gang.attempt:
             return
         trial.run_hooks(None)
         if event.unanswered:
@@ -73,12 +71,12 @@ class AfterHooks:
             self._understand(replace(trial.found.evidence, beside=event.failures), now, True)
             return
         for failure in event.failures:
-            course.say(f"attempt {course.attempt}: {failure.sentence}")
-        course.arm(TimerKind.DECIDE, now)
+            gang.say(f"attempt {gang.attempt}: {failure.sentence}")
+        gang.arm(TimerKind.DECIDE, now)
 
     def hurry(self, request: StopRequest, now: float) -> None:
         """Shorten the time limit of running hooks, because a stop was requested."""
-        trial, spec = self._course.trial, self._course.spec
+        trial, spec = self._gang.trial, self._gang.spec
         if trial.hooks is None or not request.final:
             return
         trial.limit(request, now)
@@ -89,48 +87,48 @@ class AfterHooks:
 
     def lose(self, node: str, now: float) -> None:
         """Stop waiting for the hooks of a lost node, because the hooks ended with the node."""
-        course, trial = self._course, self._course.trial
+        gang, trial = self._gang, self._gang.trial
         if trial.hooks is None or node not in trial.hooks.nodes:
             return
         left = tuple(name for name in trial.hooks.nodes if name != node)
         if left:
             fewer = replace(trial.hooks, nodes=left)
             trial.run_hooks(fewer)
-            course.emit(fewer)
+            gang.emit(fewer)
             return
         trial.run_hooks(None)
-        course.arm(TimerKind.DECIDE, now)
+        gang.arm(TimerKind.DECIDE, now)
 
     def overdue(self, now: float) -> None:
         """Decide what follows, without the hook results of nodes that missed the time limit."""
-        course = self._course
-        assert course.trial.hooks is not None, "the deadline is theirs"
-        self._say_unanswered(course.trial.hooks.nodes)
-        course.trial.run_hooks(None)
-        course.arm(TimerKind.DECIDE, now)
+        gang = self._gang
+        assert gang.trial.hooks is not None, "the deadline is theirs"
+        self._say_unanswered(gang.trial.hooks.nodes)
+        gang.trial.run_hooks(None)
+        gang.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, now: float) -> None:
         """Request the nodes again to run their hooks, after a restart of the owner."""
         self._ask(now)
 
     def _say_unanswered(self, nodes: Sequence[str]) -> None:
-        course = self._course
-        course.say(f"attempt {course.attempt}: no word of {', '.join(nodes)} about the hooks after the attempt")
+        gang = self._gang
+        gang.say(f"attempt {gang.attempt}: no word of {', '.join(nodes)} about the hooks after the attempt")
 
     def _ask(self, now: float) -> None:
-        course, order = self._course, self._course.trial.hooks
+        gang, order = self._gang, self._gang.trial.hooks
         assert order is not None, "it is asked for"
         within_s = order.limit_s if order.within_s is None else min(order.limit_s, order.within_s)
-        course.arm(TimerKind.DEADLINE, now + within_s + ANSWER_S)
-        course.emit(order)
+        gang.arm(TimerKind.DEADLINE, now + within_s + ANSWER_S)
+        gang.emit(order)
 
     def _left(self, now: float) -> float | None:
         """Return the seconds until the platform kills all processes of the attempt; None: the platform has announced no
         such time.
         """
-        kill_by = self._course.trial.kill_by
+        kill_by = self._gang.trial.kill_by
         return None if kill_by is None else max(0.0, kill_by - now)
 
     def _can_answer(self, node: str) -> bool:
-        trial = self._course.trial
+        trial = self._gang.trial
         return not (node in trial.lost or node in trial.fenced or node in trial.left)

@@ -13,8 +13,8 @@ from holdfast.model.gang_protocol import ALIVE, Report
 class AgentRegistry:
     """The owner's knowledge about each node's agent. It is kept over all attempts of the job."""
 
-    def __init__(self, course: GangState) -> None:
-        self._course = course
+    def __init__(self, gang: GangState) -> None:
+        self._gang = gang
         #: Node → the boot of its present agent (a number that rises with each start of the agent).
         self.boots: dict[str, int] = {}
         #: Node → the newest attempt of which no process is left on the node. No process of an older attempt is left
@@ -87,8 +87,8 @@ class AgentRegistry:
         """Return whether no process of the job can be alive on the node: its agent has reported that, or its lease has
         ended.
         """
-        course = self._course
-        return self.stopped.get(node, 0) >= course.highest or node in course.trial.fenced
+        gang = self._gang
+        return self.stopped.get(node, 0) >= gang.highest or node in gang.trial.fenced
 
     def forget(self, nodes: Iterable[str], until: float) -> None:
         """Forget what the agents reported before the owner restarted. A node counts as absent until its agent reports.
@@ -103,4 +103,4 @@ class AgentRegistry:
         If nodes can join the job, the owner waits even if all nodes in its journal have reported: the journal may have
         lost the latest joins.
         """
-        return (bool(self.unheard) or self._course.spec.nodes.many) and now < self.hears_until
+        return (bool(self.unheard) or self._gang.spec.nodes.many) and now < self.hears_until

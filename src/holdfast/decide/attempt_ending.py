@@ -52,34 +52,34 @@ def _cut(text: str, limit: int) -> str:
 class AttemptRecorder:
     """Writes the records of attempts and the report of the job."""
 
-    def __init__(self, course: GangState) -> None:
-        self._course = course
+    def __init__(self, gang: GangState) -> None:
+        self._gang = gang
 
     def record(self, record: AttemptRecord) -> None:
-        course = self._course
-        course.record(record)
+        gang = self._gang
+        gang.record(record)
         # Print these lines only if the job goes on. At the job's end its report prints the same facts.
         if record.decision.kind in (*AGAIN, DecisionKind.REQUEUE):
             for left in record.report.left_running:
-                course.say(f"attempt {record.attempt}: {left}")
-            course.say(decision_line(record))
+                gang.say(f"attempt {record.attempt}: {left}")
+            gang.say(decision_line(record))
 
     def finish(self, report: ExitReport, kind: DecisionKind, reason: str) -> None:
         """End the job. `kind`: the decision. `reason`: why no attempt follows.
 
         If the last decision announced another attempt, `kind` and `reason` replace that decision.
         """
-        course = self._course
-        if course.records and course.records[-1].decision.kind in (*AGAIN, DecisionKind.REQUEUE):
-            decided = replace(course.records[-1].decision, kind=kind, reason=reason, charged=False, delay_s=0.0)
-            course.decide_anew(decided)
-        course.finish(
+        gang = self._gang
+        if gang.records and gang.records[-1].decision.kind in (*AGAIN, DecisionKind.REQUEUE):
+            decided = replace(gang.records[-1].decision, kind=kind, reason=reason, charged=False, delay_s=0.0)
+            gang.decide_anew(decided)
+        gang.finish(
             JobReport(
-                job_id=course.job_id,
-                name=course.spec.name,
+                job_id=gang.job_id,
+                name=gang.spec.name,
                 outcome=outcome(kind, report),
                 report=report,
-                attempts=tuple(course.records),
+                attempts=tuple(gang.records),
             )
         )
 
@@ -88,16 +88,16 @@ class AttemptRecorder:
 
         Queue the job again if the request allows that.
         """
-        course = self._course
+        gang = self._gang
         free = is_free(request.phrase, signs=self._signs_here())
-        left = self.requeues(free=free) if course.phase is not Phase.QUEUED and request.requeue else None
+        left = self.requeues(free=free) if gang.phase is not Phase.QUEUED and request.requeue else None
         if left is not None and left.refusal is None:
             if not free:
-                course.count_requeue()
-            course.move(PhaseTrigger.REQUEUE, now, request.reason)
+                gang.count_requeue()
+            gang.move(PhaseTrigger.REQUEUE, now, request.reason)
             self.queue(now, f"{left.cost()}: {request.reason}", self._stopped(request), DecisionKind.STOP)
             return
-        course.move(PhaseTrigger.STOP_REQUESTED, now, request.reason)
+        gang.move(PhaseTrigger.STOP_REQUESTED, now, request.reason)
         self.finish_stopped(request)
 
     def finish_stopped(self, request: StopRequest) -> None:
@@ -105,9 +105,9 @@ class AttemptRecorder:
         self.finish(self._stopped(request), DecisionKind.STOP, request.reason)
 
     def _stopped(self, request: StopRequest) -> ExitReport:
-        course = self._course
-        evidence = AttemptEvidence(attempt=course.attempt, stop=request, phase=course.phase, job=course.job_id)
-        return explain(evidence, course.catalogue)
+        gang = self._gang
+        evidence = AttemptEvidence(attempt=gang.attempt, stop=request, phase=gang.phase, job=gang.job_id)
+        return explain(evidence, gang.catalogue)
 
     def finish_unstarted(
         self,
@@ -124,10 +124,10 @@ class AttemptRecorder:
         `trigger`, `kind`, `reason`: the phase transition, the decision and its reason if the job ends. `cause`: the
         job's report; None: use this attempt's report. `elsewhere`: whether the job could continue on other nodes.
         """
-        course = self._course
-        if course.stop is not None:
-            course.trial.end_by(course.stop)
-        stop = course.stop if course.stop is not None and course.stop.requeue else None
+        gang = self._gang
+        if gang.stop is not None:
+            gang.trial.end_by(gang.stop)
+        stop = gang.stop if gang.stop is not None and gang.stop.requeue else None
         free = stop is not None and is_free(stop.phrase, signs=())
         left = self.requeues(free=free) if elsewhere or stop is not None else None
         if left is not None and left.refusal is None:
@@ -136,7 +136,7 @@ class AttemptRecorder:
             reason = left.instead(reason)
         report = self.record_unstarted(trigger, now, kind, reason)
         if kind is DecisionKind.REQUEUE:
-            fallen = DecisionKind.FAIL if course.stop is None else DecisionKind.STOP
+            fallen = DecisionKind.FAIL if gang.stop is None else DecisionKind.STOP
             self.queue(now, reason, cause or report, fallen)
         else:
             self.finish(cause or report, kind, reason)
@@ -145,11 +145,11 @@ class AttemptRecorder:
         """Record an attempt that ended before it had workers. `trigger`, `kind`, `reason`: the phase transition, the
         decision and its reason.
         """
-        course, trial = self._course, self._course.trial
-        report = explain(trial.evidence(Phase.CHECKING, course.job_id), course.catalogue)
-        course.move(trigger, now, reason)
+        gang, trial = self._gang, self._gang.trial
+        report = explain(trial.evidence(Phase.CHECKING, gang.job_id), gang.catalogue)
+        gang.move(trigger, now, reason)
         record = AttemptRecord(
-            attempt=course.attempt,
+            attempt=gang.attempt,
             started_at=trial.started_at,
             ended_at=now,
             report=report,
@@ -166,82 +166,82 @@ class AttemptRecorder:
 
         `why`: the reason to report; empty: the lack of healthy nodes and devices.
         """
-        course, failure, free = self._course, self.too_few(), bool(self._signs_here())
+        gang, failure, free = self._gang, self.too_few(), bool(self._signs_here())
         left = self.requeues(free=free)
-        report = course.records[-1].report if course.records else None
+        report = gang.records[-1].report if gang.records else None
         if report is None:
-            evidence = AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=course.job_id)
-            report = explain(evidence, course.catalogue)
+            evidence = AttemptEvidence(attempt=1, check=failure, phase=Phase.CHECKING, job=gang.job_id)
+            report = explain(evidence, gang.catalogue)
         reason = why or failure.message
         if left.refusal is None:
-            last = course.records[-1] if course.records else None
+            last = gang.records[-1] if gang.records else None
             if free and last is not None:
                 moved = f"{left.cost()}: {reason}"
-                course.decide_anew(replace(last.decision, kind=DecisionKind.REQUEUE, reason=moved, delay_s=0.0))
-            elif last is None or last.decision.charged or last.attempt <= course.began_after:
+                gang.decide_anew(replace(last.decision, kind=DecisionKind.REQUEUE, reason=moved, delay_s=0.0))
+            elif last is None or last.decision.charged or last.attempt <= gang.began_after:
                 # otherwise this requeue was already counted by the decision after the last attempt
-                course.count_requeue()
-            course.move(PhaseTrigger.REQUEUE, now, reason)
+                gang.count_requeue()
+            gang.move(PhaseTrigger.REQUEUE, now, reason)
             self.queue(now, reason, report, DecisionKind.FAIL)
             return
-        course.say(left.instead(reason))
-        course.move(PhaseTrigger.NONE_HEALTHY, now, reason)
+        gang.say(left.instead(reason))
+        gang.move(PhaseTrigger.NONE_HEALTHY, now, reason)
         self.finish(report, DecisionKind.FAIL, left.instead(reason))
 
     def requeues(self, *, free: bool = False) -> RequeueBudget:
         """Return how often the platform may still start the job again. `free`: the next run spends no restart."""
-        return requeues(self._course.spec, self._course.records, self._course.unrecorded, free=free)
+        return requeues(self._gang.spec, self._gang.records, self._gang.unrecorded, free=free)
 
     def _signs_here(self) -> Sequence[Sign]:
         """Return the last attempt's signs of progress, if it belongs to this run of the job."""
-        last = self._course.records[-1] if self._course.records else None
-        return last.signs if last is not None and last.attempt > self._course.began_after else ()
+        last = self._gang.records[-1] if self._gang.records else None
+        return last.signs if last is not None and last.attempt > self._gang.began_after else ()
 
     def queue(self, now: float, reason: str, report: ExitReport, kind: DecisionKind) -> None:
         """Ask the platform to start the job again (phase QUEUED). `reason`: why.
 
         `report`, `kind`: the job's end if the platform refuses.
         """
-        course = self._course
-        course.ask_requeue(PendingRequeue(reason, report, kind))
-        course.arm(TimerKind.DEADLINE, now + ANSWER_S)
+        gang = self._gang
+        gang.ask_requeue(PendingRequeue(reason, report, kind))
+        gang.arm(TimerKind.DEADLINE, now + ANSWER_S)
         self.ask_again(reason)
 
     def ask_again(self, reason: str) -> None:
         """Send the request for another run to the platform. The platform counts a repeated request once."""
-        course = self._course
-        names = {course.node_of(name) for name in course.avoid}
+        gang = self._gang
+        names = {gang.node_of(name) for name in gang.avoid}
         # If all other nodes fell silent at once, the link of the owner's node has failed. Then the next run avoids that
         # node and not the others.
-        names |= {course.trial.cut_off} if course.trial.cut_off else set(course.absent)
-        without = tuple(sorted(name for name in names if name in course.known))
-        course.emit(Requeue(run=course.run, reason=reason, without=without, cause=course.cause))
+        names |= {gang.trial.cut_off} if gang.trial.cut_off else set(gang.absent)
+        without = tuple(sorted(name for name in names if name in gang.known))
+        gang.emit(Requeue(run=gang.run, reason=reason, without=without, cause=gang.cause))
 
     def finish_unassembled(self, muster: GangShortfall, now: float) -> None:
         """End the job because too few nodes joined for its first attempt. `muster`: the nodes that joined and those
         that did not.
         """
-        course = self._course
-        said = tuple(course.trial.said)
+        gang = self._gang
+        said = tuple(gang.trial.said)
         evidence = AttemptEvidence(
-            deadline=Deadline.JOIN, muster=muster, phase=course.phase, job=course.job_id, platform=said
+            deadline=Deadline.JOIN, muster=muster, phase=gang.phase, job=gang.job_id, platform=said
         )
-        report = explain(evidence, course.catalogue)
-        course.move(PhaseTrigger.NONE_HEALTHY, now, report.reason)
-        course.say(f"not started: {report.reason}")
+        report = explain(evidence, gang.catalogue)
+        gang.move(PhaseTrigger.NONE_HEALTHY, now, report.reason)
+        gang.say(f"not started: {report.reason}")
         self.finish(report, DecisionKind.FAIL, report.reason)
 
     def say_who_outstayed(self, evidence: AttemptEvidence) -> None:
         """Print the ranks that did not exit within the grace period of the stop."""
         if ranks := outstayed(evidence):
-            self._course.say(f"attempt {self._course.attempt}: {fate(ranks, evidence)}")
+            self._gang.say(f"attempt {self._gang.attempt}: {fate(ranks, evidence)}")
 
     def too_few(self) -> CheckFailure:
-        course = self._course
-        return gang_wording.too_few_places(course.spec, course.nodes, course.avoid, course.kept_out, self._day)
+        gang = self._gang
+        return gang_wording.too_few_places(gang.spec, gang.nodes, gang.avoid, gang.kept_out, self._day)
 
     def _day(self, kept: DeviceStanding) -> str:
-        return "unknown" if kept.since is None else clock(kept.since, lambda _: self._course.utc_offset_s)
+        return "unknown" if kept.since is None else clock(kept.since, lambda _: self._gang.utc_offset_s)
 
 
 #: The order in which the record of an attempt lists its phases.

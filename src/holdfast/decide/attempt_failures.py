@@ -51,8 +51,8 @@ class AttemptFailures:
     if necessary.
     """
 
-    def __init__(self, course: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
-        self._course = course
+    def __init__(self, gang: GangState, speakers: AgentRegistry, draining: Draining, ending: AttemptRecorder) -> None:
+        self._gang = gang
         self._speakers = speakers
         self._draining = draining
         self._ending = ending
@@ -61,10 +61,10 @@ class AttemptFailures:
         """Stop an attempt that is missing in the owner's journal. Its nodes are not known either, so stop it on every
         node.
         """
-        course = self._course
-        if course.phase is Phase.DRAINING:
+        gang = self._gang
+        if gang.phase is Phase.DRAINING:
             self._draining.begin_again(now)
-        elif course.phase is not Phase.DONE:
+        elif gang.phase is not Phase.DONE:
             request = gang_wording.forgotten(report.node, report.attempt, now)
             self._draining.stop_for(request.reason, now, request)
 
@@ -72,84 +72,82 @@ class AttemptFailures:
         """Stop the attempt because a node is lost with its workers. `reason`: the text for the user.
         `lost`: the node.
         """
-        self._course.trial.lose(lost)
+        self._gang.trial.lose(lost)
         self._draining.stop_for(reason, now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
         """Handle a node whose agent has been silent for a whole lease. If the attempt uses the node, stop
         the attempt.
         """
-        course, trial, node = self._course, self._course.trial, event.node
+        gang, trial, node = self._gang, self._gang.trial, event.node
         lost = LeftBehind(node=node, silent_s=event.silent_s, words_s=event.words_s)
-        if course.phase is Phase.CHECKING and node in trial.asked:
+        if gang.phase is Phase.CHECKING and node in trial.asked:
             trial.lose(lost)
         if node not in trial.roster:
             return
-        if course.phase in LIVE:
+        if gang.phase in LIVE:
             trial.fall_silent(node, now - event.silent_s)
             trial.lose(lost)
             self._draining.stop_for(f"no word from {node} for {event.silent_s:.0f} s", now)
-        elif course.phase is Phase.DRAINING:
+        elif gang.phase is Phase.DRAINING:
             trial.fall_silent(node, now - event.silent_s)
             self._draining.lose(lost)
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
         """Handle a node that has left for good. If the attempt uses the node, stop the attempt."""
-        course = self._course
-        course.trial.leave(event.node)
+        gang = self._gang
+        gang.trial.leave(event.node)
         lost = LeftBehind(node=event.node, silent_s=0.0, why=event.reason)
-        if course.phase is Phase.CHECKING and event.node in course.trial.asked:
-            course.trial.lose(lost)
-        if event.node not in course.trial.roster:
+        if gang.phase is Phase.CHECKING and event.node in gang.trial.asked:
+            gang.trial.lose(lost)
+        if event.node not in gang.trial.roster:
             return
-        if course.phase in LIVE:
+        if gang.phase in LIVE:
             self.lose(lost, f"{event.node} has left: {event.reason}", now)
         else:
             self._draining.lose(lost)
 
     def asked_to_stop(self, request: StopRequest, now: float) -> None:
         """Handle a request of a user, a limit or a component to end the job or this attempt."""
-        course = self._course
-        if request.phrase == Phrase.TIME_LIMIT_REACHED and not course.spec.requeue.at_time_limit:
+        gang = self._gang
+        if request.phrase == Phrase.TIME_LIMIT_REACHED and not gang.spec.requeue.at_time_limit:
             request = replace(request, requeue=False)
-        if request.final and _counts(course.stop, request) and course.phase is not Phase.DONE:
-            course.end_with(request)
-        if course.phase in LIVE:
+        if request.final and _counts(gang.stop, request) and gang.phase is not Phase.DONE:
+            gang.end_with(request)
+        if gang.phase in LIVE:
             self._draining.stop_for(request.reason, now, request)
-        elif course.phase is Phase.DRAINING:
+        elif gang.phase is Phase.DRAINING:
             self._draining.ask_again(request, now)
-        elif request.final and (
-            course.phase is Phase.CHECKING or (course.phase is Phase.ASSEMBLING and course.pending)
-        ):
-            course.caused_by_this()
-            course.say(f"stopping: {request.reason}")
+        elif request.final and (gang.phase is Phase.CHECKING or (gang.phase is Phase.ASSEMBLING and gang.pending)):
+            gang.caused_by_this()
+            gang.say(f"stopping: {request.reason}")
             self._ending.finish_unstarted(PhaseTrigger.STOP_REQUESTED, now, DecisionKind.STOP, request.reason)
         elif request.final and (
-            course.phase in (Phase.BACKOFF, Phase.ASSEMBLING) or (course.phase is Phase.QUEUED and not request.requeue)
+            gang.phase in (Phase.BACKOFF, Phase.ASSEMBLING) or (gang.phase is Phase.QUEUED and not request.requeue)
         ):
-            course.caused_by_this()
-            course.say(f"stopping: {request.reason}")
+            gang.caused_by_this()
+            gang.say(f"stopping: {request.reason}")
             self._ending.finish_between(request, now)
 
     def fault(self, event: ev.FaultSeen, now: float) -> None:
         """Record a device fault as evidence, because it may explain an exit. Stop the attempt if the event
         requires it.
         """
-        course = self._course
+        gang = self._gang
         fault = event.fault
         if event.avoid:
-            course.leave_out(course.names_on(fault.node, event.avoid), event.why)
-        course.allow_resets(event.reset_s)
-        if course.phase not in LIVE and course.phase is not Phase.DRAINING:
+            gang.leave_out(gang.names_on(fault.node, event.avoid), event.why)
+        gang.allow_resets(event.reset_s)
+        if gang.phase not in LIVE and gang.phase is not Phase.DRAINING:
             return
-        seats = [seat for seat in course.trial.roster.seats if fault.node in ("", seat.node)]
-        ranks = users(fault.device, seats, course.nodes)
-        mates = {rank for name in event.group for rank in users(name, seats, course.nodes)}
+        seats = [seat for seat in gang.trial.roster.seats if fault.node in ("", seat.node)]
+        ranks = users(fault.device, seats, gang.nodes)
+        mates = {rank for name in event.group for rank in users(name, seats, gang.nodes)}
         ranks = ranks or tuple(sorted(mates))
         if not ranks:
             return  # ignore the fault: no worker of this attempt uses the device
-        stops = event.stop and course.phase in LIVE
-        course.trial.add_fault(
+        stops = event.stop and gang.phase in LIVE
+        gang.trial.add_fault(
             ActiveFault(event=fault, remedy=event.remedy, ranks=ranks, stopped=stops, avoid=fault.device in event.avoid)
         )
         if stops:
@@ -158,38 +156,38 @@ class AttemptFailures:
 
     def hung(self, event: ev.HangFound, now: float) -> None:
         """Stop the attempt because its ranks hang."""
-        course = self._course
-        if event.attempt == course.attempt and course.phase is Phase.RUNNING:
-            course.trial.hang_found(event.evidence)
+        gang = self._gang
+        if event.attempt == gang.attempt and gang.phase is Phase.RUNNING:
+            gang.trial.hang_found(event.evidence)
             why = f"nothing has moved for {event.evidence.silent_s:.0f} s: {event.evidence.why}"
             self._draining.stop_for(why, now)
 
     def check_failed(self, event: ev.CheckFailedRunning, now: float) -> None:
         """Stop the attempt because a check that runs beside the workers has failed."""
-        course = self._course
-        if event.attempt == course.attempt and course.phase is Phase.RUNNING:
-            course.trial.fail_check(event.failure)
+        gang = self._gang
+        if event.attempt == gang.attempt and gang.phase is Phase.RUNNING:
+            gang.trial.fail_check(event.failure)
             self._draining.stop_for(f"check {event.failure.check} failed: {event.failure.message}", now)
 
     def overdue(self, now: float) -> None:
         """Handle the missed deadline of the present phase."""
-        course = self._course
-        timers, roster = course.spec.timers, course.trial.roster
-        if course.phase is Phase.CHECKING:
-            message = f"the checks did not finish within {timers.check_s + fetch_limit_s(course.spec):g} s"
-            course.trial.fail_check(CheckFailure(check="all", message=message, inconclusive=True))
+        gang = self._gang
+        timers, roster = gang.spec.timers, gang.trial.roster
+        if gang.phase is Phase.CHECKING:
+            message = f"the checks did not finish within {timers.check_s + fetch_limit_s(gang.spec):g} s"
+            gang.trial.fail_check(CheckFailure(check="all", message=message, inconclusive=True))
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, message)
-        elif course.phase is Phase.PREPARING:
-            limit_s = timers.prepare_s + hooks_before_s(course.spec.runtime)
+        elif gang.phase is Phase.PREPARING:
+            limit_s = timers.prepare_s + hooks_before_s(gang.spec.runtime)
             self._late(Deadline.PREPARE, roster.missing(MemberState.PREPARED), limit_s, now)
-        elif course.phase is Phase.STARTING:
+        elif gang.phase is Phase.STARTING:
             self._late(Deadline.START, roster.missing(*GONE), timers.start_s, now)
-        elif course.phase is Phase.DRAINING:
+        elif gang.phase is Phase.DRAINING:
             self._draining.overdue(now)
 
     def _late(self, what: Deadline, ranks: Sequence[int], limit_s: float, now: float) -> None:
-        course = self._course
-        course.trial.miss_deadline(what, ranks, [self._last_word(rank, now) for rank in ranks[:LATE_NAMED]])
+        gang = self._gang
+        gang.trial.miss_deadline(what, ranks, [self._last_word(rank, now) for rank in ranks[:LATE_NAMED]])
         names = ", ".join(str(rank) for rank in ranks)
         self._draining.stop_for(f"ranks {names} were not ready within {limit_s:g} s ({what})", now)
 
@@ -198,7 +196,7 @@ class AttemptFailures:
 
         `ps 1 (rank 3) on gpu-2 was being made ready, and the last news of gpu-2 came 41 s before`
         """
-        trial = self._course.trial
+        trial = self._gang.trial
         known = trial.roster.members[rank]
         seat, state = known.seat, _HEARD_OF.get(known.state, f"was {known.state}")
         at = trial.spoke.get(seat.node)

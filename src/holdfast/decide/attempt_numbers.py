@@ -21,8 +21,8 @@ class AttemptNumbers:
     """Decides whether the present attempt's number may be used, and detects agents that run an attempt with a higher
     number."""
 
-    def __init__(self, course: GangState, speakers: AgentRegistry) -> None:
-        self._course = course
+    def __init__(self, gang: GangState, speakers: AgentRegistry) -> None:
+        self._gang = gang
         self._speakers = speakers
 
     def may_prepare(self, now: float) -> bool:
@@ -31,12 +31,12 @@ class AttemptNumbers:
         If the number is not safe yet, ask the journal to write it to disk. On one machine the owner need not wait for
         the disk, because a power cut would also end the workers.
         """
-        course, trial = self._course, self._course.trial
-        if course.many and not trial.sent:
-            if self._speakers.may_be_waited_for(now) or self._speakers.outlived(course.attempt):
+        gang, trial = self._gang, self._gang.trial
+        if gang.many and not trial.sent:
+            if self._speakers.may_be_waited_for(now) or self._speakers.outlived(gang.attempt):
                 return False
             if not trial.secured:
-                course.emit(Secure(attempt=course.attempt, cause=course.cause))
+                gang.emit(Secure(attempt=gang.attempt, cause=gang.cause))
                 return False
         trial.mark_sent()
         return True
@@ -45,40 +45,40 @@ class AttemptNumbers:
         """Handle the journal's answer whether the number is on disk. Return a request to end the job if the journal has
         failed for too long.
         """
-        course = self._course
+        gang = self._gang
         if not event.trouble:
-            course.trial.mark_secured()
-        elif now >= course.entered_at + course.spec.timers.owner_wait_s:
-            last = course.records[-1].report if course.records else None
+            gang.trial.mark_secured()
+        elif now >= gang.entered_at + gang.spec.timers.owner_wait_s:
+            last = gang.records[-1].report if gang.records else None
             return gang_wording.unsaved(event.trouble, last, now)
-        elif not course.trial.told_unsaved:
-            course.trial.mark_told_unsaved()
-            limit_s = course.spec.timers.owner_wait_s
-            course.say(
-                f"attempt {course.attempt} waits for the journal, at most {limit_s:g} s: over several nodes no attempt "
+        elif not gang.trial.told_unsaved:
+            gang.trial.mark_told_unsaved()
+            limit_s = gang.spec.timers.owner_wait_s
+            gang.say(
+                f"attempt {gang.attempt} waits for the journal, at most {limit_s:g} s: over several nodes no attempt "
                 f"begins that a lost owner could not know of; {event.trouble}"
             )
         return None
 
     def is_awaited(self, event: ev.JournalSecured) -> bool:
-        course = self._course
-        return event.attempt == course.attempt and course.phase is Phase.PREPARING and not course.trial.sent
+        gang = self._gang
+        return event.attempt == gang.attempt and gang.phase is Phase.PREPARING and not gang.trial.sent
 
     def is_ahead(self, report: Report) -> bool:
         """Return whether this agent runs an attempt that is missing in the owner's journal."""
-        course = self._course
-        before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if course.pending else []))
-        unsent = course.phase in before and not course.trial.sent
-        return report.attempt > course.highest or (unsent and report.attempt == course.attempt)
+        gang = self._gang
+        before = (Phase.CHECKING, Phase.PREPARING, *([Phase.ASSEMBLING] if gang.pending else []))
+        unsent = gang.phase in before and not gang.trial.sent
+        return report.attempt > gang.highest or (unsent and report.attempt == gang.attempt)
 
     def take(self, report: Report, now: float) -> None:
         """Take over the higher number that an agent has reported. That attempt may have processes on any node."""
-        course = self._course
-        course.raise_highest(report.attempt)
-        if course.phase is Phase.DONE:
+        gang = self._gang
+        gang.raise_highest(report.attempt)
+        if gang.phase is Phase.DONE:
             # the agent ends this attempt without a command, because every acknowledgement names the last ended attempt
             # (`floor`)
             return
-        if course.phase is Phase.BACKOFF or (course.phase is Phase.ASSEMBLING and not course.pending):
-            course.adopt_highest(now)
-        course.trial.drain_again(tuple(course.known))
+        if gang.phase is Phase.BACKOFF or (gang.phase is Phase.ASSEMBLING and not gang.pending):
+            gang.adopt_highest(now)
+        gang.trial.drain_again(tuple(gang.known))

@@ -25,28 +25,28 @@ from holdfast.model.sidecar_ends import hooks_before_s
 class AttemptStart:
     """Takes an attempt up to PREPARING: chooses nodes and a number, runs the checks, and places the ranks."""
 
-    def __init__(self, course: GangState, orders: Orders, ending: AttemptRecorder, draining: Draining) -> None:
-        self._course = course
+    def __init__(self, gang: GangState, orders: Orders, ending: AttemptRecorder, draining: Draining) -> None:
+        self._gang = gang
         self._orders = orders
         self._ending = ending
         self._draining = draining
         #: Tracks which nodes are present. Only jobs that may have several nodes use it.
-        self.assembly = Assembly(course)
+        self.assembly = Assembly(gang)
 
     # -------------------------------------------------------------------------------- gathering enough nodes
 
     def begin(self, now: float) -> None:
         """Begin the next attempt, or wait for more nodes."""
-        course = self._course
-        if course.many and not self.assembly.enough() and self.assembly.may_wait():
+        gang = self._gang
+        if gang.many and not self.assembly.enough() and self.assembly.may_wait():
             self.assembly.wait(now)
         else:
             self._number(PhaseTrigger.DUE, now)
 
     def assembled(self, now: float) -> None:
         """Begin the attempt, or repeat its checks, because enough nodes have joined."""
-        if self._course.pending:
-            self._course.move(PhaseTrigger.ENOUGH_NODES, now, "the attempt goes on")
+        if self._gang.pending:
+            self._gang.move(PhaseTrigger.ENOUGH_NODES, now, "the attempt goes on")
             self._ask_again(now)
         else:
             self._number(PhaseTrigger.ENOUGH_NODES, now)
@@ -55,45 +55,45 @@ class AttemptStart:
         """Give the next attempt its number. A replay of the journal gives the same number. `trigger`: the phase
         transition to make.
         """
-        course = self._course
-        if course.places() is None:
+        gang = self._gang
+        if gang.places() is None:
             self._ending.finish_without_places(now)
             return
-        course.begin_attempt(now)
-        course.move(trigger, now, f"attempt {course.attempt}")
+        gang.begin_attempt(now)
+        gang.move(trigger, now, f"attempt {gang.attempt}")
         self.ask_checks(now)
 
     # ------------------------------------------------------------------------------ running the checks
 
     def ask_checks(self, now: float) -> None:
-        course = self._course
-        limit_s, fetch_s = course.spec.timers.check_s, fetch_limit_s(course.spec)
-        course.arm(TimerKind.DEADLINE, now + limit_s + fetch_s + course.reset_s)
-        nodes = course.here()
-        course.trial.begin_round(nodes, course.first_node() if course.many else "", course.ports_to_ask())
-        course.emit(
+        gang = self._gang
+        limit_s, fetch_s = gang.spec.timers.check_s, fetch_limit_s(gang.spec)
+        gang.arm(TimerKind.DEADLINE, now + limit_s + fetch_s + gang.reset_s)
+        nodes = gang.here()
+        gang.trial.begin_round(nodes, gang.first_node() if gang.many else "", gang.ports_to_ask())
+        gang.emit(
             RunChecks(
-                attempt=course.attempt,
-                round=course.trial.round,
+                attempt=gang.attempt,
+                round=gang.trial.round,
                 nodes=nodes,
-                checks=course.spec.checks,
+                checks=gang.spec.checks,
                 deadline_s=limit_s,
                 fetch_s=fetch_s,
-                meet_on=course.trial.meet_on,
-                ports=dict(course.trial.ports),
-                cause=course.cause,
+                meet_on=gang.trial.meet_on,
+                ports=dict(gang.trial.ports),
+                cause=gang.cause,
             )
         )
 
     def checked(self, event: ev.ChecksFinished, now: float) -> None:
         """Handle the result of the checks: prepare the workers, use other nodes, or end the job."""
-        course, trial = self._course, self._course.trial
-        if (event.attempt, event.round) != (course.attempt, trial.round) or course.phase is not Phase.CHECKING:
+        gang, trial = self._gang, self._gang.trial
+        if (event.attempt, event.round) != (gang.attempt, trial.round) or gang.phase is not Phase.CHECKING:
             return
         passed = event.state is not CheckState.FAIL
         trial.take_checks(event.taken, event.meeting if passed else trial.meeting)
         for warning in event.warnings:
-            course.say(warning)
+            gang.say(warning)
         if passed:
             self._prepare(event, now)
             return
@@ -103,7 +103,7 @@ class AttemptStart:
             self._fail_unstarted(f"{event.failure.check}: {what}", now)
             return
         if event.avoid and not event.fatal:
-            course.leave_out(event.avoid, what)
+            gang.leave_out(event.avoid, what)
             if self.look_elsewhere(what, now):
                 return
         self._ending.finish_unstarted(
@@ -119,22 +119,22 @@ class AttemptStart:
 
         No worker runs and no evidence is missing, so the end is explained and the decision is made at once.
         """
-        course, trial = self._course, self._course.trial
-        course.caused_by_this()
-        trial.fail_in(course.phase.value, reason)
-        course.move(PhaseTrigger.TROUBLE, now, reason)
+        gang, trial = self._gang, self._gang.trial
+        gang.caused_by_this()
+        trial.fail_in(gang.phase.value, reason)
+        gang.move(PhaseTrigger.TROUBLE, now, reason)
         trial.collect(now)
-        self._draining.understand(trial.evidence(course.phase, course.job_id), now)
+        self._draining.understand(trial.evidence(gang.phase, gang.job_id), now)
 
     def look_elsewhere(self, what: str, now: float) -> bool:
         """Run another round of checks on the remaining nodes, or wait for other nodes. Return False if neither is
         possible. `what`: the reason, for the history of phases.
         """
-        course = self._course
-        if course.places() is not None and not self.assembly.refills():
-            course.move(PhaseTrigger.CHECK_ELSEWHERE, now, what)
+        gang = self._gang
+        if gang.places() is not None and not self.assembly.refills():
+            gang.move(PhaseTrigger.CHECK_ELSEWHERE, now, what)
             self._ask_again(now)
-        elif course.many and self.assembly.may_wait():
+        elif gang.many and self.assembly.may_wait():
             self.assembly.wait(now)
         else:
             return False
@@ -145,16 +145,16 @@ class AttemptStart:
 
         Its failure is then not reported as the cause of the attempt's end.
         """
-        self._course.trial.next_round()
+        self._gang.trial.next_round()
         self.ask_checks(now)
 
     # ---------------------------------------------------- placing the ranks and preparing the workers
 
     def _prepare(self, event: ev.ChecksFinished, now: float) -> None:
-        course, trial = self._course, self._course.trial
-        course.end_resets()
-        seats = course.places(among=trial.asked)
-        changed = course.many and (seats is None or seats[0].node != trial.meet_on)
+        gang, trial = self._gang, self._gang.trial
+        gang.end_resets()
+        seats = gang.places(among=trial.asked)
+        changed = gang.many and (seats is None or seats[0].node != trial.meet_on)
         if changed and self.look_elsewhere("the nodes have changed", now):
             return  # the checks run again: rank 0 moves to another node, which must reserve the rendezvous port
         if seats is None:
@@ -162,7 +162,7 @@ class AttemptStart:
             # cause of the last attempt.
             check = self._ending.too_few()
             trial.fail_check(check)
-            last = course.records[-1].report if course.records else None
+            last = gang.records[-1].report if gang.records else None
             self._ending.finish_unstarted(
                 PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {check.message}", last, elsewhere=True
             )
@@ -172,10 +172,10 @@ class AttemptStart:
                 return
             self._ending.finish_unstarted(PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}")
             return
-        course.seat(seats)
+        gang.seat(seats)
         placed = f"{counted(len(seats), 'worker')} on {counted(len(trial.roster.nodes), 'node')}"
-        course.move(PhaseTrigger.CHECKS_PASSED, now, placed)
-        course.arm(TimerKind.DEADLINE, now + course.spec.timers.prepare_s + hooks_before_s(course.spec.runtime))
+        gang.move(PhaseTrigger.CHECKS_PASSED, now, placed)
+        gang.arm(TimerKind.DEADLINE, now + gang.spec.timers.prepare_s + hooks_before_s(gang.spec.runtime))
         self._orders.send(now)
 
     def _gather(self, seats: tuple[Seat, ...], reserved: Mapping[str, tuple[int, ...]]) -> str:
@@ -185,13 +185,13 @@ class AttemptStart:
         requested, `trial.check` is set and the start fails. `seats`: the placement of each rank. `reserved`: node → its
         ports.
         """
-        course, trial = self._course, self._course.trial
-        if not course.spec.tells_peers:
+        gang, trial = self._gang, self._gang.trial
+        if not gang.spec.tells_peers:
             return ""
-        trial.reach_peers(gather(course.spec, seats, course.addresses() if course.many else {}, reserved))
+        trial.reach_peers(gather(gang.spec, seats, gang.addresses() if gang.many else {}, reserved))
         if trial.peers is not None:
             return ""
-        needed = ports_needed(course.spec, seats)
+        needed = ports_needed(gang.spec, seats)
         short = [node for node, count in needed.items() if len(reserved.get(node, ())) < count]
         if any(trial.ports.get(node, 0) < needed[node] for node in short):
             return "the nodes have changed: others have to reserve ports"

@@ -138,15 +138,15 @@ class Draining:
     """Stops an attempt, waits for its last exit, requests its evidence, and makes one report and one decision."""
 
     def __init__(
-        self, course: GangState, speakers: AgentRegistry, orders: Orders, ending: AttemptRecorder, judge: AttemptJudge
+        self, gang: GangState, speakers: AgentRegistry, orders: Orders, ending: AttemptRecorder, judge: AttemptJudge
     ) -> None:
-        self._course = course
+        self._gang = gang
         self._speakers = speakers
         self._orders = orders
         self._ending = ending
         self._judge = judge
         #: Runs the hooks after an attempt.
-        self.aftermath = AfterHooks(course, self.understand)
+        self.aftermath = AfterHooks(gang, self.understand)
 
     # ---------------------------------------------------------------------------------- beginning a stop
 
@@ -158,29 +158,29 @@ class Draining:
         `reason`: one clause for the user. `stop`: the request; None: a failure is the reason. `cause`: the event that
         reported the failure or request; empty: the present event. `told`: whether `reason` has already been printed.
         """
-        course, trial = self._course, self._course.trial
-        course.caused_by_this(cause)
-        trial.fail_in(course.phase.value, reason)
+        gang, trial = self._gang, self._gang.trial
+        gang.caused_by_this(cause)
+        trial.fail_in(gang.phase.value, reason)
         trial.end_by(stop)
         if stop is not None:
             trial.ask_with(stop)
             trial.limit(stop, now)
-        grace_s = course.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
+        grace_s = gang.spec.timers.grace_s if stop is None or stop.grace_s is None else stop.grace_s
         save_s = stop.save_s if stop is not None else 0.0
         if not told:
-            course.say(f"attempt {course.attempt}: stopping all workers: {reason}")
+            gang.say(f"attempt {gang.attempt}: stopping all workers: {reason}")
         # If the attempt failed, processes that exited workers left running get SIGTERM at the latest after half of the
         # grace period.
-        leftover_s = min(course.spec.timers.leftover_s, grace_s / 2) if stop is None else None
+        leftover_s = min(gang.spec.timers.leftover_s, grace_s / 2) if stop is None else None
         self._begin(PhaseTrigger.TROUBLE, reason, grace_s, now, save_s, leftover_s)
 
     def complete(self, now: float) -> None:
         """Stop the remaining workers, because the completion policy is met. Processes that exited workers left running
         get SIGTERM later.
         """
-        timers = self._course.spec.timers
-        self._course.caused_by_this()
-        self._course.trial.complete()
+        timers = self._gang.spec.timers
+        self._gang.caused_by_this()
+        self._gang.trial.complete()
         grace_s = timers.leftover_s + min(timers.grace_s, LEFTOVER_GRACE_S)
         self._begin(PhaseTrigger.COMPLETED, "the job is complete", grace_s, now, leftover_s=timers.leftover_s)
 
@@ -193,23 +193,23 @@ class Draining:
         save_s: float = 0.0,
         leftover_s: float | None = None,
     ) -> None:
-        course, trial = self._course, self._course.trial
-        course.move(trigger, now, reason)
+        gang, trial = self._gang, self._gang.trial
+        gang.move(trigger, now, reason)
         trial.plan_stop(reason, grace_s, save_s, now, leftover_s)
         self._limit(now)
         self._orders.send(now)
         self.look(now)
 
     def _limit(self, now: float) -> None:
-        trial = self._course.trial
-        self._course.arm(TimerKind.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
+        trial = self._gang.trial
+        self._gang.arm(TimerKind.DEADLINE, now + trial.save_s + trial.grace_s + self._kill_s())
 
     def _kill_s(self) -> float:
         """Return the seconds from SIGKILL until a process counts as unkillable. With several nodes, a
         lease is added.
         """
-        course = self._course
-        return course.spec.timers.kill_s + (course.lease_s() if len(course.trial.nodes) > 1 else 0.0)
+        gang = self._gang
+        return gang.spec.timers.kill_s + (gang.lease_s() if len(gang.trial.nodes) > 1 else 0.0)
 
     def cut_short(self, request: StopRequest, words: str, then: float, now: float) -> None:
         """End the attempt because its run of the job ended at `then`, with all processes.
@@ -217,23 +217,23 @@ class Draining:
         `request`: the stop request that names the cause. `words`: why the job continues in another run. If the attempt
         was already being stopped, that stop remains its cause.
         """
-        course, trial = self._course, self._course.trial
-        if course.phase is not Phase.DRAINING:
-            trial.fail_in(course.phase.value, request.reason)
+        gang, trial = self._gang, self._gang.trial
+        if gang.phase is not Phase.DRAINING:
+            trial.fail_in(gang.phase.value, request.reason)
             trial.end_by(request)
             trial.plan_stop(request.reason, trial.grace_s, trial.save_s, then)
-            course.move(PhaseTrigger.TROUBLE, then, request.reason)
-        trial.cut(words, drained_s=max(0.0, then - course.entered_at), queued_s=now - then)
-        course.count_since(now)
+            gang.move(PhaseTrigger.TROUBLE, then, request.reason)
+        trial.cut(words, drained_s=max(0.0, then - gang.entered_at), queued_s=now - then)
+        gang.count_since(now)
         if trial.found is None:
             trial.collect(now)
-            self.understand(trial.evidence(course.phase, course.job_id), now)
+            self.understand(trial.evidence(gang.phase, gang.job_id), now)
         else:
-            course.arm(TimerKind.DECIDE, now)
+            gang.arm(TimerKind.DECIDE, now)
 
     def ask_again(self, request: StopRequest, now: float) -> None:
         """Handle a further stop request while the attempt is being stopped. The request may shorten the stop."""
-        trial = self._course.trial
+        trial = self._gang.trial
         if trial.hooks is not None:
             self.aftermath.hurry(request, now)
             return
@@ -258,8 +258,8 @@ class Draining:
 
     def begin_again(self, now: float) -> None:
         """Repeat the stop of the attempt, because it may have processes that the owner did not know."""
-        self._course.timers.disarm(TimerKind.DECIDE)
-        self._course.arm(TimerKind.DEADLINE, now + self._course.trial.grace_s + self._kill_s())
+        self._gang.timers.disarm(TimerKind.DECIDE)
+        self._gang.arm(TimerKind.DEADLINE, now + self._gang.trial.grace_s + self._kill_s())
         self._orders.send(now)
 
     # -------------------------------------------------- nodes that are lost or fenced during the stop
@@ -268,16 +268,16 @@ class Draining:
         """Record a node that was lost during the stop. The loss may be the cause of the stop, if it made other workers
         fail.
         """
-        course, trial = self._course, self._course.trial
-        draining = course.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
+        gang, trial = self._gang, self._gang.trial
+        draining = gang.phase is Phase.DRAINING and not trial.completed and not self._speakers.is_stopped(lost.node)
         if draining and any(known.exit is None for known in trial.roster.on(lost.node)):
             trial.lose(lost)
 
     def fence(self, node: str, now: float) -> None:
         """Record that the node's lease has certainly ended, so that no process of the job is alive on the node."""
-        if self._course.phase is Phase.DRAINING:
-            self._course.trial.fence(node)
-            if self._course.trial.hooks is not None:
+        if self._gang.phase is Phase.DRAINING:
+            self._gang.trial.fence(node)
+            if self._gang.trial.hooks is not None:
                 self.aftermath.lose(node, now)
             self.look(now)
 
@@ -285,39 +285,37 @@ class Draining:
         """Request the evidence once no process of the attempt is alive. `settled`: whether the wait for late evidence
         is over.
         """
-        course, trial = self._course, self._course.trial
+        gang, trial = self._gang, self._gang.trial
         drained = trial.has_drained(self._speakers.is_stopped)
         if trial.collecting or not drained:
             return
         # A node whose lease ended without a report could not say how its workers ended. Wait a moment for evidence of
         # other nodes, unless the last worker ended long ago.
-        if trial.fenced and not settled and (due := trial.roster.last_exit(now) + course.spec.timers.settle_s) > now:
-            if not course.armed(TimerKind.SETTLE):
-                course.arm(TimerKind.SETTLE, due)
+        if trial.fenced and not settled and (due := trial.roster.last_exit(now) + gang.spec.timers.settle_s) > now:
+            if not gang.armed(TimerKind.SETTLE):
+                gang.arm(TimerKind.SETTLE, due)
             return
         self._collect(now)
 
     def overdue(self, now: float) -> None:
         """Handle the passed deadline of the hooks, of the evidence, or of the last exit."""
-        course, trial = self._course, self._course.trial
+        gang, trial = self._gang, self._gang.trial
         if trial.hooks is not None:
             self.aftermath.overdue(now)
             return
         if trial.collecting:
-            self.understand(trial.evidence(course.phase, course.job_id), now)
+            self.understand(trial.evidence(gang.phase, gang.job_id), now)
             return
         alive = ", ".join(node for node in trial.nodes if not self._speakers.is_stopped(node))
         trial.outlive_kill()
-        course.say(
-            f"attempt {course.attempt}: processes on {alive} outlived SIGKILL by {course.spec.timers.kill_s:g} s"
-        )
+        gang.say(f"attempt {gang.attempt}: processes on {alive} outlived SIGKILL by {gang.spec.timers.kill_s:g} s")
         self._collect(now)
 
     def recovered(self, now: float) -> None:
         """Repeat the unanswered requests to the nodes after a restart of the owner."""
-        if self._course.trial.hooks is not None:
+        if self._gang.trial.hooks is not None:
             self.aftermath.ask_again(now)
-        elif self._course.trial.collecting:
+        elif self._gang.trial.collecting:
             self._collect(now)
         else:
             self._orders.send(now)
@@ -325,76 +323,74 @@ class Draining:
     # ------------------------------------------- the attempt's end: evidence, explanation, decision
 
     def _collect(self, now: float) -> None:
-        course, trial = self._course, self._course.trial
+        gang, trial = self._gang, self._gang.trial
         trial.collect(now)
-        trial.find_cut_off(course.known, 2 * course.spec.timers.beat_s)
-        course.arm(TimerKind.DEADLINE, now + EVIDENCE_S)
-        evidence = trial.evidence(course.phase, course.job_id)
-        course.emit(CollectEvidence(attempt=course.attempt, evidence=evidence, cause=course.cause))
+        trial.find_cut_off(gang.known, 2 * gang.spec.timers.beat_s)
+        gang.arm(TimerKind.DEADLINE, now + EVIDENCE_S)
+        evidence = trial.evidence(gang.phase, gang.job_id)
+        gang.emit(CollectEvidence(attempt=gang.attempt, evidence=evidence, cause=gang.cause))
 
     def is_asked_for(self, event: ev.EvidenceCollected) -> bool:
         """Return whether the gang still waits for this evidence.
 
         It ignores evidence of older attempts, and evidence that comes after the deadline.
         """
-        course = self._course
-        return event.attempt == course.attempt and course.phase is Phase.DRAINING and course.trial.collecting
+        gang = self._gang
+        return event.attempt == gang.attempt and gang.phase is Phase.DRAINING and gang.trial.collecting
 
     def understand(self, evidence: AttemptEvidence, now: float, hooked: bool = False) -> None:
         """Explain the attempt's end. The decision follows in a separate step, so that its time includes the explaining.
         `hooked`: whether the hooks after the attempt have run.
         """
-        course = self._course
-        if course.trial.said:
+        gang = self._gang
+        if gang.trial.said:
             # Add the platform's answers that arrived after the evidence.
-            evidence = replace(evidence, platform=tuple(course.trial.said))
-        if evidence.stop is None and course.trial.stop is not None:
+            evidence = replace(evidence, platform=tuple(gang.trial.said))
+        if evidence.stop is None and gang.trial.stop is not None:
             # Add the stop request that explains these exits, because it arrived after the evidence.
-            evidence = replace(evidence, stop=course.trial.stop)
-        course.trial.find(
-            self._judge.understand(course.trial, evidence, course.records, course.spec.restarts, course.catalogue)
-        )
-        if hooked or not course.spec.runtime.hooks or not self.aftermath.begin(now):
-            course.arm(TimerKind.DECIDE, now)
+            evidence = replace(evidence, stop=gang.trial.stop)
+        gang.trial.find(self._judge.understand(gang.trial, evidence, gang.records, gang.spec.restarts, gang.catalogue))
+        if hooked or not gang.spec.runtime.hooks or not self.aftermath.begin(now):
+            gang.arm(TimerKind.DECIDE, now)
 
     def conclude(self, now: float) -> None:
         """Make the report and the decision. Record both before acting on them."""
-        course, trial = self._course, self._course.trial
+        gang, trial = self._gang, self._gang.trial
         found = trial.found
         assert found is not None  # this method's timer is only set once the end is explained
         record = self._judge.conclude(
             trial,
             found,
-            course.records,
-            course.spec.restarts,
+            gang.records,
+            gang.spec.restarts,
             now=now,
-            seed=course.seed,
-            stop=course.stop,
+            seed=gang.seed,
+            stop=gang.stop,
             spare=lambda names: bool(names) and (bool(trial.resumed) or self._places_without(names)),
             left=lambda free: self._ending.requeues(free=free),
         )
-        record = replace(record, decision=replace(record.decision, avoid=course.where(record.decision.avoid)))
+        record = replace(record, decision=replace(record.decision, avoid=gang.where(record.decision.avoid)))
         decision = record.decision
         requeue = decision.kind is DecisionKind.REQUEUE
         again = decision.kind in AGAIN or (requeue and bool(trial.resumed))
         trigger = PhaseTrigger.TRY_AGAIN if again else PhaseTrigger.REQUEUE if requeue else PhaseTrigger.ENOUGH
-        course.move(trigger, now, decision.reason)
+        gang.move(trigger, now, decision.reason)
         # `move` has added the seconds in DRAINING, so `time_spent` below counts the whole phase.
         if decision.kind is not DecisionKind.SUCCEED:
             self._ending.say_who_outstayed(found.evidence)
         self._ending.record(replace(record, parts=time_spent(trial, found.evidence, now)))
-        course.leave_out(decision.avoid, decision.reason)
+        gang.leave_out(decision.avoid, decision.reason)
         if again:
-            course.pause_until(now + decision.delay_s)
+            gang.pause_until(now + decision.delay_s)
         elif requeue:
-            self._ending.queue(now, decision.reason, record.report, _ended_by(course.stop))
-        elif course.stop is not None and trial.stop is not course.stop and not trial.completed:
+            self._ending.queue(now, decision.reason, record.report, _ended_by(gang.stop))
+        elif gang.stop is not None and trial.stop is not gang.stop and not trial.completed:
             # A stop request arrived while the failed attempt was draining. The attempt's record keeps the failure as
             # its cause, and the job counts as stopped.
-            self._ending.finish_stopped(course.stop)
+            self._ending.finish_stopped(gang.stop)
         else:
             self._ending.finish(record.report, decision.kind, decision.reason)
 
     def _places_without(self, names: Sequence[str]) -> bool:
-        replaced = self._course.spec.nodes.replaced
-        return replaced or self._course.places(without=self._course.where(names)) is not None
+        replaced = self._gang.spec.nodes.replaced
+        return replaced or self._gang.places(without=self._gang.where(names)) is not None

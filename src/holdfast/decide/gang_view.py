@@ -62,31 +62,31 @@ class GangView(Noun, frozen=True, kw_only=True):
         return tuple(member.seat for member in self.members)
 
 
-def view_of(course: GangState, speakers: AgentRegistry, next_wake: float | None) -> GangView:
-    """Return the present state of a job. `next_wake`: when the gang needs its next `Tick`, in seconds. `course`: the
+def view_of(gang: GangState, speakers: AgentRegistry, next_wake: float | None) -> GangView:
+    """Return the present state of a job. `next_wake`: when the gang needs its next `Tick`, in seconds. `gang`: the
     job's state; `speakers`: what is known about the agents.
     """
-    trial = course.trial
+    trial = gang.trial
     undrained = tuple(node for node in trial.nodes if not speakers.is_stopped(node))
-    if course.phase is Phase.PREPARING:
-        undrained = tuple(speakers.outlived(course.attempt))
+    if gang.phase is Phase.PREPARING:
+        undrained = tuple(speakers.outlived(gang.attempt))
     return GangView(
-        job_id=course.job_id,
-        phase=course.phase,
-        attempt=course.attempt,
+        job_id=gang.job_id,
+        phase=gang.phase,
+        attempt=gang.attempt,
         started_at=trial.started_at,
         completed=trial.completed,
         members=tuple(
             MemberView(seat=known.seat, state=known.state, exit=known.exit) for known in trial.roster.members.values()
         ),
-        avoid=frozenset(course.avoid),
-        waits_for=node_assembly.waits_for(course)
-        if course.phase is Phase.ASSEMBLING
-        else waits_for(course.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=course.due),
+        avoid=frozenset(gang.avoid),
+        waits_for=node_assembly.waits_for(gang)
+        if gang.phase is Phase.ASSEMBLING
+        else waits_for(gang.phase, trial, undrained=undrained, unheard=frozenset(speakers.unheard), due=gang.due),
         next_wake=next_wake,
-        term=course.term,
-        pending=course.pending,
-        asked=course.asked.reason if course.asked is not None else "",
+        term=gang.term,
+        pending=gang.pending,
+        asked=gang.asked.reason if gang.asked is not None else "",
     )
 
 

@@ -24,8 +24,8 @@ SAID = 32
 class Assembly:
     """The present nodes of a job that may have several nodes. Times are seconds on the clock of `now`."""
 
-    def __init__(self, course: GangState) -> None:
-        self._course = course
+    def __init__(self, gang: GangState) -> None:
+        self._gang = gang
         #: The nodes that can take part in an attempt. Kept because thousands may join one by one, and each would need a
         #: scan of all nodes.
         self._able: set[str] = set()
@@ -37,61 +37,61 @@ class Assembly:
 
     def joined(self, event: ev.NodeJoined) -> bool:
         """Add the node of an admitted agent. Return False if the agent's hello (its first message) has nothing new."""
-        course, node = self._course, event.node
+        gang, node = self._gang, event.node
         names = on_node(node, (kept.device for kept in event.kept_out))
-        fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in course.avoid]
-        if course.known.get(node.name) == node and node.name not in course.absent and not fresh:
+        fresh = [kept for kept, name in zip(event.kept_out, names, strict=True) if name not in gang.avoid]
+        if gang.known.get(node.name) == node and node.name not in gang.absent and not fresh:
             return False
-        back = " again" if node.name in course.known else ""
-        course.join(node)
-        course.keep_out(fresh, names)
+        back = " again" if node.name in gang.known else ""
+        gang.join(node)
+        gang.keep_out(fresh, names)
         where = f" ({node.address})" if node.address else ""
-        if fit(course.spec, [node], course.avoid, ()):
+        if fit(gang.spec, [node], gang.avoid, ()):
             self._able.add(node.name)
         else:
             self._able.discard(node.name)
-        plan, count = course.spec.nodes, self.count()
+        plan, count = gang.spec.nodes, self.count()
         if plan.most <= SAID or count >= plan.least or count % (plan.most // SAID) == 0:
-            course.say(f"{node.name}{where} has joined{back}: {self._counted()}", cause=course.this_event())
+            gang.say(f"{node.name}{where} has joined{back}: {self._counted()}", cause=gang.this_event())
         for kept in fresh:
-            course.say(f"{kept.device} on {node.name} is {kept.standing} and gets no work: {kept.reason}")
+            gang.say(f"{kept.device} on {node.name} is {kept.standing} and gets no work: {kept.reason}")
         return True
 
     def missed(self, node: str, why: str) -> None:
         """Mark a node as lost. It takes part in no attempt until its agent reports again. `why`: the reason."""
-        course = self._course
-        if node in course.absent or node not in course.known:
+        gang = self._gang
+        if node in gang.absent or node not in gang.known:
             return
-        course.miss(node, why)
+        gang.miss(node, why)
         self._able.discard(node)
-        if node not in course.trial.nodes:
-            course.say(f"{node} is gone: {why}", cause=course.this_event())
+        if node not in gang.trial.nodes:
+            gang.say(f"{node} is gone: {why}", cause=gang.this_event())
 
     def heard(self, node: str) -> bool:
         """Handle an agent's report. Return True if its node was lost and is now back."""
-        course = self._course
-        if node not in course.absent or node in course.left:
+        gang = self._gang
+        if node not in gang.absent or node in gang.left:
             return False
-        course.find_again(node)
+        gang.find_again(node)
         self._judged_by = (-1, 0)
-        course.say(f"{node} is back: {self._counted()}", cause=course.this_event())
+        gang.say(f"{node} is back: {self._counted()}", cause=gang.this_event())
         return True
 
     def fit(self) -> list[NodeInfo]:
         """Return the nodes that can take part in an attempt, in their order."""
-        course = self._course
-        return fit(course.spec, course.nodes, course.avoid, course.absent.keys())
+        gang = self._gang
+        return fit(gang.spec, gang.nodes, gang.avoid, gang.absent.keys())
 
     def count(self) -> int:
         """Return how many nodes can take part in an attempt."""
-        course = self._course
-        if self._judged_by != (len(course.avoid), course.run):
-            self._judged_by = (len(course.avoid), course.run)
+        gang = self._gang
+        if self._judged_by != (len(gang.avoid), gang.run):
+            self._judged_by = (len(gang.avoid), gang.run)
             self._able = {node.name for node in self.fit()}
         return len(self._able)
 
     def _counted(self) -> str:
-        plan, count = self._course.spec.nodes, self.count()
+        plan, count = self._gang.spec.nodes, self.count()
         if count > plan.most:
             return f"{plan.most} of {plan.most} nodes and {_spares(count - plan.most)}"
         return f"{count} of {plan.most} nodes"
@@ -104,73 +104,73 @@ class Assembly:
         The first attempt waits for all nodes that the job requests. Later attempts begin as soon as every rank can be
         placed, or wait a moment for a lost node's replacement (`refills`).
         """
-        course, plan = self._course, self._course.spec.nodes
+        gang, plan = self._gang, self._gang.spec.nodes
         if self._first:
             return self.count() >= plan.most + plan.spares
-        return course.places() is not None and not self.refills()
+        return gang.places() is not None and not self.refills()
 
     def refills(self) -> bool:
         """Return whether a gang that could go on smaller waits for another node. It does not wait if the platform has
         no room for any of the missing nodes.
         """
-        course, plan, count = self._course, self._course.spec.nodes, self.count()
+        gang, plan, count = self._gang, self._gang.spec.nodes, self.count()
         missing = plan.most + plan.spares - count
-        return plan.refill_s > 0 and not self._first and count < plan.most and missing > len(course.no_room)
+        return plan.refill_s > 0 and not self._first and count < plan.most and missing > len(gang.no_room)
 
     def may_begin_smaller(self) -> bool:
         """Return whether an attempt begins with fewer nodes than the job requests, after the wait for others."""
-        course = self._course
-        return self.at_least() and (self._first or (course.spec.nodes.refill_s > 0 and course.places() is not None))
+        gang = self._gang
+        return self.at_least() and (self._first or (gang.spec.nodes.refill_s > 0 and gang.places() is not None))
 
     def at_least(self) -> bool:
         """Return whether enough nodes are present to begin an attempt, even if no more nodes join."""
-        return self.count() >= self._course.spec.nodes.least
+        return self.count() >= self._gang.spec.nodes.least
 
     @property
     def _first(self) -> bool:
-        return self._course.spec.nodes.many and self._course.attempt == self._course.began_after
+        return self._gang.spec.nodes.many and self._gang.attempt == self._gang.began_after
 
     def may_wait(self) -> bool:
         """Return whether to wait for more nodes. If the job lists its nodes from the start, only a lost node can come
         back.
         """
-        return self._course.spec.nodes.many or bool(self._course.absent)
+        return self._gang.spec.nodes.many or bool(self._gang.absent)
 
     def wait(self, now: float) -> None:
         """Wait for enough nodes to join, for a limited time."""
-        course, plan = self._course, self._course.spec.nodes
-        course.move(PhaseTrigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
-        course.arm(TimerKind.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
-        course.timers.disarm(TimerKind.LAST_CALL)
+        gang, plan = self._gang, self._gang.spec.nodes
+        gang.move(PhaseTrigger.TOO_FEW_NODES, now, f"{self.count()} nodes are here")
+        gang.arm(TimerKind.DEADLINE, now + (plan.join_s if self._first else plan.replace_s))
+        gang.timers.disarm(TimerKind.LAST_CALL)
         self.call(now)
-        if course.armed(TimerKind.LAST_CALL) and not self._first:
-            course.say(
+        if gang.armed(TimerKind.LAST_CALL) and not self._first:
+            gang.say(
                 f"{self.short()}; waiting up to {plan.refill_s:g} s for another node, then the job goes on without it"
             )
         elif not self._first:
-            course.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
+            gang.say(f"{self.short()}; waiting up to {plan.replace_s:g} s for another node")
 
     def call(self, now: float) -> None:
         """Begin the short wait for further nodes if enough are present. Each node that joins a first attempt restarts
         the wait (the last call); the wait for a lost node's replacement has one limit.
         """
-        course, plan = self._course, self._course.spec.nodes
+        gang, plan = self._gang, self._gang.spec.nodes
         if not self.may_begin_smaller():
-            course.timers.disarm(TimerKind.LAST_CALL)
+            gang.timers.disarm(TimerKind.LAST_CALL)
         elif self._first:
-            course.arm(TimerKind.LAST_CALL, now + plan.last_call_s)
-        elif not course.armed(TimerKind.LAST_CALL):
-            course.arm(TimerKind.LAST_CALL, now + plan.refill_s)
+            gang.arm(TimerKind.LAST_CALL, now + plan.last_call_s)
+        elif not gang.armed(TimerKind.LAST_CALL):
+            gang.arm(TimerKind.LAST_CALL, now + plan.refill_s)
 
     def growth(self, now: float) -> StopRequest | None:
         """Return a request to stop the running attempt, so that a larger one can use new nodes; None if there is no
         reason.
         """
-        course, plan = self._course, self._course.spec.nodes
-        before = len(course.trial.roster.nodes)
-        if not plan.grow or course.phase is not Phase.RUNNING or before >= plan.most:
+        gang, plan = self._gang, self._gang.spec.nodes
+        before = len(gang.trial.roster.nodes)
+        if not plan.grow or gang.phase is not Phase.RUNNING or before >= plan.most:
             return None
-        after = len(course.line_up(course.avoid))
+        after = len(gang.line_up(gang.avoid))
         if after <= before:
             return None
         return StopRequest(
@@ -186,10 +186,10 @@ class Assembly:
 
     def short(self) -> str:
         """Describe how many nodes are present: `1 of at least 2 nodes is here (a; gone: b; left out: c)`."""
-        course = self._course
-        names, least = [node.name for node in self.fit()], course.spec.nodes.least
-        gone, fit = [name for name in course.known if name in course.absent], {*names}
-        out = [name for name in course.known if name not in fit and name not in course.absent]
+        gang = self._gang
+        names, least = [node.name for node in self.fit()], gang.spec.nodes.least
+        gone, fit = [name for name in gang.known if name in gang.absent], {*names}
+        out = [name for name in gang.known if name not in fit and name not in gang.absent]
         listed = [_some(names), gone and f"gone: {_some(gone)}", out and f"left out: {_some(out)}"]
         inside = "; ".join(part for part in listed if part)
         count = f"{len(names)} of at least {least} nodes {'is' if len(names) == 1 else 'are'} here"
@@ -197,11 +197,11 @@ class Assembly:
 
     def muster(self, now: float) -> GangShortfall:
         """Return the evidence, for the report, about the nodes that did not join in time."""
-        course, plan = self._course, self._course.spec.nodes
+        gang, plan = self._gang, self._gang.spec.nodes
         good = self.fit()
         names = {node.name for node in good}
-        bad = [node for node in course.nodes if node.name not in names]
-        here = [node for node in course.nodes if node.name not in course.absent]
+        bad = [node for node in gang.nodes if node.name not in names]
+        here = [node for node in gang.nodes if node.name not in gang.absent]
         ranks, called = {node.node_rank for node in here} - {None}, {node.name for node in here}
         return GangShortfall(
             least=plan.least,
@@ -211,19 +211,19 @@ class Assembly:
             if ranks and not plan.names
             else (),
             missing=tuple(name for rank, name in enumerate(plan.names) if rank not in ranks and name not in called),
-            waited_s=now - course.entered_at,
+            waited_s=now - gang.entered_at,
             endpoint=plan.endpoint,
         )
 
 
-def waits_for(course: GangState) -> str:
-    """Return in words which nodes an ASSEMBLING gang waits for. `course`: the job's state."""
-    plan, assembly = course.spec.nodes, Assembly(course)
+def waits_for(gang: GangState) -> str:
+    """Return in words which nodes an ASSEMBLING gang waits for. `gang`: the job's state."""
+    plan, assembly = gang.spec.nodes, Assembly(gang)
     names = [node.name for node in assembly.fit()]
     here = f"{', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}" or "none"
-    if course.armed(TimerKind.LAST_CALL) and course.attempt != course.began_after:
+    if gang.armed(TimerKind.LAST_CALL) and gang.attempt != gang.began_after:
         return f"another node; it goes on without it after {plan.refill_s:g} s ({here})"
-    if course.armed(TimerKind.LAST_CALL):
+    if gang.armed(TimerKind.LAST_CALL):
         wanted = f"{plan.most} nodes" + (f" and {_spares(plan.spares)}" if plan.spares else "")
         return (
             f"further nodes, up to {wanted}; it begins without them when none comes for {plan.last_call_s:g} s ({here})"

@@ -27,7 +27,7 @@ class Nodes:
 
     def __init__(
         self,
-        course: GangState,
+        gang: GangState,
         speakers: AgentRegistry,
         orders: Orders,
         beginning: AttemptStart,
@@ -35,7 +35,7 @@ class Nodes:
         draining: Draining,
         troubles: AttemptFailures,
     ) -> None:
-        self._course = course
+        self._gang = gang
         self._speakers = speakers
         self._orders = orders
         self._beginning = beginning
@@ -49,15 +49,15 @@ class Nodes:
 
     def joined(self, event: ev.NodeJoined, now: float) -> None:
         """Handle the arrival of a node whose agent was admitted."""
-        course, boot = self._course, self._speakers.boots.get(event.node.name, 0)
-        if not course.submitted or course.phase is Phase.DONE or event.boot < boot:
+        gang, boot = self._gang, self._speakers.boots.get(event.node.name, 0)
+        if not gang.submitted or gang.phase is Phase.DONE or event.boot < boot:
             return
         if self._speakers.is_dead(event.node.name, event.boot):
             return
         if not self._assembly.joined(event) and boot == event.boot:
             return  # do nothing: the agent has only reconnected, so its node is as before
-        if course.phase is Phase.DRAINING and course.trial.forgotten and event.node.name not in course.trial.nodes:
-            course.trial.drain_again((*course.trial.nodes, event.node.name))
+        if gang.phase is Phase.DRAINING and gang.trial.forgotten and event.node.name not in gang.trial.nodes:
+            gang.trial.drain_again((*gang.trial.nodes, event.node.name))
             self._draining.begin_again(now)
         if self._speakers.speaks_anew(event.node.name, event.boot):
             self.agent_is_back(event.node.name, now, event.memory_kill)
@@ -65,13 +65,13 @@ class Nodes:
 
     def left(self, event: ev.NodeLeft, now: float) -> None:
         """Handle a node that has left for good."""
-        course = self._course
-        if course.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
+        gang = self._gang
+        if gang.phase is Phase.DONE or event.boot < self._speakers.boots.get(event.node, 0):
             return
         if self._speakers.is_dead(event.node, event.boot):
             return
         self._assembly.missed(event.node, event.reason)
-        course.leave(event.node)
+        gang.leave(event.node)
         self._troubles.left(event, now)
         if event.fenced:
             # The node's agent is gone and will not report the end of its workers.
@@ -81,25 +81,25 @@ class Nodes:
 
     def room_changed(self, event: ev.RoomChanged, now: float) -> None:
         """Stop waiting for further nodes if the platform has no room for any of them."""
-        course = self._course
-        if not course.submitted or course.phase is Phase.DONE:
+        gang = self._gang
+        if not gang.submitted or gang.phase is Phase.DONE:
             return
-        course.change_room(event.place, event.words)
-        if course.phase is Phase.ASSEMBLING and self._assembly.enough():
-            here, most = self._assembly.count(), course.spec.nodes.most
-            course.say(
+        gang.change_room(event.place, event.words)
+        if gang.phase is Phase.ASSEMBLING and self._assembly.enough():
+            here, most = self._assembly.count(), gang.spec.nodes.most
+            gang.say(
                 f"the platform has no further node now; the job goes on with {here} of {most} nodes",
-                cause=course.this_event(),
+                cause=gang.this_event(),
             )
             self.look(now)
 
     def silent(self, event: ev.NodeSilent, now: float) -> None:
         """Handle the silence of a node's agent that has lasted a whole lease."""
-        course = self._course
-        if course.many:
+        gang = self._gang
+        if gang.many:
             self._assembly.missed(event.node, f"no word from it for {event.silent_s:.0f} s")
         self._troubles.silent(event, now)
-        if course.many:
+        if gang.many:
             self.look(now)
 
     def heard(self, node: str, now: float) -> None:
@@ -111,15 +111,15 @@ class Nodes:
         """Begin an attempt, or wait, after the set of nodes has changed. `came`: whether a node has joined
         or is back.
         """
-        course = self._course
-        if course.phase is Phase.ASSEMBLING:
-            course.caused_by_this()
+        gang = self._gang
+        if gang.phase is Phase.ASSEMBLING:
+            gang.caused_by_this()
             if self._assembly.enough():
                 self._beginning.assembled(now)
             elif came or not self._assembly.at_least():
                 self._assembly.call(now)
-        elif course.phase is Phase.CHECKING and course.absent.keys() & course.trial.asked:
-            course.caused_by_this()
+        elif gang.phase is Phase.CHECKING and gang.absent.keys() & gang.trial.asked:
+            gang.caused_by_this()
             self._beginning.look_elsewhere("a node is gone", now)
         elif came:
             self.grow(now)
@@ -136,16 +136,16 @@ class Nodes:
 
     def unassembled(self, now: float) -> None:
         """Begin an attempt with fewer nodes, or end the job, because nodes have taken too long to join."""
-        course = self._course
+        gang = self._gang
         if self._assembly.may_begin_smaller():
             self._beginning.assembled(now)
-        elif course.attempt == 0:
+        elif gang.attempt == 0:
             self._ending.finish_unassembled(self._assembly.muster(now), now)
         else:
-            plan = course.spec.nodes
-            wait_s = plan.join_s if course.attempt == course.began_after else plan.replace_s
+            plan = gang.spec.nodes
+            wait_s = plan.join_s if gang.attempt == gang.began_after else plan.replace_s
             why = f"{self._assembly.short()}, and no other came within {wait_s:g} s"
-            if course.pending:
+            if gang.pending:
                 self._ending.finish_unstarted(
                     PhaseTrigger.NONE_HEALTHY, now, DecisionKind.FAIL, f"not started: {why}", elsewhere=True
                 )
@@ -160,13 +160,13 @@ class Nodes:
         Return True if this ends the attempt. The attempt goes on if the node had not begun to prepare it, because the
         owner repeats PREPARE. In this case only older attempts count as over on that node.
         """
-        course = self._course
-        untouched = course.phase is Phase.PREPARING and all(k.state is None for k in course.trial.roster.on(node))
-        over = course.attempt - 1 if untouched or course.phase is Phase.CHECKING else course.attempt
+        gang = self._gang
+        untouched = gang.phase is Phase.PREPARING and all(k.state is None for k in gang.trial.roster.on(node))
+        over = gang.attempt - 1 if untouched or gang.phase is Phase.CHECKING else gang.attempt
         lost = LeftBehind(node=node, silent_s=0.0, back=True, memory_kill=memory_kill)
         self._draining.lose(lost)
         self._speakers.began_anew(node, over)
-        if course.phase not in LIVE or untouched or node not in course.trial.roster:
+        if gang.phase not in LIVE or untouched or node not in gang.trial.roster:
             return False
         self._troubles.lose(lost, f"the agent of {node} started anew", now)
         return True
@@ -176,35 +176,35 @@ class Nodes:
 
         Trust no worker's state until its agent reports.
         """
-        course = self._course
-        course.raise_term()
-        course.forget_room()
-        self._speakers.forget((node.name for node in course.nodes), now + course.lease_s())
-        if course.phase is Phase.PREPARING:
+        gang = self._gang
+        gang.raise_term()
+        gang.forget_room()
+        self._speakers.forget((node.name for node in gang.nodes), now + gang.lease_s())
+        if gang.phase is Phase.PREPARING:
             # PREPARE may have been sent already. A second one does no harm, because it has the same placement of ranks
-            course.trial.mark_sent()
-        if course.phase is Phase.ASSEMBLING:
+            gang.trial.mark_sent()
+        if gang.phase is Phase.ASSEMBLING:
             # Agents could not send their hello while no owner ran, so postpone these timers.
             for timer in (TimerKind.DEADLINE, TimerKind.LAST_CALL):
-                course.timers.postpone(timer, now + course.lease_s())
-        if course.phase is Phase.CHECKING:
-            course.trial.repeat_round()
+                gang.timers.postpone(timer, now + gang.lease_s())
+        if gang.phase is Phase.CHECKING:
+            gang.trial.repeat_round()
             self._beginning.ask_checks(now)
-        elif course.phase in LIVE:
-            course.trial.forget_agents()
-            course.arm(TimerKind.CONFIRM, now + course.lease_s())
+        elif gang.phase in LIVE:
+            gang.trial.forget_agents()
+            gang.arm(TimerKind.CONFIRM, now + gang.lease_s())
             self._orders.send(now)
-        elif course.phase is Phase.DRAINING:
+        elif gang.phase is Phase.DRAINING:
             self._draining.recovered(now)
-        elif course.phase is Phase.QUEUED and course.asked is not None:
-            self._ending.ask_again(course.asked.reason)
-        elif course.report is not None:
-            course.emit(FinishJob(report=course.report, cause=course.cause))
+        elif gang.phase is Phase.QUEUED and gang.asked is not None:
+            self._ending.ask_again(gang.asked.reason)
+        elif gang.report is not None:
+            gang.emit(FinishJob(report=gang.report, cause=gang.cause))
 
     def confirm(self, now: float) -> None:
         """Stop the attempt if an agent has not reported in time since the owner restarted."""
-        course = self._course
-        if quiet := course.trial.quiet(preparing=course.phase is Phase.PREPARING):
+        gang = self._gang
+        if quiet := gang.trial.quiet(preparing=gang.phase is Phase.PREPARING):
             names = ", ".join(quiet)
-            lost = LeftBehind(node=quiet[0], silent_s=course.lease_s())
+            lost = LeftBehind(node=quiet[0], silent_s=gang.lease_s())
             self._troubles.lose(lost, f"{names} did not answer after the owner came back", now)

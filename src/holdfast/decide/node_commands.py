@@ -21,8 +21,8 @@ AT_ONCE = 100
 class Orders:
     """Sends the present phase's command to every node that has not begun to obey it."""
 
-    def __init__(self, course: GangState, speakers: AgentRegistry, numbers: AttemptNumbers) -> None:
-        self._course = course
+    def __init__(self, gang: GangState, speakers: AgentRegistry, numbers: AttemptNumbers) -> None:
+        self._gang = gang
         self._speakers = speakers
         self._numbers = numbers
 
@@ -30,22 +30,22 @@ class Orders:
         """Send the phase's command to every node that has not begun to obey it, and set the timer that repeats this
         after `resend_s`.
         """
-        course = self._course
-        roster, trial = course.trial.roster, course.trial
+        gang = self._gang
+        roster, trial = gang.trial.roster, gang.trial
         commands: Iterable[tuple[str, Command]]
-        match course.phase:
+        match gang.phase:
             case Phase.PREPARING if not self._numbers.may_prepare(now):
-                course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s)
+                gang.arm(TimerKind.RESEND, now + gang.spec.timers.resend_s)
                 return
             case Phase.PREPARING:
                 late = trial.nodes_of(roster.in_state(None, MemberState.NONE))
                 commands = [(node, self._prepare(node)) for node in late]
             case Phase.STARTING:
-                go = Go(attempt=course.attempt, term=course.term)
+                go = Go(attempt=gang.attempt, term=gang.term)
                 commands = [(node, go) for node in trial.nodes_of(roster.missing(MemberState.GOING, *GONE))]
             case Phase.DRAINING:
                 stop = Stop(
-                    attempt=course.highest,
+                    attempt=gang.highest,
                     reason=trial.reason,
                     grace_s=trial.grace_s,
                     save_s=trial.save_s,
@@ -53,32 +53,32 @@ class Orders:
                     hold_s=trial.hold_s,
                     within_s=None if trial.kill_by is None else max(0.0, trial.kill_by - now),
                     leftover_s=trial.leftover_s,
-                    term=course.term,
+                    term=gang.term,
                 )
                 commands = [(node, stop) for node in trial.nodes if not self._speakers.is_stopped(node)]
             case _:
                 return
-        course.emit(*(Send(node=node, command=command, cause=course.cause) for node, command in commands))
+        gang.emit(*(Send(node=node, command=command, cause=gang.cause) for node, command in commands))
         if commands:
-            course.arm(TimerKind.RESEND, now + course.spec.timers.resend_s * self._patience())
+            gang.arm(TimerKind.RESEND, now + gang.spec.timers.resend_s * self._patience())
 
     def _patience(self) -> float:
         """Return the factor for `resend_s`: 1, or more for a PREPARE that lists all peers of a large gang, because
         such a command takes longer.
         """
-        trial = self._course.trial
-        if self._course.phase is not Phase.PREPARING or trial.peers is None:
+        trial = self._gang.trial
+        if self._gang.phase is not Phase.PREPARING or trial.peers is None:
             return 1.0
         return max(1.0, len(trial.nodes) / AT_ONCE)
 
     def _prepare(self, node: str) -> Prepare:
-        course, roster = self._course, self._course.trial.roster
+        gang, roster = self._gang, self._gang.trial.roster
         seats = tuple(known.seat for known in roster.on(node))
         return Prepare(
-            attempt=course.attempt,
+            attempt=gang.attempt,
             seats=seats,
             shape=roster.shapes[node],
-            meeting=course.trial.meeting,
-            peers=course.trial.peers,
-            term=course.term,
+            meeting=gang.trial.meeting,
+            peers=gang.trial.peers,
+            term=gang.term,
         )
