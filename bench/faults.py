@@ -306,7 +306,7 @@ def main() -> None:
     grown = (_resident() - before) / devices
     spent = sum(play.parts)
     held = sum(engine.held(name) for name in engine.devices)
-    tracks = sum(len(device.tracks) for device in engine.devices.values() if device is not None)
+    states = sum(len(device.codes) for device in engine.devices.values() if device is not None)
     reloaded = reload_seconds(engine, START + DAY_S + 1)
     del engine, play.engine
     again = naive(default_policy(), few, max(1, few // 100), seed)
@@ -330,7 +330,7 @@ def main() -> None:
         ("longest batch of a second, longest `sweep`",
          f"{play.longest['batch'] * 1e3:.1f} ms, {play.longest['sweep'] * 1e3:.1f} ms", ""),
         ("… the garbage collector's part taken off", f"{play.longest['batch without collections'] * 1e3:.1f} ms", ""),
-        (f"reload with other rules for 800 codes, {tracks:,} tracks", f"{reloaded * 1e3:,.0f} ms", "well below 1 s"),
+        (f"reload with other rules for 800 codes, {states:,} states", f"{reloaded * 1e3:,.0f} ms", "well below 1 s"),
         ("decoding from JSON, events per CPU second", f"{decoded(some, devices, seed):,.0f}", "outside the aim"),
         *((f"bytes a device {what}", f"{size:,.0f}", "under 1,024" * ("fault" not in what)) for what, size in sizes),
         ("bytes a device at the end of the day, bad ones included", f"{grown:,.0f}", ""),

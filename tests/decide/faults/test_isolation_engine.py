@@ -95,7 +95,7 @@ def test_the_log_of_a_storm_stays_short_and_what_is_older_is_refused() -> None:
         engine.handle(npu_event(number, assertion=ONCE), T + number)
     device = engine.devices["npu0"]
     assert device is not None
-    assert len(device.tracks["80E18005"].log) < 300
+    assert len(device.codes["80E18005"].log) < 300
     before = msgspec.json.encode(engine.dump())
     assert engine.check(npu_event(10), T + 5000)
     assert engine.handle(npu_event(10), T + 5000) == []

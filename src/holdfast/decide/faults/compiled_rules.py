@@ -33,13 +33,13 @@ STEP = 16
 #: An action of a person: a reload, as (the rules before, the rules after), or a release, as None.
 Deed = tuple["CompiledRules", "CompiledRules"] | None
 
-#: An entry in the log of a track (one code's state on one device): an event as its order (see `event_order`), or a
+#: An entry in the log of a code state (one code on one device): an event as its order (see `event_order`), or a
 #: person's action as (order, deed).
 Entry = int | tuple[int, Deed]
 
 
 def event_order(at: int, kind: int, severity: int) -> int:
-    """Return one number that orders an event by its time (milliseconds), kind and severity. `Track` splits it again."""
+    """Return one number that orders an event by its time (milliseconds), kind and severity. `CodeState` splits it."""
     return at * STEP + kind * 4 + severity
 
 
@@ -126,7 +126,7 @@ class Code:
     """One code's rules (`judge`), and the latest times at which a momentary event of the code was seen (sightings).
 
     If a code has no remedy and no rule counts it, only the time of its latest momentary event matters. So the engine
-    keeps only that time for each device, and no track. Most events on a bad day are of this kind. Sightings are kept in
+    keeps only that time for each device, and no code state. Most events on a bad day are of this kind. Sightings are in
     two generations; `age` drops the older one.
     """
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import msgspec
 
+from holdfast.decide.faults.code_state import CodeState, TrackedDevice
 from holdfast.decide.faults.compiled_rules import Code, CompiledRules, Entry
 from holdfast.decide.faults.fault_policy import Policy
-from holdfast.decide.faults.fault_track import Track, TrackedDevice
 from holdfast.model.noun_base import Noun
 
 FORMAT = 1
 
 
-class TrackState(Noun, frozen=True, kw_only=True):
+class SavedCodeState(Noun, frozen=True, kw_only=True):
     """The saved state of one fault code on one device.
 
-    `folded` is the track's snapshot at `checkpoint`. `log` has the events after it. The other fields are as in `Track`.
+    `folded` is the snapshot at `checkpoint`. `log` has the events after it. The other fields are as in `CodeState`.
     """
 
     folded: list[Any]
@@ -35,7 +35,7 @@ class DeviceState(Noun, frozen=True, kw_only=True):
     node: str = ""
     in_use: bool = False
     level: int = -1
-    tracks: dict[str, TrackState] = {}
+    tracks: dict[str, SavedCodeState] = {}
 
 
 class EngineState(Noun, frozen=True, kw_only=True):
@@ -56,26 +56,26 @@ class EngineState(Noun, frozen=True, kw_only=True):
     seen: dict[str, dict[str, tuple[int, int]]] = {}
 
 
-def save_track(track: Track) -> TrackState:
-    return TrackState(
-        folded=_plain(track.snapshot()),
-        log=[_saved(entry) for entry in track.log],
-        checkpoint=None if track.checkpoint is None else _plain(track.checkpoint),
-        seen_until=track.seen_until,
-        suppressed=track.suppressed,
-        level=track.level,
+def save_code_state(code_state: CodeState) -> SavedCodeState:
+    return SavedCodeState(
+        folded=_plain(code_state.snapshot()),
+        log=[_saved(entry) for entry in code_state.log],
+        checkpoint=None if code_state.checkpoint is None else _plain(code_state.checkpoint),
+        seen_until=code_state.seen_until,
+        suppressed=code_state.suppressed,
+        level=code_state.level,
     )
 
 
-def load_track(state: TrackState, device: TrackedDevice, code: Code) -> Track:
-    track = Track(device, code)
-    track.restore(tuple(state.folded))
-    track.log = [_entry(*saved) for saved in state.log]
-    track.checkpoint = None if state.checkpoint is None else tuple(state.checkpoint)
-    track.seen_until = state.seen_until
-    track.suppressed = state.suppressed
-    track.level = state.level
-    return track
+def load_code_state(state: SavedCodeState, device: TrackedDevice, code: Code) -> CodeState:
+    code_state = CodeState(device, code)
+    code_state.restore(tuple(state.folded))
+    code_state.log = [_entry(*saved) for saved in state.log]
+    code_state.checkpoint = None if state.checkpoint is None else tuple(state.checkpoint)
+    code_state.seen_until = state.seen_until
+    code_state.suppressed = state.suppressed
+    code_state.level = state.level
+    return code_state
 
 
 def _plain(snapshot: tuple[object, ...]) -> list[Any]:
@@ -83,7 +83,7 @@ def _plain(snapshot: tuple[object, ...]) -> list[Any]:
 
 
 def _saved(entry: Entry) -> list[Any]:
-    """Return an entry in the log of a track (one code's state on one device) as JSON values.
+    """Return an entry in the log of a code state (one code on one device) as JSON values.
 
     An event becomes [order, 0], a reload [order, [rules before, rules after]], a release [order, null].
     """

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from holdfast.catalogue.fault_codes import canonical
+from holdfast.decide.faults.code_state import CodeState, TrackedDevice
 from holdfast.decide.faults.compiled_rules import (
     DEED,
     INF,
@@ -37,7 +38,6 @@ from holdfast.decide.faults.fault_state import (
     Reason,
     remedy_or_none,
 )
-from holdfast.decide.faults.fault_track import Track, TrackedDevice
 from holdfast.model.faults import Assertion, FaultEvent, Remedy, Severity
 
 __all__ = ["FUTURE_S", "LATENESS_S", "ChangeKind", "FaultEngine", "LevelChange", "Reason"]
@@ -70,10 +70,10 @@ class FaultEngine(FaultState):
         if not event.at < now + FUTURE_S:
             return f"its time lies {event.at - now:.0f} s in the future; more than {FUTURE_S:.0f} s is a wrong clock"
         device = self.devices.get(event.device)
-        track = None if device is None else device.tracks.get(canonical(event.code))
-        if track is not None and track.checkpoint is not None:
+        code_state = None if device is None else device.codes.get(canonical(event.code))
+        if code_state is not None and code_state.checkpoint is not None:
             order = event_order(round(event.at * 1000), _KINDS[event.assertion], SEVERITY_INDEX[event.severity])
-            if order < track.checkpoint[-1]:  # type: ignore[operator]  # the snapshot's last field is its order
+            if order < code_state.checkpoint[-1]:  # type: ignore[operator]  # the snapshot's last field is its order
                 return "it is older than what is already settled for this code"
         return ""
 
@@ -109,8 +109,8 @@ class FaultEngine(FaultState):
         code = self._spoken.get(event.code) or self._meet(event.code)
         name = event.device
         device = self.devices.get(name)
-        track = None if device is None else device.tracks.get(code.key)
-        if track is None:
+        code_state = None if device is None else device.codes.get(code.key)
+        if code_state is None:
             if event.node and (device is None or not device.node):
                 device = self._device(name)
                 device.node = event.node
@@ -119,23 +119,23 @@ class FaultEngine(FaultState):
                 if device is None and name not in self.devices:
                     self.devices[name] = None
                 return
-            track = self._begin(device or self._device(name), code)
-        elif event.node and not track.device.node:
-            track.device.node = event.node
-        before = track.escalated * 2 + track.timed_out
-        if order >= track.order:
-            track.log.append(order)
-            track.apply(order, code.judge)
-        elif not self._put_late(track, order, code.judge):
+            code_state = self._begin(device or self._device(name), code)
+        elif event.node and not code_state.device.node:
+            code_state.device.node = event.node
+        before = code_state.escalated * 2 + code_state.timed_out
+        if order >= code_state.order:
+            code_state.log.append(order)
+            code_state.apply(order, code.judge)
+        elif not self._put_late(code_state, order, code.judge):
             self.refused["late"] += 1
             return
-        if len(track.log) > track.full:
-            track.settle((self.clock - self._lateness) * STEP, code.judge)
+        if len(code_state.log) > code_state.full:
+            code_state.settle((self.clock - self._lateness) * STEP, code.judge)
         if kind == ONCE:
             until = (at if at > arrived else arrived) + self._tick
-            if until > track.seen_until:
-                track.seen_until = until
-        self._settle(track, before, at, changes)
+            if until > code_state.seen_until:
+                code_state.seen_until = until
+        self._settle(code_state, before, at, changes)
 
     def handle_all(self, events: Iterable[FaultEvent], now: float) -> list[LevelChange]:
         """Apply a batch of events in the order of their own times, then the deadlines before `now`."""
@@ -154,14 +154,14 @@ class FaultEngine(FaultState):
         alarms = self._alarms
         while (alarm := alarms.first()) is not None and alarm[0] < clock:
             alarms.pop()
-            due, track = alarm[0], alarm[-1]
-            if track.wake != due:
+            due, code_state = alarm[0], alarm[-1]
+            if code_state.wake != due:
                 continue
-            track.wake = INF
-            before = track.escalated * 2 + track.timed_out
-            if track.due < clock:
-                track.advance(clock, track.code.judge)
-            self._settle(track, before, due + 1, changes)
+            code_state.wake = INF
+            before = code_state.escalated * 2 + code_state.timed_out
+            if code_state.due < clock:
+                code_state.advance(clock, code_state.code.judge)
+            self._settle(code_state, before, due + 1, changes)
         return changes
 
     def next_wake(self) -> float | None:
@@ -201,24 +201,24 @@ class FaultEngine(FaultState):
         for device in self.devices.values():
             if device is None:
                 continue
-            for key, track in device.tracks.items():
+            for key, code_state in device.codes.items():
                 deed = changed.get(key)
                 if deed is None:
                     continue
                 old, new = deed[1]
-                before = track.escalated * 2 + track.timed_out
-                if order < track.order:
-                    self._put_late(track, deed, new)
+                before = code_state.escalated * 2 + code_state.timed_out
+                if order < code_state.order:
+                    self._put_late(code_state, deed, new)
                 else:
-                    track.log.append(deed)
-                    track.order = order
+                    code_state.log.append(deed)
+                    code_state.order = order
                     if key in recounted:
-                        if track.uncounted() and track.due >= at:
+                        if code_state.uncounted() and code_state.due >= at:
                             continue
-                    elif track.idle() and old.level == new.level:
+                    elif code_state.idle() and old.level == new.level:
                         continue
-                    track.reloaded(at, old, new)
-                self._settle(track, before, at, changes)
+                    code_state.reloaded(at, old, new)
+                self._settle(code_state, before, at, changes)
         return changes
 
     def release(self, name: str, now: float) -> list[LevelChange]:
@@ -236,17 +236,17 @@ class FaultEngine(FaultState):
             devices.pop(name, None)
         if device is None:
             return changes
-        for track in device.tracks.values():
-            judge = track.code.judge
-            before = track.escalated * 2 + track.timed_out
-            if order >= track.order:
-                track.log.append((order, None))
-                track.advance(at, judge)
-                track.released(at)
-                track.due = track.deadline(judge)
+        for code_state in device.codes.values():
+            judge = code_state.code.judge
+            before = code_state.escalated * 2 + code_state.timed_out
+            if order >= code_state.order:
+                code_state.log.append((order, None))
+                code_state.advance(at, judge)
+                code_state.released(at)
+                code_state.due = code_state.deadline(judge)
             else:
-                self._put_late(track, (order, None), judge)
-            self._settle(track, before, at, changes)
+                self._put_late(code_state, (order, None), judge)
+            self._settle(code_state, before, at, changes)
         return changes
 
     def hold(self, name: str, code: str, now: float, remedy: Remedy = Remedy.HOLD) -> None:
@@ -257,32 +257,32 @@ class FaultEngine(FaultState):
         """
         device = self._device(name)
         known = self._code(canonical(code))
-        track = device.tracks.get(known.key) or self._begin(device, known)
-        track.escalated, track.escalated_at = int(remedy), int(now * 1000 + 0.5)
-        track.order = track.escalated_at * STEP
-        track.checkpoint = track.snapshot()
-        track.log.clear()
-        device.level = max(device.level, track.asked(self.clock))
+        code_state = device.codes.get(known.key) or self._begin(device, known)
+        code_state.escalated, code_state.escalated_at = int(remedy), int(now * 1000 + 0.5)
+        code_state.order = code_state.escalated_at * STEP
+        code_state.checkpoint = code_state.snapshot()
+        code_state.log.clear()
+        device.level = max(device.level, code_state.asked(self.clock))
 
     def sweep(self) -> int:
-        """Delete the tracks (states of one code on one device) that no rule needs any more.
+        """Delete the code states (one code on one device) that no rule needs any more.
 
         Return how many were deleted. Call this method now and then.
 
-        Its cost grows with the number of deleted tracks, not with the number of all tracks.
+        Its cost grows with the number of deleted states, not with the number of all states.
         """
         gone = 0
         clock, now = self.clock, self.clock // MINUTE
         for minute in [minute for minute in self._fading if minute < now]:
-            for track in self._fading.pop(minute):
-                track.fades = track.forgettable(track.code.judge, self._lateness)
-                if track.fades >= clock:
-                    if track.fades < INF:
-                        self._fade(track)
+            for code_state in self._fading.pop(minute):
+                code_state.fades = code_state.forgettable(code_state.code.judge, self._lateness)
+                if code_state.fades >= clock:
+                    if code_state.fades < INF:
+                        self._fade(code_state)
                     continue
-                track.wake = INF
-                del track.device.tracks[track.code.key]
-                self._forget_if_unused(track.device)
+                code_state.wake = INF
+                del code_state.device.codes[code_state.code.key]
+                self._forget_if_unused(code_state.device)
                 gone += 1
         if clock - self._aged > self._lateness:
             self._aged = clock
@@ -292,42 +292,42 @@ class FaultEngine(FaultState):
 
     # ---- internal methods
 
-    def _begin(self, device: TrackedDevice, code: Code) -> Track:
-        """Create the track of a fault code on a device: its state there.
+    def _begin(self, device: TrackedDevice, code: Code) -> CodeState:
+        """Create the state of a fault code on a device.
 
         Its log gets the recent reloads, releases and momentary events.
         """
-        track = device.tracks[code.key] = Track(device, code)
+        code_state = device.codes[code.key] = CodeState(device, code)
         if self._reloads or self._releases:
-            self._add_deeds(track)
+            self._add_deeds(code_state)
         seen = code.sighting(device.name)
         if seen is not None:
             code.forget(device.name)
             if seen[0] >= (self.clock - self._lateness) * STEP:
-                track.seen_until = seen[1]
-                insort(track.log, seen[0], key=order_of)
-        if track.log:
-            track.refold(code.judge)
-        return track
+                code_state.seen_until = seen[1]
+                insort(code_state.log, seen[0], key=order_of)
+        if code_state.log:
+            code_state.refold(code.judge)
+        return code_state
 
-    def _settle(self, track: Track, before: int, at: int, changes: list[LevelChange]) -> None:
-        """Finish a change of a track (one code's state on one device).
+    def _settle(self, code_state: CodeState, before: int, at: int, changes: list[LevelChange]) -> None:
+        """Finish a change of a code state (one code on one device).
 
-        Check the circuit breaker, set the track's next alarm, and report the device's level if it changed.
+        Check the circuit breaker, set the code state's next alarm, and report the device's level if it changed.
         """
-        judge = track.code.judge
-        if track.escalated > before >> 1:
-            self._escalated(track, 1, changes)
-        if track.timed_out and not before & 1 and judge.duration >= Remedy.ISOLATE:
-            self._escalated(track, 2, changes)
-        self._set_alarms(track)
-        asked = track.asked(self.clock)
-        if asked == track.level:
+        judge = code_state.code.judge
+        if code_state.escalated > before >> 1:
+            self._escalated(code_state, 1, changes)
+        if code_state.timed_out and not before & 1 and judge.duration >= Remedy.ISOLATE:
+            self._escalated(code_state, 2, changes)
+        self._set_alarms(code_state)
+        asked = code_state.asked(self.clock)
+        if asked == code_state.level:
             return
-        track.level = asked
-        device = track.device
-        if len(device.tracks) > 1:
-            asked = max([other.level for other in device.tracks.values()])
+        code_state.level = asked
+        device = code_state.device
+        if len(device.codes) > 1:
+            asked = max([other.level for other in device.codes.values()])
         told = device.level
         if asked != told:
             device.level = asked
@@ -340,25 +340,25 @@ class FaultEngine(FaultState):
                         before=remedy_or_none(told),
                         after=remedy_or_none(asked),
                         at=at / 1000,
-                        code=track.code.spelled,
+                        code=code_state.code.spelled,
                     )
                 )
 
-    def _escalated(self, track: Track, which: int, changes: list[LevelChange]) -> None:
+    def _escalated(self, code_state: CodeState, which: int, changes: list[LevelChange]) -> None:
         """Handle an escalation (rise of the remedy) of one code on one device.
 
         `which`: 1: by frequency; 2: by duration.
 
         An escalation of a dry-run rule is only reported. The circuit breaker may suppress any other escalation.
         """
-        device, judge = track.device, track.code.judge
+        device, judge = code_state.device, code_state.code.judge
         if which == 1:
             rule, remedy, at, window, dry = (
-                judge.frequency_entry, track.escalated, track.escalated_at, judge.window, judge.frequency_dry
+                judge.frequency_entry, code_state.escalated, code_state.escalated_at, judge.window, judge.frequency_dry
             )  # fmt: skip
         else:
             rule, remedy, at, window, dry = (
-                judge.duration_entry, judge.duration, track.timed_at, _DURATION_WINDOW, judge.duration_dry
+                judge.duration_entry, judge.duration, code_state.timed_at, _DURATION_WINDOW, judge.duration_dry
             )  # fmt: skip
         kind = None
         if dry:
@@ -366,7 +366,7 @@ class FaultEngine(FaultState):
         elif remedy >= Remedy.ISOLATE and self.breaker is not None:
             allowed = self.breaker.allowed(len(self.devices))
             if not self.taken.take(rule, device.name, at, window, allowed):
-                track.suppressed |= which
+                code_state.suppressed |= which
                 kind = ChangeKind.BREAKER
         if kind is not None:
             changes.append(
@@ -376,39 +376,39 @@ class FaultEngine(FaultState):
                     before=remedy_or_none(device.level),
                     after=Remedy(remedy),
                     at=at / 1000,
-                    code=track.code.spelled,
+                    code=code_state.code.spelled,
                     kind=kind,
                     rule=rule,
                 )
             )
 
-    def _put_late(self, track: Track, entry: Entry, judge: CompiledRules) -> bool:
+    def _put_late(self, code_state: CodeState, entry: Entry, judge: CompiledRules) -> bool:
         """Insert a late entry by its time and apply the log again. Return False if the entry is older than the log's
         checkpoint.
         """
-        if track.checkpoint is not None and order_of(entry) < track.checkpoint[-1]:  # type: ignore[operator]  # its order
+        if code_state.checkpoint is not None and order_of(entry) < code_state.checkpoint[-1]:  # type: ignore[operator]  # its order
             return False
-        escalated_at, suppressed = track.escalated_at, track.suppressed
-        insort(track.log, entry, key=order_of)
-        track.refold(judge)
-        if track.escalated < 0 or track.escalated_at != escalated_at:
+        escalated_at, suppressed = code_state.escalated_at, code_state.suppressed
+        insort(code_state.log, entry, key=order_of)
+        code_state.refold(judge)
+        if code_state.escalated < 0 or code_state.escalated_at != escalated_at:
             suppressed &= 2
-        track.suppressed = suppressed & (3 if track.timed_out else 1)
-        if track.due < self.ticked:
-            track.advance(self.ticked, judge)
+        code_state.suppressed = suppressed & (3 if code_state.timed_out else 1)
+        if code_state.due < self.ticked:
+            code_state.advance(self.ticked, judge)
         return True
 
-    def _add_deeds(self, track: Track) -> None:
-        """Add the recent reloads and releases to the log of a new track, so that the rules of that time apply to
+    def _add_deeds(self, code_state: CodeState) -> None:
+        """Add the recent reloads and releases to the log of a new code state, so that the rules of that time apply to
         late events.
         """
-        key, name = track.code.key, track.device.name
+        key, name = code_state.code.key, code_state.device.name
         for when, old, new in self._reloads:
             pair = judge_of(key, old), judge_of(key, new)
             if pair[0] != pair[1]:
-                track.log.append((when, pair))
-        track.log.extend((when, None) for when, released in self._releases if released == name)
-        track.log.sort(key=order_of)
+                code_state.log.append((when, pair))
+        code_state.log.extend((when, None) for when, released in self._releases if released == name)
+        code_state.log.sort(key=order_of)
 
     def _note_deed(self, order: int) -> None:
         self._last_deed = max(self._last_deed, order)

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from holdfast.catalogue.fault_codes import NETWORK_CODES, canonical
+from holdfast.decide.faults.code_alarms import Alarm, Alarms
+from holdfast.decide.faults.code_state import CodeState, TrackedDevice
 from holdfast.decide.faults.compiled_rules import INF, NOTHING, STEP, Code
-from holdfast.decide.faults.engine_snapshot import DeviceState, EngineState, load_track, save_track
+from holdfast.decide.faults.engine_snapshot import DeviceState, EngineState, load_code_state, save_code_state
 from holdfast.decide.faults.fault_policy import Policy
 from holdfast.decide.faults.fault_remedies import is_healthy, level_name
-from holdfast.decide.faults.fault_track import Track, TrackedDevice
-from holdfast.decide.faults.track_alarms import Alarm, Alarms
 from holdfast.model.faults import Remedy
 from holdfast.model.noun_base import Noun
 
@@ -157,7 +157,7 @@ class FaultState:
     ) -> None:
         self.policy = policy
         self.breaker = breaker
-        #: Device name → its node, its use and the states of its fault codes (tracks); None: the engine keeps only the
+        #: Device name → its node, its use and the states of its fault codes; None: the engine keeps only the
         #: device's name.
         self.devices: dict[str, TrackedDevice | None] = {}
         self.refused: Counter[str] = Counter()
@@ -171,18 +171,18 @@ class FaultState:
         self._codes: dict[str, Code] = {}
         #: Spelling of a code → the code, for every spelling that a source has used.
         self._spoken: dict[str, Code] = {}
-        #: For each track (one code's state on one device): the time of its next deadline, or of the end of its
+        #: For each code state (one code on one device): the time of its next deadline, or of the end of its
         #: momentary event.
         self._alarms = Alarms()
         self._alarms_most = 1024
         #: Tracks (states of one code on one device) that may be deleted soon, in buckets by the minute of their
-        #: `fades`. A track is in at most one bucket.
-        self._fading: dict[int, list[Track]] = {}
+        #: `fades`. A code state is in at most one bucket.
+        self._fading: dict[int, list[CodeState]] = {}
         #: When the engine last forgot old momentary events, in milliseconds (see `Code.age`).
         self._aged = 0
         #: The order (see `event_order`) of the latest reload or release.
         self._last_deed = -INF
-        #: The recent reloads, as (order, policy before, policy after). A new track (one code's state on one device)
+        #: The recent reloads, as (order, policy before, policy after). A new code state (one code on one device)
         #: needs them to apply the rules of that time to late events.
         self._reloads: list[tuple[int, Policy, Policy]] = []
         self._releases: list[tuple[int, str]] = []
@@ -217,7 +217,11 @@ class FaultState:
 
     def codes(self, name: str, *, network: bool | None = None) -> tuple[str, ...]:
         """Return the active codes of one plane of the device, or of both planes if `network` is None."""
-        found = [track.code.key for track in self._tracks(name) if track.active or track.seen_until > self.clock]
+        found = [
+            code_state.code.key
+            for code_state in self._code_states(name)
+            if code_state.active or code_state.seen_until > self.clock
+        ]
         found += [code.key for code, _ in self._passing(name)]
         return tuple(
             sorted(self.policy.spell(key) for key in found if network is None or network == (key in NETWORK_CODES))
@@ -225,7 +229,11 @@ class FaultState:
 
     def active(self, name: str, remedy: Remedy) -> tuple[tuple[float, str], ...]:
         """Return (since when in seconds, code) for every active code of the device whose base level is `remedy`."""
-        found = [(track.since, track.code.key) for track in self._tracks(name) if track.shown(self.clock) == remedy]
+        found = [
+            (code_state.since, code_state.code.key)
+            for code_state in self._code_states(name)
+            if code_state.shown(self.clock) == remedy
+        ]
         if remedy is Remedy.NONE:
             found += [(order // STEP, code.key) for code, order in self._passing(name)]
         return tuple((since / 1000, self.policy.spell(key)) for since, key in found)
@@ -234,7 +242,10 @@ class FaultState:
         """Return code → how often it occurred within the window of its frequency rule. Codes without occurrences are
         left out.
         """
-        found = {track.code.spelled: track.counted(self.clock, track.code.judge) for track in self._tracks(name)}
+        found = {
+            code_state.code.spelled: code_state.counted(self.clock, code_state.code.judge)
+            for code_state in self._code_states(name)
+        }
         return {code: count for code, count in sorted(found.items()) if count}
 
     def reasons(self, name: str) -> tuple[Reason, ...]:
@@ -242,28 +253,28 @@ class FaultState:
         their text.
         """
         found = []
-        for track in self._tracks(name):
-            judge = track.code.judge
-            label = track.code.spelled
-            if track.escalated >= 0:
-                kind = "FaultAutofill" if track.code.key == self.AUTOFILL else "FaultFrequency"
+        for code_state in self._code_states(name):
+            judge = code_state.code.judge
+            label = code_state.code.spelled
+            if code_state.escalated >= 0:
+                kind = "FaultAutofill" if code_state.code.key == self.AUTOFILL else "FaultFrequency"
                 found.append(
                     Reason(
                         kind=kind,
                         code=label,
-                        remedy=Remedy(track.escalated),
-                        at=track.escalated_at / 1000,
-                        counts=not (judge.frequency_dry or track.suppressed & 1),
+                        remedy=Remedy(code_state.escalated),
+                        at=code_state.escalated_at / 1000,
+                        counts=not (judge.frequency_dry or code_state.suppressed & 1),
                     )
                 )
-            if track.timed_out:
+            if code_state.timed_out:
                 found.append(
                     Reason(
                         kind="FaultDuration",
                         code=label,
                         remedy=Remedy(judge.duration),
-                        at=track.timed_at / 1000,
-                        counts=not (judge.duration_dry or track.suppressed & 2),
+                        at=code_state.timed_at / 1000,
+                        counts=not (judge.duration_dry or code_state.suppressed & 2),
                     )
                 )
         return tuple(sorted(found, key=str))
@@ -272,12 +283,16 @@ class FaultState:
         """Return whether the device has a fault that lasts: an active fault or an escalation, and not only a momentary
         event.
         """
-        return any(track.active for track in self._tracks(name)) or any(each.counts for each in self.reasons(name))
+        return any(code_state.active for code_state in self._code_states(name)) or any(
+            each.counts for each in self.reasons(name)
+        )
 
     def given_back(self, name: str) -> bool:
         """Return whether a person has released the device after its latest event, and it has no fault or escalation."""
         released = max((order for order, device in self._releases if device == name), default=-INF)
-        return not self.lasts(name) and released >= max((track.order for track in self._tracks(name)), default=INF)
+        return not self.lasts(name) and released >= max(
+            (code_state.order for code_state in self._code_states(name)), default=INF
+        )
 
     def held(self, name: str) -> bool:
         """Return whether the device is held.
@@ -306,7 +321,7 @@ class FaultState:
                     node=device.node,
                     in_use=device.in_use,
                     level=device.level,
-                    tracks={code: save_track(track) for code, track in device.tracks.items()},
+                    tracks={code: save_code_state(code_state) for code, code_state in device.codes.items()},
                 )
                 for name, device in self.devices.items()
                 if device is not None
@@ -337,9 +352,9 @@ class FaultState:
             device.in_use, device.level = kept.in_use, kept.level
             for key, saved in kept.tracks.items():
                 code = self._code(key)
-                track = device.tracks[key] = load_track(saved, device, code)
-                track.due = track.deadline(code.judge)
-                self._set_alarms(track)
+                code_state = device.codes[key] = load_code_state(saved, device, code)
+                code_state.due = code_state.deadline(code.judge)
+                self._set_alarms(code_state)
         for key, seen in state.seen.items():
             self._code(key).seen = seen
 
@@ -355,7 +370,12 @@ class FaultState:
         """Add a spelling of a code. If there are too many spellings, first forget all of them and the unused codes."""
         if len(self._spoken) >= _SPOKEN_MOST:
             self._spoken.clear()
-            used = {track.code.key for device in self.devices.values() if device for track in device.tracks.values()}
+            used = {
+                code_state.code.key
+                for device in self.devices.values()
+                if device
+                for code_state in device.codes.values()
+            }
             self._codes = {key: code for key, code in self._codes.items() if key in used or code.seen or code.earlier}
         code = self._spoken[spelled] = self._code(canonical(spelled))
         return code
@@ -370,43 +390,48 @@ class FaultState:
         """Forget everything but the name of a device that has no fault code's state, is not in use and has no known
         node.
         """
-        if not device.tracks and not device.in_use and not device.node:
+        if not device.codes and not device.in_use and not device.node:
             self.devices[device.name] = None
 
-    def _set_alarms(self, track: Track) -> None:
-        """Set the alarm for the next time at which this fault (`track`) may change its level, and schedule the deletion
+    def _set_alarms(self, code_state: CodeState) -> None:
+        """Set the alarm for the next time at which this fault may change its level, and schedule the deletion
         of its record.
         """
-        due = track.due
-        shown = track.seen_until - 1
-        if shown < due and shown >= self.clock and not track.active and track.code.bases[track.severity] > 0:
+        due = code_state.due
+        shown = code_state.seen_until - 1
+        if (
+            shown < due
+            and shown >= self.clock
+            and not code_state.active
+            and code_state.code.bases[code_state.severity] > 0
+        ):
             # The next deadline is the end of a momentary event. It only changes the level if the code has a remedy.
             due = shown
-        if due < track.wake:
-            track.wake = due
-            self._alarms.put(due, track)
+        if due < code_state.wake:
+            code_state.wake = due
+            self._alarms.put(due, code_state)
             if self._alarms.size > self._alarms_most:
                 self._alarms.keep(_wanted)
                 self._alarms_most = 2 * self._alarms.size + 1024
-        if track.fades == INF and not track.active:
-            track.fades = track.forgettable(track.code.judge, self._lateness)
-            if track.fades < INF:
-                self._fade(track)
+        if code_state.fades == INF and not code_state.active:
+            code_state.fades = code_state.forgettable(code_state.code.judge, self._lateness)
+            if code_state.fades < INF:
+                self._fade(code_state)
 
-    def _fade(self, track: Track) -> None:
-        minute = track.fades // MINUTE
+    def _fade(self, code_state: CodeState) -> None:
+        minute = code_state.fades // MINUTE
         waiting = self._fading.get(minute)
         if waiting is None:
-            self._fading[minute] = [track]
+            self._fading[minute] = [code_state]
         else:
-            waiting.append(track)
+            waiting.append(code_state)
 
-    def _tracks(self, name: str) -> Iterable[Track]:
+    def _code_states(self, name: str) -> Iterable[CodeState]:
         device = self.devices.get(name)
-        return () if device is None else device.tracks.values()
+        return () if device is None else device.codes.values()
 
     def _passing(self, name: str) -> Iterator[tuple[Code, int]]:
-        """Yield the codes that have no track (state) on this device, and of which a momentary event still counts as
+        """Yield the codes that have no state on this device, and of which a momentary event still counts as
         active, with the event's order.
         """
         for code in self._codes.values():
@@ -416,9 +441,9 @@ class FaultState:
 
     def _levels(self, name: str) -> tuple[int, int]:
         chip = network = NOTHING
-        for track in self._tracks(name):
-            asked = track.asked(self.clock)
-            if track.code.key in NETWORK_CODES:
+        for code_state in self._code_states(name):
+            asked = code_state.asked(self.clock)
+            if code_state.code.key in NETWORK_CODES:
                 network = max(network, asked)
             else:
                 chip = max(chip, asked)

@@ -354,15 +354,15 @@ def left_of(engine: FaultEngine, state: EngineState) -> PrunedRemainder:
             device=name,
             code=engine.policy.spell(code),
             assertion=Assertion.OCCUR,
-            at=track.since / 1000,
+            at=code_state.since / 1000,
             node=device.node,
-            severity=SEVERITIES[track.severity],
+            severity=SEVERITIES[code_state.severity],
             source="fault log",
         )
         for name, device in engine.devices.items()
         if device is not None and name in state.devices
-        for code, track in device.tracks.items()
-        if track.active
+        for code, code_state in device.codes.items()
+        if code_state.active
     ]
     escalated = [
         Escalated(device=name, code=reason.code, remedy=reason.remedy, at=reason.at)

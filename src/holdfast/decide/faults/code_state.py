@@ -1,7 +1,7 @@
 """The state of one code on one device, computed from its events: frequency, duration, hold and release.
 
-Events change a track through `occur`, `once` and `recover`, and `advance` applies its deadlines. A track has no other
-input. Times are whole milliseconds. A deadline `due` fires at the first moment later than `due`.
+Events change a code state through `occur`, `once` and `recover`, and `advance` applies its deadlines. It has no
+other input. Times are whole milliseconds. A deadline `due` fires at the first moment later than `due`.
 
 Without a duration rule every occurrence of the code counts for the frequency rule. With a duration rule an occurrence
 counts when the fault times out. A fault that ends and returns within `recover` counts once:
@@ -29,28 +29,28 @@ from holdfast.decide.faults.compiled_rules import (
 )
 from holdfast.model.faults import Remedy
 
-#: A track's log is only shortened if it has more than this many entries.
+#: A code state's log is only shortened if it has more than this many entries.
 SHORT = 64
 
 
 class TrackedDevice:
     """A device (or node) about which the engine keeps more than a name: its node, whether it is in use, and the
-    states of its fault codes (tracks).
+    states of its fault codes (codes).
     """
 
-    __slots__ = ("in_use", "level", "name", "node", "tracks")
+    __slots__ = ("codes", "in_use", "level", "name", "node")
 
     def __init__(self, name: str, node: str = "") -> None:
         self.name = name
         self.node = node
-        self.tracks: dict[str, Track] = {}
+        self.codes: dict[str, CodeState] = {}
         #: The device's level (most severe remedy) as last reported. A momentary event without a remedy is not reported
         #: as a change of level.
         self.level = NOTHING
         self.in_use = False
 
 
-class Track:
+class CodeState:
     """The state of one fault code on one device."""
 
     __slots__ = (
@@ -131,13 +131,13 @@ class Track:
         self.suppressed = 0
         self.level = NOTHING
         self.due = INF
-        #: The time of the alarm that the engine has set for this track; never later than the track's next deadline.
+        #: The time of the alarm that the engine has set for this code state; never later than its next deadline.
         self.wake = INF
         #: When the engine next tries to delete this code's state; `INF` while a rule needs it.
         self.fades = INF
-        #: The track's events since the checkpoint, in the order of their times.
+        #: The code state's events since the checkpoint, in the order of their times.
         self.log: list[Entry] = []
-        #: The track's snapshot before the first entry of the log; None: the track had no history then.
+        #: The code state's snapshot before the first entry of the log; None: the code state had no history then.
         self.checkpoint: tuple[object, ...] | None = None
         #: `settle` moves old entries of the log into the checkpoint if the log has more entries than this.
         self.full = SHORT
@@ -209,7 +209,7 @@ class Track:
             self.quiet = True
 
     def deadline(self, judge: CompiledRules) -> int:
-        """Return the time after which the track changes without an event; `INF`: never. `judge`: the rules for the
+        """Return the time after which the code state changes without an event; `INF`: never. `judge`: the rules for the
         code.
         """
         due = INF
@@ -365,7 +365,7 @@ class Track:
         """
         settled = bisect_left(self.log, oldest, key=order_of)
         if settled:
-            past = Track(self.device, self.code)
+            past = CodeState(self.device, self.code)
             past.checkpoint, past.log = self.checkpoint, self.log[:settled]
             past.refold(self._first_rules(judge))
             self.checkpoint = past.snapshot()
@@ -391,15 +391,15 @@ class Track:
             self.due = self.deadline(judge)
 
     def uncounted(self) -> bool:
-        """Return whether the track has no counts and no frequency escalation."""
+        """Return whether the code state has no counts and no frequency escalation."""
         return not self.counts and self.escalated < 0
 
     def idle(self) -> bool:
-        """Return whether the track has no counts, no timer and no escalation."""
+        """Return whether the code state has no counts, no timer and no escalation."""
         return self.uncounted() and self.pending < 0 and not self.timed_out
 
     def forgettable(self, judge: CompiledRules, lateness: int) -> int:
-        """Return the time after which the track can be deleted without any effect; `INF`: it cannot be deleted now.
+        """Return the time after which the state can be deleted without any effect; `INF`: it cannot be deleted now.
 
         `judge`: the rules for the code. `lateness`: how old a late event may be (milliseconds).
         """
@@ -419,7 +419,7 @@ class Track:
         return self.code.bases[self.severity] if self.active or self.seen_until > now else NOTHING
 
     def asked(self, now: int) -> int:
-        """Return the level (remedy) that the track demands: the highest of the code's base level and the effective
+        """Return the level (remedy) that the code state demands: the highest of the code's base level and the effective
         escalations.
         """
         code = self.code
@@ -432,6 +432,6 @@ class Track:
         return level
 
 
-_folded: Callable[[Track], tuple[object, ...]] = attrgetter(*Track.FOLDED)
-#: The snapshot of a track without history.
+_folded: Callable[[CodeState], tuple[object, ...]] = attrgetter(*CodeState.FOLDED)
+#: The snapshot of a code state without history.
 _BLANK = (False, 0, 0, (), NOTHING, 0, 0, 0, False, NOTHING, False, 0, NOTHING, NOTHING)

@@ -1,4 +1,4 @@
-"""Alarms: the time at which each track of the fault engine (one code's state on one device) must be checked next.
+"""Alarms: the time at which each code state of the fault engine (one code's state on one device) must be checked next.
 
 The cost of an alarm hardly depends on the number of alarms.
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
-from holdfast.decide.faults.fault_track import Track
+from holdfast.decide.faults.code_state import CodeState
 
-#: An alarm: (time in milliseconds, device, code, track). Alarms of the same time are ordered by device and code.
-Alarm = tuple[int, str, str, Track]
+#: An alarm: (time in milliseconds, device, code, code state). Alarms of the same time are ordered by device and code.
+Alarm = tuple[int, str, str, CodeState]
 
 
 #: One bucket has the alarms of 2**10 milliseconds.
@@ -22,9 +22,9 @@ _SHIFT = 10
 
 
 class Alarms:
-    """A priority queue of alarms, each for a track (one code's state on one device).
+    """A priority queue of alarms, each for a code state (one code on one device).
 
-    An alarm stays until `pop` or `keep` removes it, even if its track got a newer alarm.
+    An alarm stays until `pop` or `keep` removes it, even if its code state got a newer alarm.
     """
 
     __slots__ = ("_buckets", "_edge", "_near", "_order", "size")
@@ -46,9 +46,9 @@ class Alarms:
         #: The numbers of the non-empty buckets, as a heap.
         self._order: list[int] = []
 
-    def put(self, moment: int, track: Track) -> None:
+    def put(self, moment: int, code_state: CodeState) -> None:
         self.size += 1
-        alarm = moment, track.device.name, track.code.key, track
+        alarm = moment, code_state.device.name, code_state.code.key, code_state
         if moment < self._edge:
             heappush(self._near, alarm)
             return
@@ -80,5 +80,5 @@ class Alarms:
         """Drop every alarm for which `wanted` returns False."""
         kept = [alarm for alarm in self if wanted(alarm)]
         self.clear()
-        for moment, *_, track in kept:
-            self.put(moment, track)
+        for moment, *_, code_state in kept:
+            self.put(moment, code_state)
