@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.explain.causes.attribution import AFTER_SILENCE_S, Attribution, EvidenceStrength, Suspect, kind_of
-from holdfast.explain.causes.fingerprint import normalized
 from holdfast.explain.causes.diagnosis import Diagnosis
+from holdfast.explain.causes.fingerprint import normalized
 from holdfast.explain.logs.clue_ranking import key
 from holdfast.explain.logs.log_reader import Reading
 from holdfast.explain.text import sentences as words
