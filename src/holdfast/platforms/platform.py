@@ -169,6 +169,10 @@ class Platform(PlatformAccess):
         """
         return msgspec.structs.replace(spec, platform=self.job(environment))
 
+    def outside(self, command: str, job: str, environment: Mapping[str, str]) -> str:
+        """Return a command of a report as it can be typed outside of the job. `job`: the job's id in holdfast."""
+        return command
+
     def hosts_only(self, environment: Mapping[str, str]) -> bool:
         """Whether this process hosts the owner of a job whose workers all run on other machines."""
         return False

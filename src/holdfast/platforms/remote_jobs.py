@@ -225,3 +225,23 @@ class RemoteJobs(Protocol):
     def release(self, node: str) -> HeldRemoteNode | None:
         """Let jobs use a blocked node again. Return the data of the removed block; None if the node was not blocked."""
         ...
+
+
+def typed_outside(command: str, *, job: str, name: str, where: str) -> str:
+    """Return a command of a report as it can be typed outside of the platform, where the job has another name.
+
+    `job`: the job's id in its own state directory.
+    `name`: its name on the platform.
+    `where`: the options that name the platform, such as `--platform kubernetes -n ml`. A pod has one log of all
+        attempts, so `--attempt` is dropped.
+    """
+    words = command.split()
+    if job not in words:
+        return command
+    if words[0].startswith("HOLDFAST_HOME="):
+        del words[0]
+    if "--attempt" in words:
+        at = words.index("--attempt")
+        del words[at : at + 2]
+    words[words.index(job)] = f"{name} {where}"
+    return " ".join(words)

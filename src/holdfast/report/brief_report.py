@@ -93,7 +93,8 @@ def render_brief(
     lines += _seen(last, width, colour)
     lines += entry("class", " · ".join(_class(last, decision)), width, colour)
     if fix := fix_of(last, scene, report.job_id):
-        lines += entry("fix", with_home(fix, home), width, colour, Style.STRONG)
+        fix = _COMMAND.sub(lambda found: f"`{retyped(found[1])}`", with_home(fix, home))
+        lines += entry("fix", fix, width, colour, Style.STRONG)
     lines += _logs(scene, width, colour)
     if last.collateral:
         lines += entry("others", _others(last), width, colour)
@@ -110,6 +111,8 @@ def render_brief(
     return "\n".join(lines) + "\n"
 
 
+#: A command of holdfast in backticks.
+_COMMAND = Lazy(r"`((?:HOLDFAST_HOME=\S+ )?holdfast [^`\n]+)`")
 #: More columns than any line of a report has.
 _UNBROKEN = 1 << 20
 

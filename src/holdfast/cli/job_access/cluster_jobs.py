@@ -131,33 +131,20 @@ def show(cluster: RemoteJobs, namespace: str | None, name: str, as_json: bool, v
         print_line(pretty({"schema": "holdfast.cluster_job/1", **whole}))
         return
     if found.report is not None:
+        from holdfast.platforms.remote_jobs import typed_outside
         from holdfast.report.brief_report import render_brief
         from holdfast.report.failure_place import scene_of
         from holdfast.report.terminal_text import columns, wants_colour
 
         colour, width = wants_colour(sys.stdout, os.environ), columns(os.environ)
         scene = scene_of(found.report.report, None)
-        text = render_brief(
-            found.report, scene, width=width, colour=colour, verbose=verbose, retyped=partial(_outside, found)
+        job = found.job
+        retyped = partial(
+            typed_outside, job=found.report.job_id, name=job.name, where=f"--platform kubernetes -n {job.namespace}"
         )
+        text = render_brief(found.report, scene, width=width, colour=colour, verbose=verbose, retyped=retyped)
         print_line(text, nl=False)
     print_line("\n".join(_lines(found)))
-
-
-def _outside(found: RemoteJobView, command: str) -> str:
-    """Return a command of the report as it can be typed outside of the cluster, where the job has another name.
-
-    A pod has one log of all attempts.
-    """
-    words = command.split()
-    if found.report is None or found.report.job_id not in words:
-        return command
-    if "--attempt" in words:
-        at = words.index("--attempt")
-        del words[at : at + 2]
-    job = found.job
-    words[words.index(found.report.job_id)] = f"{job.name} --platform kubernetes -n {job.namespace}"
-    return " ".join(words)
 
 
 def _lines(found: RemoteJobView) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from os import environ
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -149,11 +150,17 @@ def render(report: JobReport, *, logs: Path, width: int, colour: bool, verbose: 
     """Return the job's report for a person, for the end of a run. `home`: see `Render`."""
     # imported here, because only the end of a run needs it
     from holdfast.explain.text.secret_filter import without_secrets
+    from holdfast.platforms.platform_registry import platform_around  # imported here, because only the end needs it
     from holdfast.report.brief_report import render_brief  # imported here, because only the end of a run needs it
     from holdfast.report.failure_place import scene_of  # imported here, because only the end of a run needs it
 
     scene = without_secrets(scene_of(report.report, logs))
-    return render_brief(report, scene, width=width, colour=colour, verbose=verbose, home=home)
+    platform = platform_around(environ)
+
+    def retyped(command: str) -> str:
+        return command if platform is None else platform.outside(command, report.job_id, environ)
+
+    return render_brief(report, scene, width=width, colour=colour, verbose=verbose, home=home, retyped=retyped)
 
 
 def over_nodes(launch: LaunchSpec) -> int:

@@ -13,6 +13,7 @@ from holdfast.platforms.kubernetes.objects import object_names
 from holdfast.platforms.kubernetes.objects.pod_context import in_owners_pod, over_words
 from holdfast.platforms.kubernetes.owner.job_adoption import JobAlreadyEnded, adopt
 from holdfast.platforms.platform import JobAlreadyOver, LaunchRequest, Platform
+from holdfast.platforms.remote_jobs import typed_outside
 
 if TYPE_CHECKING:
     from holdfast.clock import Clock
@@ -41,6 +42,12 @@ class KubernetesPlatform(KubernetesAccess, Platform):
 
     def hosts_only(self, environment: Mapping[str, str]) -> bool:
         return object_names.JOB_NAME in environment and object_names.OWNER_ADDRESS not in environment
+
+    def outside(self, command: str, job: str, environment: Mapping[str, str]) -> str:
+        if not in_owners_pod(environment):
+            return command
+        where = f"--platform kubernetes -n {environment.get(object_names.NAMESPACE, 'default')}"
+        return typed_outside(command, job=job, name=environment[object_names.JOB_NAME], where=where)
 
     def user(self, environment: Mapping[str, str]) -> str:
         # User names differ from image to image, so the job's name is used.
