@@ -102,7 +102,7 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
         # culprit's place.
         log, count = _written(report, logs)
         line = f":{source['line']}" if source["line"] else ""
-        theirs = f"{path}{line}" if path.is_file() else ""
+        theirs = f"{path}{line}" if _is_log(path) else ""
         witness = int(source["rank"]) if theirs else None
         return FailurePlace(
             said=said, frames=_waiting(report), log=log, last_line=count, witness=witness, witness_log=theirs
@@ -122,7 +122,7 @@ def scene_of(report: ExitReport, logs: Path | None) -> FailurePlace:
     return FailurePlace(
         said=said,
         frames=tuple(own[: -MOST_FRAMES - 1 : -1]) or frames,
-        log=str(path) if path.is_file() else "",
+        log=str(path) if _is_log(path) else "",
         first_line=max(1, last - max(0, end - begin - 1)) if last is not None else None,
         last_line=last + final - end if last is not None else None,
     )
@@ -132,7 +132,14 @@ def _log(logs: Path, attempt: int, role: str, rank: int | str, stream: str) -> P
     return logs / f"attempt-{attempt}" / f"{role}-{rank}" / f"{stream}.log"
 
 
+def _is_log(path: Path) -> bool:
+    """Whether the log is there, and no link that a worker could have put in its place or its directory's."""
+    return path.is_file() and not any(each.is_symlink() for each in (path, path.parent, path.parent.parent))
+
+
 def _end_of(path: Path) -> list[str]:
+    if not _is_log(path):
+        return []
     try:
         return end_of_file(path, TAIL_BYTES).decode(errors="replace").splitlines()
     except (OSError, ValueError):
@@ -153,7 +160,7 @@ def _written(report: ExitReport, logs: Path | None) -> tuple[str, int | None]:
             size = path.stat().st_size
         except OSError:
             continue
-        if size:
+        if size and _is_log(path):
             return str(path), len(_end_of(path)) if size <= TAIL_BYTES else None
     return "", None
 
