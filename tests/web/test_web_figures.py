@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -61,11 +63,33 @@ def test_all_time_is_told_apart_and_the_parts_come_to_the_whole(long_history: Se
     assert whole["ettr"] == pytest.approx(whole["seconds"]["productive"] / whole["wall_s"])
     causes = {"lost_work", "start", "checks", "detection", "hang", "drain", "decision", "backoff"}
     assert causes <= set(whole["seconds"])
+    days = long_history.ask("/goodput.json?days=0").json
+    assert [row["label"] for row in days["rows"]] == sorted((row["label"] for row in days["rows"]), reverse=True)
+    assert [one["day"] for one in days["trend"]] == [row["label"] for row in reversed(days["rows"])]
+    assert 0 < sum(row["wall_s"] for row in days["rows"]) < whole["wall_s"] and days["left_out"] > 0
     for by in ("week", "name"):
         rows = long_history.ask(f"/goodput.json?days=0&by={by}").json["rows"]
         assert sum(row["wall_s"] for row in rows) == pytest.approx(whole["wall_s"])
         for row in rows:
             assert sum(piece["width"] for piece in row["pieces"]) == pytest.approx(1000, abs=1)
+
+
+def test_the_page_of_equal_failures_has_each_of_them_by_day(long_history: Served) -> None:
+    [group, *_] = sorted(long_history.ask("/failures.json?days=0").json["groups"], key=lambda each: -each["count"])
+    address = f"/failures/group{{}}?{urlencode({'key': group['fingerprint']})}"
+    found = long_history.ask(address.format(".json")).json
+    assert (found["count"], found["phrase"], found["reason"]) == (group["count"], group["phrase"], group["reason"])
+    assert (found["first_at"], found["last_at"]) == (group["first_at"], group["last_at"])
+    assert sum(found["nodes"].values()) <= found["count"] == len(found["failures"]) + found["left_out"]
+    assert {failure["job"] for failure in found["failures"]} >= {job["id"] for job in group["newest"]}
+    assert 0 < sum(one["count"] for one in found["days"]) <= found["count"] and len(found["days"]) <= 60
+    assert max(one["height"] for one in found["days"]) == 100
+    text = long_history.ask(address.format("")).text
+    assert f"Seen {found['count']} times" in text and text.count("<tr>") == 1 + len(found["failures"])
+    assert f"/failures/group?{urlencode({'key': group['fingerprint']}, quote_via=quote)}" in html.unescape(
+        long_history.ask("/failures?days=0").text
+    )
+    assert long_history.ask("/failures/group?key=none").status == 404
 
 
 def test_a_name_in_the_address_is_all_that_is_counted(long_history: Served) -> None:
@@ -74,7 +98,9 @@ def test_a_name_in_the_address_is_all_that_is_counted(long_history: Served) -> N
     assert alone["all"]["wall_s"] == pytest.approx(rows[0]["wall_s"])
 
 
-@pytest.mark.parametrize("path", ["/goodput?by=day", "/goodput?days=x", "/failures?days=-1", "/failures?days=99999999"])
+@pytest.mark.parametrize(
+    "path", ["/goodput?by=hour", "/goodput?days=x", "/failures?days=-1", "/failures?days=99999999"]
+)
 def test_a_choice_that_there_is_not_says_what_was_expected(web: Served, path: str) -> None:
     answer = web.ask(path)
     assert (answer.status, "expected" in answer.text) == (400, True)

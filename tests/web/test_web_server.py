@@ -50,12 +50,15 @@ def test_no_script_of_a_page_runs_and_nothing_comes_from_elsewhere(web: Served) 
     assert "http" not in policy
 
 
-def test_the_jobs_stand_with_their_attempts_and_those_that_lost_most_come_first(web: Served) -> None:
+def test_the_newest_jobs_come_first_with_their_cause_and_attempts(web: Served) -> None:
     rows = web.ask("/jobs.json").json["jobs"]
+    assert [row["created"] for row in rows] == sorted((row["created"] for row in rows), reverse=True)
     by_name = {row["name"]: row for row in rows}
     assert [dot["kind"] for dot in by_name["again"]["dots"]] == ["own", "ok"]
     assert (by_name["broken"]["state"], by_name["broken"]["culprit"][:6]) == ("failed", "rank 1")
-    assert by_name["good"]["lost_s"] == 0
+    assert by_name["broken"]["cause"] == "ValueError: expected 4 columns, got 4"
+    assert (by_name["good"]["lost_s"], by_name["good"]["cause"]) == (0, "")
+    rows = web.ask("/jobs.json?sort=lost").json["jobs"]
     assert [row["lost_s"] for row in rows] == sorted((row["lost_s"] for row in rows), reverse=True)
 
 

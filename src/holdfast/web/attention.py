@@ -64,6 +64,8 @@ class AttentionRow(Noun, frozen=True, kw_only=True):
     reason: str = ""
     fix: str = ""
     href: str
+    #: The key of the group of equal failures, for its page; empty: no group.
+    group: str = ""
     #: The newest of these jobs, at most `FEW_JOBS`.
     jobs: tuple[FailedRun, ...] = ()
 
@@ -159,6 +161,7 @@ def _failure_row(ask: PageRequest, home: Home, equal: Sequence[_Failure]) -> Att
         reason=report.reason if report else "",
         fix=report.solution if report else "",
         href=f"/job/{view.id}{ask.at(home)}",
+        group=(group_of(report.fingerprint) or report.phrase) if report and newest.job.attempts else "",
         jobs=tuple(_run(ask, home, one.job) for one in equal[:FEW_JOBS]),
     )
 

@@ -39,6 +39,9 @@ class Checks(Noun, frozen=True, kw_only=True):
     title: str = "Checks"
     nodes: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    #: The checks whose last run on some node did not pass, and all other checks. Together they are `checks`.
+    not_well: tuple[str, ...] = ()
+    well: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
     #: The number of nodes that the page leaves out.
     left_out: int = 0
@@ -79,9 +82,17 @@ def read(ask: PageRequest) -> Checks:
     failing = {node for (node, _), runs in found.items() if runs and runs[0].state == "failed"}
     nodes = sorted(latest, key=lambda node: (node not in failing, -latest[node]))
     shown = sorted(nodes[:MOST_NODES])
+    checks = sorted({check for _, check in found})
+    not_well = {
+        check
+        for (node, check), runs in found.items()
+        if node in shown and runs and not runs[0].state.startswith("passed")
+    }
     return Checks(
         nodes=tuple(shown),
-        checks=tuple(sorted({check for _, check in found})),
+        checks=tuple(checks),
+        not_well=tuple(check for check in checks if check in not_well),
+        well=tuple(check for check in checks if check not in not_well),
         cells=tuple(
             Cell(node=node, check=check, runs=tuple(runs)) for (node, check), runs in found.items() if node in shown
         ),

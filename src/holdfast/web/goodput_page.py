@@ -1,9 +1,10 @@
-"""The page Goodput: how jobs spent their time, by week or by name, and their ETTR (effective training time ratio)."""
+"""The page Goodput: how jobs spent their time, by day, week or name, and their ETTR (effective training time ratio)."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import assert_never
 from urllib.parse import urlencode
 
 from holdfast.model.decisions import AttemptRecord, lost_steps
@@ -12,7 +13,7 @@ from holdfast.model.noun_base import Noun
 from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.failure_statistics import week_of
 from holdfast.report.statistics.goodput import Goodput, TimeUse, goodput
-from holdfast.web.history_filter import HistoryFilter, chosen, day
+from holdfast.web.history_filter import DAY_S, HistoryFilter, chosen, day
 from holdfast.web.page_parts import BadRequest, Page, PageRequest
 
 MOST_ROWS = 60
@@ -20,6 +21,7 @@ _DAYS = 90
 
 
 class GroupedBy(enum.StrEnum):
+    DAY = "day"
     WEEK = "week"
     NAME = "name"
 
@@ -36,7 +38,7 @@ class Piece(Noun, frozen=True, kw_only=True):
 
 
 class GoodputRow(Noun, frozen=True, kw_only=True):
-    """The figures of one week, of one job name, or of all jobs."""
+    """The figures of one day, one week, one job name, or all jobs."""
 
     label: str
     href: str = ""
@@ -51,12 +53,24 @@ class GoodputRow(Noun, frozen=True, kw_only=True):
     pieces: tuple[Piece, ...] = ()
 
 
+class TrendColumn(Noun, frozen=True, kw_only=True):
+    """One day of the trend. `x`, `height`: in thousandths of the chart."""
+
+    day: str
+    ettr: float
+    x: int
+    width: int
+    height: int
+
+
 class GoodputPage(Noun, frozen=True, kw_only=True):
     """The content of the page Goodput."""
 
     title: str = "Goodput"
     all: GoodputRow
     rows: tuple[GoodputRow, ...]
+    #: The ETTR of each of the last `MOST_ROWS` days with attempts that ended, the oldest first; empty for rows by name.
+    trend: tuple[TrendColumn, ...] = ()
     left_out: int = 0
     by: GroupedBy
     days: int
@@ -73,13 +87,22 @@ def read(ask: PageRequest) -> GoodputPage:
     """
     wanted = chosen(ask, days=_DAYS)
     try:
-        by = GroupedBy(ask.query.get("by", GroupedBy.WEEK))
+        by = GroupedBy(ask.query.get("by", GroupedBy.DAY))
     except ValueError:
-        raise BadRequest(f"by={ask.query['by']}: expected week or name") from None
-    rows = _by_week(wanted.of()) if by is GroupedBy.WEEK else _by_name(wanted)
+        raise BadRequest(f"by={ask.query['by']}: expected day, week or name") from None
+    match by:
+        case GroupedBy.DAY:
+            rows = _by_time(wanted.of(), lambda at: at // DAY_S * DAY_S)
+        case GroupedBy.WEEK:
+            rows = _by_time(wanted.of(), week_of)
+        case GroupedBy.NAME:
+            rows = _by_name(wanted)
+        case _ as never:
+            assert_never(never)
     return GoodputPage(
         all=_row("all", len(wanted.jobs), _attempts(wanted.of()), _steps(wanted.of())),
         rows=tuple(rows[:MOST_ROWS]),
+        trend=_trend(rows[:MOST_ROWS]) if by is not GroupedBy.NAME else (),
         left_out=max(len(rows) - MOST_ROWS, 0),
         by=by,
         days=wanted.days,
@@ -92,20 +115,32 @@ def read(ask: PageRequest) -> GoodputPage:
 PAGE = Page("/goodput", "goodput.html", read, "Goodput")
 
 
-def _by_week(jobs: Iterable[PastJob]) -> list[GoodputRow]:
-    """Return a row for each week, newest first. An attempt counts in the week in which it ended."""
-    weeks: dict[float, list[AttemptRecord]] = {}
+def _by_time(jobs: Iterable[PastJob], begin: Callable[[float], float]) -> list[GoodputRow]:
+    """Return a row for each day or week, newest first. An attempt counts in the one in which it ended.
+
+    `begin`: returns the beginning of the day or week that contains a time; both in seconds since the epoch.
+    """
+    ended: dict[float, list[AttemptRecord]] = {}
     names: dict[float, set[str]] = {}
     steps: dict[float, int] = {}
     for job in jobs:
         for record in job.attempts:
-            week = week_of(record.ended_at)
-            weeks.setdefault(week, []).append(record)
-            names.setdefault(week, set()).add(job.view.id)
+            at = begin(record.ended_at)
+            ended.setdefault(at, []).append(record)
+            names.setdefault(at, set()).add(job.view.id)
         for record, lost in lost_steps(job.attempts):
-            week = week_of(record.ended_at)
-            steps[week] = steps.get(week, 0) + lost
-    return [_row(day(week), len(names[week]), weeks[week], steps.get(week, 0)) for week in sorted(weeks, reverse=True)]
+            at = begin(record.ended_at)
+            steps[at] = steps.get(at, 0) + lost
+    return [_row(day(at), len(names[at]), ended[at], steps.get(at, 0)) for at in sorted(ended, reverse=True)]
+
+
+def _trend(rows: Sequence[GoodputRow]) -> tuple[TrendColumn, ...]:
+    known = [(row.label, row.ettr) for row in reversed(rows) if row.ettr is not None]
+    width = 1000 // max(len(known), 1)
+    return tuple(
+        TrendColumn(day=label, ettr=ettr, x=index * width, width=max(width - 2, 1), height=round(1000 * ettr))
+        for index, (label, ettr) in enumerate(known)
+    )
 
 
 def _by_name(wanted: HistoryFilter) -> list[GoodputRow]:

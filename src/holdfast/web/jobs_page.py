@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from urllib.parse import urlencode
 
+from msgspec.structs import replace
+
 from holdfast.model.decisions import AttemptRecord, DecisionKind
 from holdfast.model.exit_report import Outcome
 from holdfast.model.noun_base import Noun
+from holdfast.node.attempt_progress import progress_of
 from holdfast.record.job_history import PastJob
+from holdfast.report.failure_place import cause_of
 from holdfast.web.journal_cache import REMEMBERED
 from holdfast.web.page_parts import BadRequest, Home, Page, PageRequest
 
@@ -44,6 +48,8 @@ class JobRow(Noun, frozen=True, kw_only=True):
     href: str
     state: str
     phrase: str = ""
+    #: The exception or the class of a failure; for a running job, its step, pace and last output.
+    cause: str = ""
     blame: str = ""
     #: The culprit, such as `rank 3 on gpu-07`.
     culprit: str = ""
@@ -77,20 +83,26 @@ class Jobs(Noun, frozen=True, kw_only=True):
 
 def read(ask: PageRequest) -> Jobs:
     """Collect all jobs that match the address. Raise `BadRequest` for an invalid order or page number."""
-    rows, trouble = [], []
+    rows: list[JobRow] = []
+    trouble: list[str] = []
+    known: dict[str, tuple[Home, PastJob]] = {}
     for home in ask.homes:
         history = REMEMBERED.past(home.path)
         trouble += [history.trouble] if history.trouble else []
         if history.left_out:
             trouble.append(f"{history.left_out} older jobs of {home.path} are left out")
-        rows += [row_of(ask, home, job) for job in history.jobs]
+        for job in history.jobs:
+            row = row_of(ask, home, job)
+            rows.append(row)
+            known[row.href] = home, job
     chosen = {name: value for name in _FIELDS if (value := ask.query.get(name, "").strip())}
     fitting = [row for row in rows if all(_fits(row, name, value) for name, value in chosen.items())]
     order, number = _order(ask), _number(ask)
     fitting.sort(key=_KEYS[order])
     first = (number - 1) * A_PAGE
+    shown = fitting[first : first + A_PAGE]
     return Jobs(
-        jobs=tuple(fitting[first : first + A_PAGE]),
+        jobs=tuple(replace(row, cause=_cause(ask.now, row, *known[row.href])) for row in shown),
         fitting=len(fitting),
         known=len(rows),
         sort=order.value,
@@ -138,6 +150,15 @@ def row_of(ask: PageRequest, home: Home, job: PastJob) -> JobRow:
     )
 
 
+def _cause(now: float, row: JobRow, home: Home, job: PastJob) -> str:
+    if row.phrase:
+        return cause_of(row.phrase, job.attempts[-1].report if job.attempts else None)
+    if job.view.queued:
+        return job.view.queued
+    progress = progress_of(home.path, job.view)
+    return progress.words(now, briefly=True) if progress is not None else ""
+
+
 def dot_of(record: AttemptRecord) -> Dot:
     """Build the dot of one attempt, with a sentence about the attempt."""
     report = record.report
@@ -178,7 +199,7 @@ def _fits(row: JobRow, name: str, value: str) -> bool:
 
 
 def _order(ask: PageRequest) -> JobSortOrder:
-    given = ask.query.get("sort", JobSortOrder.LOST.value)
+    given = ask.query.get("sort", JobSortOrder.NEWEST.value)
     try:
         return JobSortOrder(given)
     except ValueError:

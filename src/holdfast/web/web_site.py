@@ -28,6 +28,7 @@ from holdfast.report.swimlane import STYLE
 from holdfast.web import (
     checks_page,
     devices_page,
+    failure_group_page,
     failures_page,
     front_page,
     goodput_page,
@@ -52,6 +53,7 @@ PAGES: tuple[Page, ...] = (
     failures_page.PAGE,
     goodput_page.PAGE,
     checks_page.PAGE,
+    failure_group_page.PAGE,
     moment_page.PAGE,
     web_job_page.PAGE,
     rank_page.PAGE,
