@@ -91,7 +91,7 @@ class Shape(HTMLParser):
             assert dict(attrs).get("class", "") in IN_A_FAILURE[tag], (tag, attrs)
             assert {name for name, _ in attrs} <= {"class", "href", "tabindex", "role", "aria-label"}, (tag, attrs)
             return
-        self.in_a_failure = tag == "div" and ("class", "failure") in attrs
+        self.in_a_failure = tag == "div" and dict(attrs).get("class") in ("failure", "live")
         self.parts.append((tag, [(name, value if name in OUR_ATTRIBUTES else "") for name, value in attrs]))
 
     def handle_endtag(self, tag: str) -> None:

@@ -17,6 +17,7 @@ from holdfast.model.human_format import duration
 from holdfast.web.attention import DAY_S, AttentionRow
 from holdfast.web.front_page import HOUR_S, HOURS, DaySummary, FrontPage, Hour, read
 from holdfast.web.page_parts import Home, PageRequest
+from holdfast.web.web_job_page import read as job_page
 
 FAILS = """
     import os
@@ -120,3 +121,44 @@ def test_the_strip_has_a_column_for_each_hour() -> None:
 def test_the_day_in_one_sentence(fields: dict[str, Any], sentence: str) -> None:
     assert DaySummary(**fields).sentence == sentence
     assert duration(DAY_S) in sentence
+
+
+@pytest.mark.real
+def test_the_page_of_a_running_job_has_its_progress_limit_and_last_lines(tmp_path: Path) -> None:
+    home, go_on = tmp_path / "home", tmp_path / "go-on"
+    program = script(
+        tmp_path,
+        f"""
+        import os, time, holdfast
+        for step in range(3):
+            holdfast.progress(step)
+            print(f"step {{step}} of rank {{os.environ['RANK']}}", flush=True)
+        while not os.path.exists({str(go_on)!r}):
+            time.sleep(0.1)
+        """,
+        "train.py",
+    )
+    words = [sys.executable, "-m", "holdfast", "run", "--no-checks", "--nproc-per-node", "2", "--time-limit", "300"]
+    job = subprocess.Popen([*words, str(program)], env=environment(home), stdout=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 60
+        page = None
+        while page is None or page.running is None or len(page.running.lines) < 3:
+            assert time.monotonic() < until, page
+            time.sleep(0.2)
+            if not (running := now_page(home).running):
+                continue
+            ask = PageRequest((Home("k", home, True),), time.time(), {"job": running[0].id}, {"rank": "1"})
+            page = job_page(ask)
+        assert "step 2" in page.running.progress and page.headline == "Attempt 1 is RUNNING"
+        assert (page.running.rank, page.running.ranks) == (1, (0, 1))
+        assert page.running.lines == tuple(f"step {step} of rank 1" for step in range(3))
+        assert page.running.limit_at == pytest.approx(page.created + 300)
+        assert page.running.href == f"/job/{page.id}/1/1"
+        for asked in ("7", "x", "\u0663", "-1", "9" * 40):
+            found = job_page(ask._replace(query={"rank": asked})).running
+            assert found is not None and found.rank == 0
+    finally:
+        go_on.touch()
+        assert job.wait(timeout=60) == 0
+    assert job_page(ask).running is None
