@@ -5,12 +5,15 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.events import Event
-from holdfast.model.exit_report import Culprit, Evidence, ExitReport, Outcome
+from holdfast.model.exit_report import Evidence, ExitReport, Outcome
 from holdfast.model.human_format import Zone, clock, duration, ranks, with_address
 from holdfast.record.job_views import JobDetail
 from holdfast.record.report_file import next_command
+from holdfast.report.brief_report import report_entries
 from holdfast.report.failure_place import FailurePlace
 from holdfast.report.page.page_facts import JournalFacts, budgets, facts_of, others
 from holdfast.report.swimlane import STYLE, figure, swimlane_of
@@ -116,19 +119,12 @@ def _top(known: JobDetail, word: str, zone: Zone, now: float, scene: FailurePlac
     look = safe(word.replace(" ", "-"))
     head = f'<span class="word word-{look}">{safe(word.upper())}</span> {safe(view.name or view.id)}'
     rows: list[tuple[str, str]] = []
-    if last is not None and failed:
-        rows += [("Reason", safe(last.reason)), *_first(last, zone)]
-        if scene.frames:
-            called = "\n".join(f"{each.path}:{each.line} in {each.function}" for each in scene.frames)
-            rows.append(("Where", f"<code>{safe(called)}</code>"))
-        if scene.log:
-            lines = f":{scene.first_line}" if scene.first_line is not None else ""
-            rows.append(("Log", f"<code>{safe(f'{scene.log}{lines}')}</code>"))
-        code = f"{safe(last.phrase)} (exit code {last.code})"
-        rows.append(("Failure class", code))
-        rows.append(("Fault", f"{safe(last.blame.value)} · retry: {safe(last.rerun.value)}"))
-        if last.solution:
-            rows.append(("Fix", f"<strong>{safe(last.solution)}</strong>"))
+    if report is not None and last is not None and failed:
+        rows.append(("Cause", safe(scene.said or last.reason)))
+        frames = tuple(replace(frame, source="") for frame in scene.frames)
+        rows += map(_entry, report_entries(report, replace(scene, frames=frames)))
+        if last.devices:
+            rows.append(("Devices", safe(", ".join(last.devices[:16]))))
     ended = view.ended if view.ended is not None else now
     rows.append(("Job", f"<code>{safe(view.id)}</code>"))
     rows.append(("Began", safe(clock(view.created, zone))))
@@ -140,28 +136,13 @@ def _top(known: JobDetail, word: str, zone: Zone, now: float, scene: FailurePlac
     return f"<header><h1>{head}</h1>{_pairs(rows)}</header>"
 
 
-def _first(last: ExitReport, zone: Zone) -> list[tuple[str, str]]:
-    rows = [("First cause", safe(_culprit(last.first, last, zone)))] if last.first is not None else []
-    rows += [("Or", safe(_culprit(other, None, zone))) for other in last.also[:8]]
-    if last.first is not None and last.confidence < 0.9:
-        rows.append(("Confidence", f"{last.confidence:.0%}"))
-    if last.devices:
-        rows.append(("Devices", safe(", ".join(last.devices[:16]))))
-    return rows
-
-
-def _culprit(culprit: Culprit, report: ExitReport | None, zone: Zone) -> str:
-    where = f" on {with_address(culprit.node, culprit.address)}" if culprit.node else ""
-    parts = [f"{culprit.role} rank {culprit.rank}{where}"]
-    if culprit.pid is not None:
-        parts.append(f"pid {culprit.pid}")
-    if report is not None and report.original.how:
-        parts.append(report.original.how)
-    if report is not None:
-        parts.append(f"attempt {report.attempt}")
-    if culprit.at is not None:
-        parts.append(clock(culprit.at, zone))
-    return ", ".join(parts)
+def _entry(entry: tuple[str, str]) -> tuple[str, str]:
+    """Return one line of the terminal's report as the title and the value of a row."""
+    label, text = entry
+    value = safe(text)
+    if label in ("where", "log"):
+        value = f"<code>{value}</code>"
+    return label.capitalize() or "Rank", f"<strong>{value}</strong>" if label == "fix" else value
 
 
 def _evidence(last: ExitReport, zone: Zone) -> str:
