@@ -111,7 +111,7 @@ def test_the_strip_has_a_column_for_each_hour() -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({}, "Last 24 h: 0 runs, 0 failed, 0 recovered by themselves, 0 worker minutes lost, 0 running, 0 waiting."),
+        ({}, "Last 24 h: 0 runs, 0 failed, 0 recovered by themselves, 0 ms of worker time lost, 0 running, 0 waiting."),
         (
             {"runs": 14, "failed": 9, "recovered": 3, "lost_h": 4.21, "unit": "device", "running": 1, "waiting": 2},
             "Last 24 h: 14 runs, 9 failed, 3 recovered by themselves, 4.2 device hours lost, 1 running, 2 waiting.",

@@ -21,7 +21,8 @@ from holdfast.model.noun_base import Noun
 from holdfast.model.phrases import Phrase
 from holdfast.record.job_history import PastJob
 from holdfast.record.job_views import last_reports
-from holdfast.report.failure_place import cause_of, scene_of
+from holdfast.report.failure_place import FailurePlace, cause_of, scene_of
+from holdfast.report.fix_words import fix_of
 from holdfast.report.statistics.goodput import goodput
 from holdfast.web.devices_page import devices_of
 from holdfast.web.page_parts import Home, PageRequest
@@ -144,7 +145,8 @@ class _Failure(NamedTuple):
 def _failure_row(ask: PageRequest, home: Home, equal: Sequence[_Failure]) -> AttentionRow:
     newest = equal[0]
     report, view = newest.report, newest.job.view
-    frame = next(iter(scene_of(report, None).frames), None) if report else None
+    place = scene_of(report, None) if report else FailurePlace()
+    frame = next(iter(place.frames), None)
     names = list(dict.fromkeys(one.job.view.name for one in equal))
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return AttentionRow(
@@ -159,7 +161,7 @@ def _failure_row(ask: PageRequest, home: Home, equal: Sequence[_Failure]) -> Att
         phrase=newest.phrase,
         fault=report.blame.value if report else "",
         reason=report.reason if report else "",
-        fix=report.solution if report else "",
+        fix=fix_of(report, place, view.id) if report else "",
         href=f"/job/{view.id}{ask.at(home)}",
         group=(group_of(report.fingerprint) or report.phrase) if report and newest.job.attempts else "",
         jobs=tuple(_run(ask, home, one.job) for one in equal[:FEW_JOBS]),

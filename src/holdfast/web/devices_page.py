@@ -40,11 +40,6 @@ class DeviceEntry(Noun, frozen=True, kw_only=True):
     #: Whether the user of this server owns the device's state directory, and so may release the device.
     mine: bool
 
-    @property
-    def is_well(self) -> bool:
-        """Whether the device is healthy and no rule counts faults of it."""
-        return self.standing is Standing.HEALTHY and not self.counted
-
 
 class DeviceHistoryEntry(Noun, frozen=True, kw_only=True):
     """One entry of a device's history: a reported fault, or a person's action."""

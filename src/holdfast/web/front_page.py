@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.model.decisions import AttemptRecord
 from holdfast.model.exit_report import Outcome
-from holdfast.model.human_format import counted
+from holdfast.model.human_format import counted, duration
 from holdfast.model.noun_base import Noun
 from holdfast.node.attempt_progress import signs_of
 from holdfast.record.job_directory import logs_of
@@ -50,13 +50,12 @@ class DaySummary(Noun, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
+        short = duration(self.lost_h * 3600)
         parts = [
             counted(self.runs, "run"),
             f"{self.failed} failed",
             f"{self.recovered} recovered by {'itself' if self.recovered == 1 else 'themselves'}",
-            f"{self.lost_h:.1f} {self.unit} hours lost"
-            if self.lost_h >= 1
-            else f"{self.lost_h * 60:.0f} {self.unit} minutes lost",
+            f"{self.lost_h:.1f} {self.unit} hours lost" if self.lost_h >= 1 else f"{short} of {self.unit} time lost",
             f"{self.running} running",
             f"{self.waiting} waiting",
         ]
