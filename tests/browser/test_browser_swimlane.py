@@ -51,5 +51,5 @@ def test_a_narrow_window_scrolls_the_picture_and_not_the_page(browser: Eyes, pag
 def test_the_table_says_who_died_without_the_picture(browser: Eyes, page_file: Path) -> None:
     page = browser.open(page_file)
     page.get_by_text("The same as a table").click()
-    row = page.get_by_role("row").filter(has_text="rank 17 (the first cause)")
+    row = page.get_by_role("row").filter(has_text="rank 17 (the culprit)")
     assert "own death at" in row.inner_text()

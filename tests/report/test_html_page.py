@@ -42,7 +42,7 @@ def test_the_page_of_a_failed_job_says_why_who_and_what_next(holdfast: Holdfast)
     assert "&lt;b&gt;labels&lt;/b&gt; &amp; more" in text and "<b>labels" not in text
     for said in (
         "UserException",
-        "first cause",
+        "the culprit",
         "Other ranks",
         "ranks 0 and 2",
         "Decisions and budgets",

@@ -135,7 +135,7 @@ def test_the_picture_names_itself_for_those_who_do_not_see_it() -> None:
     assert (
         'aria-labelledby="x-title x-desc"' in page and '<title id="x-title">' in page and '<desc id="x-desc">' in page
     )
-    assert "rank 1 on n0, the first cause: own death at" in page
+    assert "rank 1 on n0, the culprit: own death at" in page
 
 
 @settings(max_examples=40)

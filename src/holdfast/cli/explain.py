@@ -8,7 +8,7 @@ from holdfast.cli.options.completion_values import logs_or_jobs
 from holdfast.cli.options.shared_options import utc_option
 
 
-@click.command(epilog="Several files are several ranks of one job: the first cause is sought across them.")
+@click.command(epilog="Several files are several ranks of one job: the culprit is sought across them.")
 @click.argument("files", nargs=-1, metavar="[FILE... | - | JOB]", shell_complete=logs_or_jobs)
 @click.option("--exit-code", type=int, metavar="N", help="The exit status, where the log does not tell it.")
 @click.option("--signal", "signal_name", metavar="S", help="The signal that ended it: a name or a number.")

@@ -66,7 +66,7 @@ class RankPage(Noun, frozen=True, kw_only=True):
     home_key: str = ""
     #: All attempts in which this rank has logs.
     attempts: tuple[int, ...] = ()
-    #: Why the attempt ended, if this rank was the first to fail; else empty.
+    #: Why the attempt ended, if this rank was the culprit; else empty.
     reason: str = ""
     hang: str = ""
     #: The lines of both streams, merged by time, if the request has `by=time`.

@@ -58,13 +58,13 @@ class RankGroup(Noun, frozen=True, kw_only=True):
 
 
 def others(report: JobReport, evidence: AttemptEvidence | None) -> tuple[RankGroup, ...]:
-    """Group the ranks that the report does not name as the first cause, each group with the reason."""
+    """Group the ranks that the report does not name as the culprit, each group with the reason."""
     last = report.report
     named = {culprit.rank for culprit in (*((last.first,) if last.first else ()), *last.also)}
     exits = {w.rank: w.exit for w in evidence.workers if w.exit is not None} if evidence is not None else {}
     if evidence is None or not exits:
         rest = tuple(sorted(set(last.collateral) - named))
-        return (RankGroup(ranks=rest, ended="", why="ended because of the first cause"),) if rest else ()
+        return (RankGroup(ranks=rest, ended="", why="ended because of the culprit"),) if rest else ()
     first = exits.get(last.first.rank) if last.first is not None else None
     if first is not None and first.after_stop:
         first = None  # holdfast stopped this rank with the others, so the order of their exits has no meaning
@@ -89,7 +89,7 @@ def _why(told: WorkerExit, collateral: bool, outcome: Outcome, *, hang: bool) ->
     if told.after_stop and not told.was_dying:
         return "ran until holdfast stopped the attempt"
     if collateral:
-        return "ended by itself after the first cause, and its log and exit say nothing that weighs more"
+        return "ended by itself after the culprit, and its log and exit say nothing that weighs more"
     return "failed too" if outcome is Outcome.FAILED else "ended by itself"
 
 

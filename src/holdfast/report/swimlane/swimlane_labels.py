@@ -65,5 +65,5 @@ def summary(swimlane: Swimlane, zone: Zone) -> str:
         for lane in node.lanes:
             if lane.culprit and lane.marks:
                 last = mark_words(lane.marks[-1], zone, swimlane.bands)
-                told.append(f"{lane_name(lane, node)} on {nodes_name(node)}, the first cause: {last}.")
+                told.append(f"{lane_name(lane, node)} on {nodes_name(node)}, the culprit: {last}.")
     return " ".join(told[:10])

@@ -61,7 +61,7 @@ class SwimlaneRow(Noun, frozen=True, kw_only=True):
     role: str
     stretches: tuple[Stretch, ...] = ()
     marks: tuple[Mark, ...] = ()
-    #: Whether the report of an attempt names one of the ranks as the first cause.
+    #: Whether the report of an attempt names one of the ranks as the culprit.
     culprit: bool = False
     #: The lowest of the last steps that the ranks reported in the last attempt.
     step: int | None = None

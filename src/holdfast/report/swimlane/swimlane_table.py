@@ -27,7 +27,7 @@ def table(swimlane: Swimlane, zone: Zone) -> str:
         rows += [
             _row(
                 nodes_name(node),
-                lane_name(lane, node) + (" (the first cause)" if lane.culprit else ""),
+                lane_name(lane, node) + (" (the culprit)" if lane.culprit else ""),
                 lane.marks,
                 zone,
                 swimlane,
@@ -35,7 +35,7 @@ def table(swimlane: Swimlane, zone: Zone) -> str:
             )
             for lane in node.lanes
         ]
-    first = _head("attempt", "began", "took", "parts", "failure class", "decision")
+    first = _head("attempt", "began", "took", "parts", "class", "decision")
     second = _head("where", "who", "last step", "what happened")
     return _framed("Attempts", first, attempts) + _framed("Nodes and ranks", second, "".join(rows))
 
