@@ -22,6 +22,7 @@ from holdfast.platforms.kubernetes.objects.saved_state import Header
 from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
 from holdfast.platforms.kubernetes.owner.decision_events import DecisionEvents
 from holdfast.platforms.kubernetes.owner.job_pods import JobPods
+from holdfast.platforms.kubernetes.owner.mesh_sidecars import end_sidecars
 from holdfast.platforms.kubernetes.owner.node_places import (
     GangPatience,
     PodLost,
@@ -276,6 +277,8 @@ class KubernetesWatch(JobWatch):
 
     def close(self) -> None:
         self._asking.close()
+        if self._pods.over:  # the job has ended, and this pod with it
+            end_sidecars()
 
     # --------------------------------------------------------------------------------- handling reports about pods
 
