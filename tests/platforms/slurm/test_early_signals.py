@@ -76,6 +76,13 @@ class SlowSlurm:
         assert isinstance(found[0], ev.StopRequested)
         return found[0].request
 
+    def learn(self) -> None:
+        """Wait until the configuration and the partition are known."""
+        until = time.monotonic() + 60
+        while not self.signals._known.preemptable:
+            assert time.monotonic() < until
+            self.reactor.wait(longest_s=0.2)
+
     def close(self) -> None:
         self.signals.close()
         self.asking.close()
@@ -224,3 +231,37 @@ def test_the_qos_gives_the_grace_time_where_slurm_preempts_by_qos(
         assert request.within_s is not None and 0.6 * grace_s < request.within_s <= grace_s
     else:
         assert "soon" in request.reason
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("why", "phrase"), [("JOB REQUEUE", "StoppedByOperator"), ("PREEMPTION", "Preempted"), ("", "Preempted")]
+)
+def test_slurmstepds_line_about_the_script_is_waited_for(
+    slow: SlowSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str, phrase: str
+) -> None:
+    """A busy node writes it after the signal. Without accounting nothing else tells a preemption from a requeue."""
+    if not why:
+        monkeypatch.setattr(slurm_signals, "LINE_S", 0.5)
+    log = tmp_path / "slurm-42.out"
+    log.write_text("step 1\n")
+    config = WITHOUT.replace("= OFF", "= REQUEUE") + "PreemptType             = preempt/partition_prio\n"
+    for answer, text in (("config", config), ("partition", PARTITION.replace("OFF", "REQUEUE")), ("script", SCRIPT)):
+        slow.answer(answer, text)
+    slow.answer_job()
+    slow.learn()
+    again = (
+        JOB.replace("Restarts=0", "Restarts=1")
+        .replace("   Partition", f"   StdErr={log}\n   Partition")
+        .replace("JobState={state}", "JobState=COMPLETING")
+    )
+    slow.answer("job", again.format(start=int(slow.began), end=int(slow.began) + 240))
+    at = time.time()
+    slow.signals.signalled(signal.SIGTERM, "n1", at)
+    written = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+    line = f"slurmstepd-n1: error: *** JOB 42 ON n1 CANCELLED AT {written} DUE TO {why} ***\n"
+    if why:
+        slow.reactor.at(at + 1.0, lambda now: log.write_text(f"step 1\n{line}") and None)
+    request = slow.stop()
+    assert (request.phrase, request.requeue) == (phrase, True), request.reason
+    assert ("no accounting tells which" in request.reason) is (not why)

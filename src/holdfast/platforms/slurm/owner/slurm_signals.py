@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -50,6 +51,9 @@ SAVE = 0.75
 SAID_S = 4.0
 #: How long a signal that would stop the job may wait until `--signal` is known, in seconds.
 OPTIONS_S = 20.0
+#: How long to wait for slurmstepd's line about the script, and the pause between two looks, in seconds.
+LINE_S = 4.0
+LINE_PAUSE_S = 0.2
 _END_BYTES = 1 << 16
 #: Slurm's process tracking types (ProctrackType) under which Slurm itself signals the workers.
 _WAYS = {"linuxproc", "pgid"}
@@ -202,9 +206,21 @@ class SlurmSignals:
             self._asking.ask(words, self._accounted, limit_s=limit_s)
         elif known.partition is None and opened.first("partition"):
             known.ask_partition(opened.record.partition, self._ask_more, limit_s)
-        else:
+        elif not self._waits_for_line(opened, now):
             return self._close(self._judge(opened), now)
         return None
+
+    def _waits_for_line(self, opened: _OpenSignal, now: float) -> bool:
+        """Whether only slurmstepd's line can tell a preemption from a requeue, and may still be written.
+
+        On a busy node slurmstepd writes it after the signal.
+        """
+        if opened.line or opened.accounted or not self._known.preemptable or not Path(opened.script_log).is_file():
+            return False
+        if now >= opened.at + min(LINE_S, self._known.config.kill_wait_s / 3):
+            return False
+        self._reactor.at(now + LINE_PAUSE_S, lambda then: self._ask_more(then) if self._open is opened else None)
+        return True
 
     def _waits_for_options(self, opened: _OpenSignal, found: SignalMeaning, now: float) -> bool:
         """Whether the signal may be the warning that the user requested by a `--signal` that is not known yet."""
@@ -229,9 +245,9 @@ class SlurmSignals:
 
     def _line(self, opened: _OpenSignal) -> str:
         """Read slurmstepd's line at the end of the batch script's output, which is a file on the script's node."""
-        path = opened.record.fields.get("StdErr", "") if opened.record is not None else ""
+        path = opened.script_log
         try:
-            end = end_of_file(path, _END_BYTES) if path.startswith("/") else b""
+            end = end_of_file(path, _END_BYTES) if path else b""
         except OSError:
             return ""
         return cancelled_for(end.decode(errors="replace"), self._ids.job, opened.at - SAID_S)
@@ -438,6 +454,12 @@ class _OpenSignal:
         #: Whether Slurm has answered, and the signal waits only until `--signal` is known.
         self.waiting = False
         self._asked: set[str] = set()
+
+    @property
+    def script_log(self) -> str:
+        """The path of the batch script's stderr; empty if it is unknown."""
+        path = self.record.fields.get("StdErr", "") if self.record is not None else ""
+        return path if path.startswith("/") else ""
 
     def first(self, what: str) -> bool:
         """Whether `what` is queried for the first time. Mark `what` as queried."""
