@@ -61,6 +61,7 @@ class Job:
         task: Object | None = None,
         prepare: Object | None = None,
         added: Object | None = None,
+        beside_owner: Object | None = None,
         words: tuple[str, ...] = (),
         retries: int = 6,
         restarts: int = 3,
@@ -71,7 +72,7 @@ class Job:
     ) -> None:
         """`least`: with so many pods the job goes on.
         `task`, `prepare`: merged into the containers of an agent's pod; `on`: into the spec of an agent's pod.
-        `added`: a further container of an agent's pod, as webhooks inject them.
+        `added`, `beside_owner`: a further container of an agent's pod or the owner's, as webhooks inject them.
         `owner_on`: the node of the owner's pod."""
         self.cluster, self.name, self.out = cluster, name, out
         out.mkdir(mode=0o777, exist_ok=True)
@@ -123,7 +124,13 @@ class Job:
             job_file=json.dumps(job),
             key="ab" * 32,
             retries=retries,
-            template={"spec": {"containers": [container], "volumes": volumes, **here}},
+            template={
+                "spec": {
+                    "containers": [container, *([beside_owner] if beside_owner else ())],
+                    "volumes": volumes,
+                    **here,
+                }
+            },
             pod_failure_policy=False,
         )
         self.objects = manifests(owner)

@@ -229,13 +229,17 @@ def test_a_pod_ends_with_the_jobs_own_code(kubernetes: Shared, tmp_path: Path) -
     [owner] = job.owners()
     verdict = json.loads(owner["status"]["containerStatuses"][0]["state"]["terminated"]["message"])
     assert verdict["phrase"] == "Unexplained" and codes() == {verdict["code"]} == {255}, job.told()
+    typed = f"holdfast show train --platform kubernetes -n {job.space} --verbose"
+    assert typed in job.said(), "the command in the owner's log finds the job from outside"
 
 
 def test_a_container_that_was_added_to_the_pods_ends_with_the_job_and_the_logs_stay(
     kubernetes: Shared, tmp_path: Path
 ) -> None:
     sidecar = {"name": "ships-logs", "image": "localhost/busybox:1", "command": ["sleep", "100000"]}
-    job = Job(kubernetes, tmp_path / "out", added=sidecar)
+    # It ends after the first request to it, as a mesh's proxy does.
+    proxy = {"name": "mesh", "image": "localhost/busybox:1", "command": ["nc", "-l", "-p", "15020"]}
+    job = Job(kubernetes, tmp_path / "out", added=sidecar, beside_owner=proxy)
     job.submit()
     job.until_at(1)
     job.end()
@@ -245,6 +249,9 @@ def test_a_container_that_was_added_to_the_pods_ends_with_the_job_and_the_logs_s
         "no pod holds anything of its node",
     )
     assert sorted(job.agents()) == ["train-0", "train-1"]
+    [owner] = job.owners()
+    asked = kubernetes.start("kubectl", "-n", job.space, "logs", owner["metadata"]["name"], "-c", "mesh")
+    assert asked.wait() == 0 and asked.out.startswith("POST /quitquitquit "), asked.out + asked.err
     log = kubernetes.holdfast("logs", "train", "--rank", "1", "--platform", "kubernetes", "-n", job.space)
     assert log.wait() == 0 and log.out == "rank 1 of 2 in attempt 1\n", log.out + log.err
 
