@@ -107,7 +107,7 @@ def test_news_leave_the_focus_where_it_was(browser: Eyes, web_of: Callable[..., 
     page = at(browser, web_of(home), "/jobs")
     page.get_by_role("region", name="Table of jobs").focus()
     run(home, script(tmp_path, "print(1)", "second.py"), "--name", "second")
-    page.get_by_role("cell", name="second", exact=True).wait_for()
+    page.get_by_role("link", name="second", exact=True).wait_for()
     assert focused(page) == "Table of jobs"
 
 
