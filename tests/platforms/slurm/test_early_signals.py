@@ -244,7 +244,11 @@ def test_slurmstepds_line_about_the_script_is_waited_for(
     if not why:
         monkeypatch.setattr(slurm_signals, "LINE_S", 0.5)
     log = tmp_path / "slurm-42.out"
-    log.write_text("step 1\n")
+
+    def write(text: str) -> None:
+        log.write_text(text)
+
+    write("step 1\n")
     config = WITHOUT.replace("= OFF", "= REQUEUE") + "PreemptType             = preempt/partition_prio\n"
     for answer, text in (("config", config), ("partition", PARTITION.replace("OFF", "REQUEUE")), ("script", SCRIPT)):
         slow.answer(answer, text)
@@ -261,7 +265,7 @@ def test_slurmstepds_line_about_the_script_is_waited_for(
     written = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
     line = f"slurmstepd-n1: error: *** JOB 42 ON n1 CANCELLED AT {written} DUE TO {why} ***\n"
     if why:
-        slow.reactor.at(at + 1.0, lambda now: log.write_text(f"step 1\n{line}") and None)
+        slow.reactor.at(at + 1.0, lambda now: write(f"step 1\n{line}"))
     request = slow.stop()
     assert (request.phrase, request.requeue) == (phrase, True), request.reason
     assert ("no accounting tells which" in request.reason) is (not why)
