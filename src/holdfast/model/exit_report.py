@@ -231,6 +231,11 @@ class Culprit(Noun, frozen=True, kw_only=True):
     #: The address at which peers reach the node; empty if the job has one node.
     address: str = ""
 
+    @property
+    def words(self) -> str:
+        """The rank and its node, such as `rank 3 on gpu-07`."""
+        return f"rank {self.rank} on {self.node}" if self.node else f"rank {self.rank}"
+
 
 class OtherRule(enum.StrEnum):
     """The rule that made a report, if it is not a function in `holdfast.explain.explanation_rules`."""

@@ -169,9 +169,9 @@ def _failure_row(ask: PageRequest, home: Home, equal: Sequence[_Failure]) -> Att
 
 
 def _culprit(report: ExitReport) -> str:
-    if report.first is None:
-        return ranks(report.alike) if report.alike else ""
-    return f"rank {report.first.rank}{f' on {report.first.node}' if report.first.node else ''}"
+    if report.first is not None:
+        return report.first.words
+    return ranks(report.alike) if report.alike else ""
 
 
 def _run(ask: PageRequest, home: Home, job: PastJob) -> FailedRun:

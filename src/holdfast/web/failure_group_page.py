@@ -115,6 +115,6 @@ def _failure(ask: PageRequest, home: Home, failure: FailedAttempt) -> GroupFailu
         href=f"/job/{failure.job_id}{ask.at(home)}",
         attempt=failure.record.attempt,
         at=failure.at,
-        culprit=f"rank {first.rank}{f' on {first.node}' if first.node else ''}" if first else "",
+        culprit=first.words if first else "",
         after=after,
     )

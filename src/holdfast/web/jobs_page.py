@@ -140,7 +140,7 @@ def row_of(ask: PageRequest, home: Home, job: PastJob) -> JobRow:
         state=view.outcome.value if view.outcome else view.state.value,
         phrase=(view.phrase or (last.phrase if last else "")) if failed else "",
         blame=last.blame.value if last and failed else "",
-        culprit=f"rank {first.rank}" + (f" on {first.node}" if first.node else "") if first and failed else "",
+        culprit=first.words if first and failed else "",
         node=first.node if first and failed else "",
         attempts=max(view.attempts, len(job.attempts)),
         dots=tuple(dot_of(record) for record in job.attempts[-MOST_DOTS:]),
