@@ -133,7 +133,7 @@ def _log(logs: Path, attempt: int, role: str, rank: int | str, stream: str) -> P
 
 
 def _is_log(path: Path) -> bool:
-    """Whether the log is there, and no link that a worker could have put in its place or its directory's."""
+    """Whether the log exists, and neither it nor its directories are links. A worker could have put a link there."""
     return path.is_file() and not any(each.is_symlink() for each in (path, path.parent, path.parent.parent))
 
 

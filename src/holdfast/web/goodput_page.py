@@ -69,7 +69,7 @@ class GoodputPage(Noun, frozen=True, kw_only=True):
     title: str = "Goodput"
     all: GoodputRow
     rows: tuple[GoodputRow, ...]
-    #: The ETTR of each of the last `MOST_ROWS` days with attempts that ended, the oldest first; empty for rows by name.
+    #: The ETTR of each row, the oldest first; empty if the rows are names of jobs.
     trend: tuple[TrendColumn, ...] = ()
     left_out: int = 0
     by: GroupedBy

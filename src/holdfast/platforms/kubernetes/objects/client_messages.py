@@ -38,8 +38,8 @@ class ApiTrouble(enum.StrEnum):
 
 #: Kinds of failure that may go away if the request is repeated later.
 TEMPORARY = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW})
-#: How long a refusal (401, 403) is doubted, in seconds. An API server that starts refuses every request until it has
-#: read its roles and its service accounts.
+#: How long a request that the API server refuses (401, 403) is retried, in seconds. The reason: an API server that
+#: starts refuses every request until it has read its roles and its service accounts.
 DOUBT_S = 10.0
 
 

@@ -86,7 +86,7 @@ class ApiHelper:
         `done`: called once, by the reactor, with the answer.
         `limit_s`: time limit of one try.
         `patience_s`: how long to retry while the API server is away. Set it only if the request may safely be repeated.
-        `doubt_s`: how long, of this time, to retry a refusal. Zero: something else is tried after the first one.
+        `doubt_s`: how long to retry a refused request, at most `patience_s`. Zero: report the first refusal.
         """
         self._number += 1
         call = Call(number=self._number, method=method, path=path, query=query or {}, body=body, limit_s=limit_s)

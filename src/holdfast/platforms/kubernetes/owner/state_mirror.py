@@ -68,7 +68,7 @@ class StateMirror:
         self._wanted = False
         #: Whether nothing is written any more: the ConfigMap is gone, or another owner has taken over the job.
         self._lost = False
-        #: Whether the API server has refused the last try. Nothing waits for the next one.
+        #: Whether the API server has refused the last try. If so, attempts and the job's end do not wait for a write.
         self._refused = False
         self._pause_s = AGAIN_S
         #: Whether messages were printed that writing fails, and that the history is cut.

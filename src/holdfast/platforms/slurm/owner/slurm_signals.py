@@ -211,9 +211,9 @@ class SlurmSignals:
         return None
 
     def _waits_for_line(self, opened: _OpenSignal, now: float) -> bool:
-        """Whether only slurmstepd's line can tell a preemption from a requeue, and may still be written.
+        """Whether to wait for slurmstepd's line, because nothing else tells a preemption from a requeue.
 
-        On a busy node slurmstepd writes it after the signal.
+        On a busy node slurmstepd writes the line after the signal.
         """
         if opened.line or opened.accounted or not self._known.preemptable or not Path(opened.script_log).is_file():
             return False
