@@ -284,12 +284,18 @@ def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: St
     the job.
     """
     from holdfast.platforms.platform_registry import title_of
+    from holdfast.record.job_lookup import find
+    from holdfast.record.job_views import JobState
 
     words = ["stop", view.id, "--reason", wish.reason, "--who", f"{wish.who}, {_who()}" if wish.who else _who()]
     for option, value in (("--solution", wish.solution), ("--phrase", wish.phrase), ("--code", wish.code)):
         words += [option, str(value)] if value not in ("", None) else []
     answer = queue.beside(platform.number or platform.id, view.host, words)
     if not answer.ok:
+        # A job that ends also ends this step of it, before the step can print the owner's answer.
+        again = find(survey(), view.id)
+        if again.state is JobState.ENDED:
+            return _ended(again)
         raise NoAnswer(
             f"job {view.id} runs on {view.host} as {title_of(platform.platform)} job {platform.id}, and could not be "
             f"asked there: {answer.err.strip().removeprefix('holdfast: ') or answer.said}",

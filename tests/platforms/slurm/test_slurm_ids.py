@@ -276,3 +276,48 @@ def test_only_the_jobs_own_cluster_says_that_it_waits_no_more(tmp_path: Path) ->
     assert listed("west", "7|PENDING|Resources|N/A") == {**waits, "queued": "n2 is lost"}
     assert listed("east", "42|PENDING|Resources|N/A") == waits
     assert listed("east", "7|PENDING|Resources|N/A") == {"state": "ended", "queued": None, "outcome": "stopped"}
+
+
+#: What `srun` does where a job ends while a step of it runs: `holdfast stop` there has no time to print the answer.
+ENDING_STEP = """#!{python}
+import sys, time
+from pathlib import Path
+from holdfast.model.decisions import JobReport
+from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
+from holdfast.record.journal import Journal
+why = {{"blame": Blame.OPERATOR, "rerun": Rerun.NEVER, "reason": "r", "solution": "s"}}
+end = ExitReport(code=250, phrase="StoppedByOperator", **why)
+if {ends}:
+    journal = Journal.open(Path({home!r}))
+    journal.finish(JobReport(job_id={job!r}, name="demo", outcome=Outcome.STOPPED, report=end), now=2000.0)
+    journal.close()
+print("srun: error: n1: task 0: Terminated", file=sys.stderr)
+sys.exit(143)
+"""
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_job_that_ends_while_its_node_is_asked_has_been_stopped(tmp_path: Path, ends: bool) -> None:
+    known = PlatformJob(platform="slurm", id="42")
+    spec = JobSpec(name="demo", roles=(Role(name="worker", count=1, command=("x",)),), platform=known)
+    place = claim(tmp_path / "home", name="demo", now=1000.0, platform=known)
+    journal = Journal.open(tmp_path / "home")
+    journal.create_job(place.job_id, spec, now=1000.0, host="n1", pid=1)
+    journal.close()
+    (commands := tmp_path / "bin").mkdir()
+    step = ENDING_STEP.format(python=sys.executable, ends=ends, home=str(tmp_path / "home"), job=place.job_id)
+    for name, text in (("srun", step), ("squeue", "#!/bin/sh\necho '42|RUNNING|None|N/A'\n")):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home"), "PATH": f"{commands}:{os.environ['PATH']}"}
+    words = [sys.executable, "-m", "holdfast", "stop", place.job_id, "--reason", "enough"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    place.lock.release()
+    if ends:
+        assert done.returncode == 0, done.stderr
+        assert "is over already: it was stopped" in done.stdout and "StoppedByOperator" in done.stdout
+    else:
+        assert done.returncode == 1
+        assert "could not be asked there: srun: error: n1: task 0: Terminated" in " ".join(done.stderr.split())
+        assert "try: scancel 42" in done.stderr

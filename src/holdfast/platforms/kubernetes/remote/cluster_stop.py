@@ -45,7 +45,7 @@ def stop(
     must(pods, where)
     seen = job_seen(job, pods.body.get("items") or ())
     if is_over(seen):
-        return f"job {called} in namespace {where} is over already: it has {seen.state.value}; there is nothing to stop"
+        return _over(called, where, seen.state)
     if seen.state is ClusterJobState.ENDING:
         return f"job {called} in namespace {where} is being deleted already"
     if seen.state is ClusterJobState.PENDING and not seen.pods:
@@ -63,6 +63,11 @@ def stop(
         )
     heard = _heard(api, where, called, wish, str(answer.body["metadata"]["resourceVersion"]))
     if heard is None:
+        again = api.get(path)
+        if again.status == 404:
+            return f"job {called} in namespace {where} has just been deleted; there is nothing to stop"
+        if again.ok and is_over(ended := job_seen(again.body, ())):
+            return _over(called, where, ended.state)
         raise HoldfastError(
             f"job {called} in namespace {where} was asked to stop, and its owner has not answered within {HEARD_S} s: "
             "it sees the wish when it can",
@@ -75,6 +80,10 @@ def stop(
         f"job {called} in namespace {where}: {heard.message}\n"
         f"watch it end: holdfast logs {called} --platform kubernetes -n {where} --follow"
     )
+
+
+def _over(name: str, namespace: str, state: ClusterJobState) -> str:
+    return f"job {name} in namespace {namespace} is over already: it has {state.value}; there is nothing to stop"
 
 
 def _heard(
