@@ -203,7 +203,7 @@ def test_bytes_of_any_kind_on_the_port_disturb_no_one(cluster: ClusterOf) -> Non
 def test_a_gang_that_does_not_come_up_says_who_came_and_how_many_are_missing(cluster: ClusterOf) -> None:
     job = cluster(3)
     for number in (1, 2):
-        job.run(number, "--nnodes", "10", "--join-timeout", "3")
+        job.run(number, "--nnodes", "10", "--join-timeout", "15")
     statuses = job.end()
     report = job.report()
     assert report["phrase"] == "GangStartTimeout" and set(statuses.values()) == {report["code"]}
