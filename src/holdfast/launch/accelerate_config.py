@@ -48,7 +48,7 @@ _DEEPSPEED_LAUNCHER = frozenset({
     "deepspeed_hostfile", "deepspeed_multinode_launcher", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter",
 })  # fmt: skip
 _RENAMED = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}
-#: Keys about the machines and the start of the workers. For these, holdfast has options or needs none.
+#: Keys about machines and about the start of workers. Options of holdfast replace them, or holdfast does not need them.
 _READ = frozenset({
     "compute_environment", "distributed_type", "num_processes", "num_machines", "machine_rank", "main_process_ip",
     "main_process_port", "rdzv_backend", "same_network", "main_training_function", "gpu_ids", "use_cpu", "debug",
@@ -77,7 +77,7 @@ class AccelerateConfig(msgspec.Struct, frozen=True):
     def filled(self, options: RunOptions, *, machines: bool) -> RunOptions:
         """Return the options, with the file's values for those that the user did not type.
 
-        `machines`: the file describes the machines; otherwise a list of hosts or a platform does.
+        `machines`: true if the file describes the machines, false if a list of hosts or a platform does.
         """
         found: dict[str, str] = {}
         if self.processes is not None:

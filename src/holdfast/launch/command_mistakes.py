@@ -1,4 +1,4 @@
-"""Refuses what `holdfast run` cannot start as a Python script: another launcher, a shell's script, a notebook."""
+"""Refuses commands that `holdfast run` cannot start as a Python script: launchers, shell scripts, notebooks."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def _refuse_other_language(script: Path, words: tuple[str, ...]) -> None:
 
 
 def _is_program(script: Path) -> bool:
-    """Return whether this names a program and not a Python script. It does if no file has this name, or if the file
-    contains no text."""
+    """Return whether the word names a program instead of a Python script: no file has this name, or it is a binary."""
     if script.suffix or not script.exists():
         return not script.suffix
     return script.is_file() and os.access(script, os.R_OK) and script.open("rb").read(4) == b"\x7fELF"

@@ -57,7 +57,7 @@ def described_job(options: RunOptions, settings: Settings, over_many: bool, plac
 
 
 def _not_given(spec: JobSpec, place: RunPlace, runtime: str) -> Iterator[str]:
-    """Yield a note for each key of a job file that has an effect only on a container platform."""
+    """Yield a note for each key of a job file that only a container platform uses."""
     if place.images:
         return
     images = list(dict.fromkeys(image for role in spec.roles if (image := role.image or spec.image)))
@@ -159,7 +159,8 @@ def _found_by_env(rest: str, place: str, environment: Mapping[str, str]) -> None
     not show the PATH. `place`: the source of the text, for messages.
     """
     if rest.startswith("-") or "=" in rest or "/" in rest or " " in rest:
-        return  # no check: the line has options for `env`, or the error message of `env` is clear
+        # Skip the check, because the line has options for `env`, or because the error message of `env` is clear.
+        return
     path = environment.get("PATH") or os.defpath
     if not any(_runs(f"{directory or '.'}/{rest}") for directory in path.split(os.pathsep)):
         raise BadUsage(f"{place}: there is no program {rest} on the PATH ({path})", hint="echo $PATH")

@@ -10,15 +10,15 @@ from holdfast.errors import BadUsage
 from holdfast.model.job_spec import JobSpec
 
 PROGRAMS = ("apptainer", "singularity", "enroot")
-#: Other names of a program in `PROGRAMS`: pyxis, Slurm's plug-in for containers, starts them through enroot, which is
-#: on each of its nodes.
+#: Other names of the programs in `PROGRAMS`. pyxis, Slurm's plug-in for containers, starts containers through enroot,
+#: which each of its nodes has.
 _ALSO = {"pyxis": "enroot"}
-#: Device file that a driver makes → the option that gives workers in an image this driver's devices.
+#: Maps a driver's device file to the option that gives a container the devices of this driver.
 _DEVICES = {"/dev/nvidiactl": "--nv", "/dev/kfd": "--rocm"}
-#: Starts a command in an image with enroot. Words: enroot, a private directory, `--mount` options up to `--`, the
-#: image, the command. enroot needs a container made of the image: the first worker of a node makes it, the others wait.
-#: Programs and libraries are searched where the image says, and all other variables are the worker's. In the container
-#: the worker starts in its own directory.
+#: Shell script that starts a command in an image with enroot. Its arguments: enroot, a private directory, `--mount`
+#: options up to `--`, the image, the command. The first worker of a node makes the container from the image, and the
+#: others wait. PATH and LD_LIBRARY_PATH come from the image, all other variables from the worker. The command starts in
+#: the worker's directory.
 _WITH_ENROOT = r"""
 enroot=$1 place=$2; shift 2
 mounts=
@@ -69,11 +69,11 @@ def images_of(spec: JobSpec) -> list[str]:
 def image_words(
     name: str, origin: str, spec: JobSpec, environment: Mapping[str, str], *places: Path
 ) -> tuple[str, ...]:
-    """Return the container command that runs a worker in an image; the image's address follows it. () if the job has no
-    image or `name` is `none`.
+    """Return the container command that runs a worker in an image. The image's address follows these words. Return ()
+    if the job has no image or `name` is `none`.
 
-    `name`: the program, or `auto`. `origin`: its option, for messages. `places`: directories that the workers see; the
-    last one is private to the user.
+    `name`: the program, or `auto`. `origin`: the option that sets it, for messages. `places`: directories that the
+    workers see; the last one is private to the user.
     Raises `BadUsage` if the program is not on the PATH.
     """
     name = _ALSO.get(name, name)

@@ -53,10 +53,10 @@ def workers_python(options: RunOptions, settings: Settings, *, warm: bool) -> In
 
 
 def _by_imports(options: RunOptions, *, chosen: bool) -> Interpreter:
-    """Choose holdfast's own Python. With --python auto, choose the first Python on PATH that has the modules that the
-    script imports.
+    """Choose the workers' Python by the modules that the script imports.
 
-    Without --python auto, a note names that Python, because holdfast may be installed apart from the user's packages.
+    Return holdfast's own Python if it has these modules. Otherwise `chosen` (--python auto) selects the first Python on
+    PATH that has them. Without `chosen`, only a note names that Python.
     """
     if options.module or not options.words or (not chosen and sys.prefix == sys.base_prefix):
         return Interpreter(sys.executable)

@@ -133,8 +133,8 @@ class NodesOrder(msgspec.Struct, frozen=True):
     hosts_why: str = ""
     #: True if this machine hosts the owner although the endpoint is not one of its addresses.
     elsewhere: bool = False
-    #: The user's explicit choice whether this machine hosts the owner (`--rdzv-conf is_host=1`, or `--master-addr` with
-    #: a node rank), or None.
+    #: Whether the user has chosen this machine as the owner's host (`--rdzv-conf is_host=1`, or `--master-addr` with a
+    #: node rank), or None.
     is_host: bool | None = None
     node_rank: int | None = None
     #: The address at which peers reach this node, as the user typed it. Empty: the address at which a peer has reached
@@ -142,7 +142,7 @@ class NodesOrder(msgspec.Struct, frozen=True):
     local_addr: str = ""
     #: The first and last port for MASTER_PORT and pairwise checks; None allows any port.
     port_range: tuple[int, int] | None = None
-    #: Seconds for which an agent whose lease has expired tries to reach the owner again.
+    #: How long an agent whose lease has expired tries to reach the owner again, in seconds.
     owner_wait_s: float = 60.0
     #: The value of `owner_wait_s` if `owner-wait` is not set, in seconds.
     usual_owner_wait_s: float = 60.0

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 def notice_plan(
     settings: Settings, job: JobFile, environment: Mapping[str, str]
 ) -> tuple[NoticePlan | None, tuple[NoticeProblem, ...]]:
-    """Return the plan of notices, or None if nobody is notified, and the reasons why a notice would not arrive.
+    """Return the plan of notices, and the reasons why a notice would not arrive. The plan is None if nobody is
+    notified.
 
     `environment`: the variables with which the user's commands will run.
     """
-    own = "HOLDFAST_ATTEMPT" not in os.environ  # false in a run that a worker has started
+    # false if a worker has started this run: the summary then belongs to the outer run
+    own = "HOLDFAST_ATTEMPT" not in os.environ
     summary = (
         settings.text("summary") or job.told.get("summary") or (os.environ.get("GITHUB_STEP_SUMMARY") if own else "")
     )

@@ -30,11 +30,11 @@ def part(
     machine: str,
     found: Iterable[Interface],
 ) -> OwnerPlacement:
-    """Decide whether this machine hosts the owner: by `is_host`; without it by the endpoint's address; without a known
-    address by whether it is node rank 0.
+    """Decide whether this machine hosts the owner.
 
-    `addresses`: the addresses to which the endpoint's host resolves on this machine. `machine`: this machine's name.
-    `found`: its network interfaces.
+    `is_host` decides if it is set, then the endpoint's address if it is known, then `node_rank`: rank 0 hosts the
+    owner. `addresses`: the addresses to which the endpoint's host resolves on this machine. `machine`: this machine's
+    name. `found`: its network interfaces.
     """
     if is_host is not None:
         return OwnerPlacement(hosts=is_host, why=f"is_host={int(is_host)} says so")
@@ -60,7 +60,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     try:
         found = interfaces()
     except OSError:
-        found = ()  # without netlink, as in some sandboxes, decide by names and ranks only
+        found = ()  # without netlink, as in some sandboxes, only names and ranks can decide
 
     def decide(addresses: Sequence[str]) -> OwnerPlacement:
         return part(host, addresses, is_host=is_host, node_rank=node_rank, machine=machine, found=found)

@@ -24,7 +24,8 @@ _SOURCES = frozenset({
 })  # fmt: skip
 #: Words that may precede a program, or a whole pipe.
 _IN_FRONT = frozenset({"then", "do", "else", "time", "exec", "command", "nohup"})
-#: Words after which a pipe's status is only a condition (`if`, `while`), or the text is no command.
+#: Words after which a pipe's status does not matter: it is only a condition (`if`, `while`), or no command follows
+#: (`case`, `for`).
 _QUESTIONS = frozenset({"!", "if", "elif", "while", "until", "case", "for", "select", "function"})
 #: Words that end a group of commands. The group's output may go into a pipe.
 _GROUP_ENDS = frozenset({"}", "done", "fi", "esac"})

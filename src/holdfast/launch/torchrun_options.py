@@ -63,7 +63,7 @@ def named(options: RunOptions, name: str) -> str:
 
 
 def node_range(options: RunOptions) -> tuple[int, int]:
-    """Return the smallest and largest number of nodes in `--nnodes`, or (1, 1) if it is not set. Raises `BadUsage`."""
+    """Return the smallest and largest number of nodes in `--nnodes`; (1, 1) if it is not set. Raises `BadUsage`."""
     text = options.nnodes
     if text is None:
         return 1, 1

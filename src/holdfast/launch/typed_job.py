@@ -37,7 +37,7 @@ def typed_job(options: RunOptions, settings: Settings, python: str, over_many: b
 
         job = described_job(options, settings, over_many, place)
     else:
-        own = not options.run_path  # as torchrun does, let `run_path` override `module` and `no_python`
+        own = not options.run_path  # `run_path` overrides `module` and `no_python`, as in torchrun
         command = command_of(words, python, module=own and options.module, plain=own and options.no_python)
         role = options.role or "worker"
         # A role may have any name, but a directory may not. If the name is changed, ROLE_NAME keeps the user's name.

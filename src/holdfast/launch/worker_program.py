@@ -43,7 +43,7 @@ def command_of(words: tuple[str, ...], python: str, *, module: bool, plain: bool
         raise BadUsage(
             f"the script {script} cannot be read by {os.environ.get('USER', 'this user')}", hint=f"ls -l {script}"
         )
-    # Python would take a file's name such as `-c.py` for an option.
+    # Python would take a file name such as `-c.py` for an option, so `./` is put before it.
     return (*before, f"./{words[0]}" if words[0].startswith("-") else words[0], *words[1:])
 
 

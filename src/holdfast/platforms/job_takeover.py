@@ -1,4 +1,4 @@
-"""Take over a job that its platform has restarted: find it in the state directory, and replay its journal."""
+"""Takes over a job that its platform has restarted: finds the job in the state directory, and replays its journal."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]:
     """Find the earlier run of this job in the state directory, and take over its directory.
 
-    Return None and a message for the user if there is none; the message may be empty. `run`: how often the platform
-    has restarted the job. A batch script may contain several jobs. Of those that have not ended, the job with the same
-    name and command is taken over.
+    Return None and a message for the user if there is no such run; the message may be empty. `run`: how often the
+    platform has restarted the job. A batch script may contain several jobs. The job that has the same name and command
+    and has not ended is taken over.
     """
     spec = launch.spec
     assert spec.platform is not None, "only a platform starts a job again"
@@ -65,7 +65,7 @@ def place_of_before(launch: LaunchSpec, run: int) -> tuple[JobPlace | None, str]
 
 
 def _goes_on(history: History, launch: LaunchSpec) -> bool:
-    """Whether a job with these journaled events has not ended, and has the same command as the launch."""
+    """Return whether the job with these journaled events has not ended and has the same command as the launch."""
     first = history[0][1] if history else None
     if not isinstance(first, ev.JobSubmitted):
         return False

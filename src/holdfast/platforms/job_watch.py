@@ -52,7 +52,7 @@ class JobWatch:
         """Handle an event that the owner has written to the journal. The event contains no secret."""
 
     def secured(self, event: JournalSecured, now: float) -> News:
-        """Handle that the journal has stored an attempt's number.
+        """Handle an attempt's number that the journal has stored.
 
         Return `event` at once, or deliver it later, after the platform has stored the number too.
         """
@@ -86,7 +86,7 @@ class JobWatch:
     def felled(self, since: float) -> None:
         """Find out why workers have died of SIGTERM since `since`, although holdfast received no signal.
 
-        If the platform sent SIGTERM, `StopRequested` follows. Until the platform answers, `asking` is true.
+        If the platform sent SIGTERM, `StopRequested` follows. `asking` is true until the platform answers.
         """
 
     def lost(self, node: str, attempt: int, now: float) -> News:
@@ -127,7 +127,7 @@ class JobWatch:
 
     @property
     def writing(self) -> bool:
-        """Whether the platform still has to accept a record, or the list of nodes that the next run must not use."""
+        """Whether the platform must still accept a record, or the list of nodes that the next run must not use."""
         return False
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The interface for `holdfast check --slurm`: a platform's hooks check its nodes before and between jobs."""
+"""The hooks with which a platform checks its nodes before and between jobs, for `holdfast check --slurm`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CheckBusy(Exception):
 
 
 class NodeTreatment(Noun, frozen=True, kw_only=True):
-    """The action that follows a node's check, done or only proposed."""
+    """The action that follows a node's check. holdfast has carried it out, or only proposes it."""
 
     node: str
     #: Name of the action: `nothing`, `drain` or `resume`.
@@ -32,7 +32,7 @@ class NodeHooks(Protocol):
 
     @property
     def checks(self) -> Sequence[str]:
-        """Names of the checks that run by default."""
+        """The names of the checks that run by default."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class NodeHooks(Protocol):
         ...
 
     def by_hand(self, environ: Mapping[str, str]) -> bool:
-        """Whether a person, and not a hook, runs this check."""
+        """Whether a person, instead of a hook, runs this check."""
         ...
 
     def waits(self, environ: Mapping[str, str]) -> bool:
@@ -65,7 +65,7 @@ class NodeHooks(Protocol):
     def told_by_jobs(self, node: str, users: Collection[int] | None) -> list[str]:
         """Return one sentence for each device of the node that jobs have blocked because of a fault.
 
-        `users`: ids of the users whose jobs count; None: all users.
+        `users`: count only jobs of these user ids; None: jobs of all users.
         """
         ...
 

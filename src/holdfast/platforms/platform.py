@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.settings.resolved_settings import Settings
     from holdfast.settings.run_options import RunOptions
 
-#: Signals that a platform sends to a job's processes, and whose reason a watch must be able to find out.
+#: Signals that a platform sends to a job's processes. A watch must be able to find out their reasons.
 OF_A_PLATFORM = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 #: Exit status of a run that ends because its platform restarts the job; it is EX_TEMPFAIL of sysexits.h.
 QUEUED_AGAIN = 75
@@ -50,15 +50,15 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     #: Minimum and maximum number of nodes, from `--nnodes`.
     nodes: tuple[int, int]
     home: Path
-    #: Descriptor on which this process, which checks the nodes, receives signals from its guard. None without a guard.
+    #: Descriptor on which the process that checks the nodes receives signals from its guard. None if there is no guard;
     #: -1 in the guard itself.
     guard_fd: int | None
     #: Lines for the user, to which a platform may add.
-    notes: list[str] = []  # msgspec copies the default
+    notes: list[str] = []  # msgspec copies the default for each object
 
     @property
     def look(self) -> bool:
-        """Whether this process only checks the nodes. Then its guard starts the job."""
+        """Whether this process only checks the nodes. The guard starts the job after that."""
         return self.guard_fd is None or self.guard_fd >= 0
 
 

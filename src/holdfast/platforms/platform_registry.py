@@ -30,7 +30,7 @@ GROUP = "holdfast.platforms"
 #: The variable that names a package's platform. The name is needed because loading all entry points would slow each
 #: start.
 NAMED_BY = "HOLDFAST_PLATFORM"
-#: A variable that is set in workers. If a worker starts another run, signals come from the worker, not from the
+#: A variable that is set in workers. A run that a worker starts gets its signals from the worker, not from the
 #: platform.
 _IN_A_WORKER = "HOLDFAST_ATTEMPT"
 
@@ -104,7 +104,7 @@ def _packaged_target(name: str) -> str | None:
 
 @functools.cache
 def platform_named(name: str) -> Platform | None:
-    """Return the platform of this name. Return None if no installed platform has it."""
+    """Return the platform of this name; None if no installed platform has this name."""
     target = next((row.target for row in BUILT_IN if row.name == name), None) or _packaged_target(name)
     found: Platform | None = _loaded(target) if target else None
     return found

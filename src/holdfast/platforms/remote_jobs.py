@@ -38,7 +38,7 @@ class RemoteLineFilter(Noun, frozen=True, kw_only=True):
 
     @property
     def all(self) -> bool:
-        """Whether all fields but `tail` are unset, so that the filter keeps every line."""
+        """Whether the filter keeps every line, because only `tail` may be set."""
         return self.rank is None and self.since is None and self.until is None and self.fits is None
 
 

@@ -335,9 +335,10 @@ def _role(
 
 
 def _of_roles(found: Mistakes, hook: Hook, fields: Mapping[str, Mapping[str, str]]) -> list[Hook]:
-    """Return the hook with the values of its roles' prerequisites, as one hook for all roles that have the same values.
+    """Fill the values of the roles' prerequisites into a hook. Return one hook for each group of roles with equal
+    values.
 
-    Add mistakes to `found`. `fields`: role → values by name.
+    Add mistakes to `found`. `fields`: maps a role to its values by name.
     """
     *words, script = hook.command
     if not _REFERENCE.search(script):

@@ -75,8 +75,9 @@ def plan_of(found: Mistakes, extras: Any, roles: Collection[str], notes: list[st
 
 
 def hooks_of(found: Mistakes, where: str, said: Any, policy: str, roles: tuple[str, ...]) -> list[Hook]:
-    """Return the hooks of a list of `callbacks` (`said`): commands at the start and the end of a task. Add mistakes to
-    `found`. `policy`: the `failurePolicy` of the plug-in. `roles`: the roles whose tasks run the hooks.
+    """Convert a list of `callbacks` (`said`) to hooks, which are commands at the start and the end of a task.
+
+    Add mistakes to `found`. `policy`: the `failurePolicy` of the plug-in. `roles`: the roles whose tasks run the hooks.
     """
     hooks = []
     if said is not None and not isinstance(said, list):

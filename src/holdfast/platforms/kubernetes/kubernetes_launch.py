@@ -54,7 +54,7 @@ _OF_THE_AGENT = (ORDER, object_names.KEY_FILE, object_names.OWNER_ADDRESS, objec
 def over_pods(
     options: RunOptions, settings: Settings, job_of: Callable[[bool], JobFile], nodes: tuple[int, int]
 ) -> MultiNodeJob:
-    """Return the job with its owner in this process, and its agents in the planned pods. Raises `BadUsage`."""
+    """Return a job whose owner runs in this process and whose agents run in the planned pods. Raises `BadUsage`."""
     readable_again(options)
     pods = plan_here(os.environ)
     job = job_of(True)

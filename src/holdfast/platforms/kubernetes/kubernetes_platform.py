@@ -69,9 +69,9 @@ class KubernetesPlatform(KubernetesAccess, Platform):
         return watch(spec, reactor, say, environment)
 
     def exit_status(self, code: int) -> int:
-        """Return one status for every verdict: it makes the Kubernetes Job start no other pod.
+        """Return one exit status for every final result. With this status the Kubernetes Job starts no other pod.
 
-        The real code is in the container's termination message.
+        The container's termination message has the real code.
         """
         return object_names.DO_NOT_RETRY
 

@@ -42,7 +42,7 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class StepObserver(Protocol):
-    """Is notified of the messages and the end of an srun step."""
+    """Receives the messages and the end of an srun step."""
 
     def told(self, line: str) -> bool:
         """Handle a line that srun itself printed. Return whether to show the line to the user."""
@@ -76,14 +76,14 @@ class AgentStep:
         self.steps = steps
         #: Nodes on which the step starts agents; empty means all nodes of the job.
         self.only = only
-        #: Whether srun has printed a message about some task, such as `Killed`.
+        #: Whether srun has printed a message about a task, such as `Killed`.
         self.told_of_tasks = False
         #: The last lines that srun itself has printed.
         self.lines: list[str] = []
         self._reactor = reactor
         self._hears = hears
         self._line = bytearray()
-        #: Whether the current line comes from a worker, so that the rest of the line is passed on unparsed.
+        #: Whether the current line comes from a worker. If so, the rest of the line is passed on unparsed.
         self._passing = False
         #: Lines from srun itself that are written to standard error after `HOLD_S`.
         self._held = bytearray()
@@ -130,7 +130,7 @@ class AgentStep:
         self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """Copy data from srun's standard error to this process's. Lines that srun itself printed are parsed before."""
+        """Copy data from srun's stderr to this process's stderr. Lines that srun itself printed are parsed first."""
         shown = bytearray()
         *ended, rest = data.split(b"\n")
         for part in (*(line + b"\n" for line in ended), rest):

@@ -1,4 +1,5 @@
-"""Start a job by `srun holdfast run`: the first task hosts the owner, and the others learn its address from a file.
+"""Starts a job that the user started as `srun holdfast run`. The first task hosts the owner, and the others read its
+address from a file.
 
 The file is in the shared state directory. Its name contains the step number, so that a file from an earlier step is
 never used by mistake.

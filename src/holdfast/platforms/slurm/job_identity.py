@@ -10,8 +10,8 @@ from holdfast.model.job_spec import PlatformJob
 NAME = "slurm"
 _NUMBER = Lazy(r"[1-9][0-9]{0,9}")
 _INDEX = Lazy(r"[0-9]{1,10}")
-#: What Slurm calls a job that has neither a name nor a script: of `sbatch --wrap`, of a script on standard input, of
-#: `salloc`, and of `srun` with a shell or with holdfast.
+#: Names that Slurm makes up for a job without a name or script: for `sbatch --wrap`, for a script on standard input,
+#: for `salloc`, and for `srun` with a shell or with holdfast.
 _UNNAMED = frozenset(("wrap", "sbatch", "interactive", "salloc", "bash", "sh", "zsh", "holdfast"))
 
 
@@ -22,7 +22,7 @@ def restarts(environ: Mapping[str, str]) -> int:
 
 
 def job_name(environ: Mapping[str, str]) -> str:
-    """Return the job's name as squeue shows it. Return "" if Slurm has made the name up, and where there is no job."""
+    """Return the job's name as squeue shows it. Return "" if Slurm has made the name up, or if there is no job."""
     name = environ.get("SLURM_JOB_NAME", "")
     return name if name not in _UNNAMED and platform_job(environ) is not None else ""
 

@@ -188,8 +188,8 @@ def _own_folder() -> Path:
 def told_by_jobs(node: str, users: Collection[int] | None) -> list[str]:
     """Return one sentence for each device of the node that jobs have blocked because of a fault.
 
-    `users`: only devices that jobs of these user ids have blocked; None: of all users; empty: none. Unless it is empty,
-    root also creates the folder in which jobs record such devices.
+    `users`: count only jobs of these user ids; None: of all users; empty: none. Unless it is empty, root also creates
+    the folder in which jobs record such devices.
     """
     if users is not None and not users:
         return []

@@ -78,7 +78,7 @@ class CommandTrouble(enum.StrEnum):
     REFUSED = "refused"
     #: Slurm does not know the job or node, or has already deleted its record.
     UNKNOWN = "unknown"
-    #: The job's state no longer allows the command.
+    #: The command came too late for the job's state.
     LATE = "late"
     #: Any other failure of a command.
     FAILED = "failed"

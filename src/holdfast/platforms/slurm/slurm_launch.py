@@ -52,7 +52,7 @@ NOTICE_S = 90.0
 #: Default of `--replace-wait`, in seconds. An allocation gets no further nodes, and a node that does not return soon
 #: will not return at all. So the job is soon restarted without it.
 REPLACE_S = 5.0
-#: Options by which users tell that they type the command on each node themselves.
+#: Options with which users type the command on each node themselves.
 _MEETING = ("rdzv_endpoint", "master_addr")
 
 
@@ -129,7 +129,9 @@ def workers_of(options: RunOptions, found: Allocation) -> None:
 
 
 def _idle(options: RunOptions, found: Allocation) -> Iterator[str]:
-    """Yield a note if the job leaves components of the allocation idle, or does not count its workers by the tasks."""
+    """Yield a note for each part of the allocation that the job does not use: other components, or unequal numbers of
+    tasks.
+    """
     if found.step is not None and found.step.rank:
         return  # the first task has the notes
     if found.components > 1:
@@ -316,7 +318,7 @@ def nodes_of(options: RunOptions, nodes: tuple[int, int], spares: int, found: Al
 
 
 def _plan(settings: Settings, conf: Mapping[str, str], nodes: tuple[int, int], names: Sequence[str]) -> NodePlan:
-    """Return the node plan: every node of the allocation either takes part or is a spare."""
+    """Return the node plan. Each node of the allocation takes part or is a spare."""
     plan = replace(plan_of(settings, conf, nodes, spares=len(names) - nodes[1]), names=tuple(names))
     return plan if settings.source("replace-wait") is not SettingSource.DEFAULT else replace(plan, replace_s=REPLACE_S)
 

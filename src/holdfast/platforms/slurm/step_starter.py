@@ -27,7 +27,8 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 AWAY_S = 600.0
 #: Agents that live this many seconds reset the count of retries. For failed steps the limit is `AWAY_S`.
 WELL_S = 60.0
-#: How long the owner may take to learn why Slurm ends the job, in seconds, before the missing step is the reason.
+#: How long to wait before a missing step becomes the reason for the job's end, in seconds. Until then the owner may
+#: learn why Slurm ends the job.
 ENDING_S = 20.0
 #: srun's words about a task with exit status 1, which is always a failure of holdfast itself.
 CRASHED = "Exited with exit code 1"
@@ -228,7 +229,7 @@ class _Keeper:
     def _try_again(self, why: StepFailure | None, now: float) -> None:
         """Schedule another step for the nodes without an agent.
 
-        `why`: the last step's failure; None: the agents were killed.
+        `why`: the last step's failure; None if the agents were killed.
         """
         if self._again is not None:
             return
@@ -239,7 +240,7 @@ class _Keeper:
         tried, self._failed_at = self._failed, now
         self._failed += 1
         if why is not None and why.ending:
-            # Slurm also signals the owner, which asks why. That answer is better than this failure.
+            # Slurm also signals the owner, which then queries the reason. That answer explains more than this failure.
             self._again = self.reactor.at(now + ENDING_S, lambda now: self._ends(why))
             return
         late = why is not None and why.passes and now - self._failing_since < AWAY_S

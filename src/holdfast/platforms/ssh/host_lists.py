@@ -23,7 +23,9 @@ EXPECTED = "expected HOST, HOST:SLOTS or `HOST slots=N`"
 
 
 class ListedHost(Noun, frozen=True, kw_only=True):
-    """One host of a list. `slots`: number of its workers; None: the list has none, so `--nproc-per-node` counts."""
+    """One host of a list. `slots`: number of its workers; None if the list has no number, so that `--nproc-per-node`
+    applies.
+    """
 
     host: str
     slots: int | None = None

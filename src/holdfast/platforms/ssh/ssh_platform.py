@@ -114,7 +114,7 @@ def _known_addresses(host: str) -> tuple[str, ...]:
 def alone_here(request: LaunchRequest, listed: Sequence[ListedHost]) -> OneMachineJob | None:
     """Return the job on this machine, with one worker per slot, if the list contains only this machine.
 
-    So a script that writes a list of N hosts also works for one host.
+    The same script can then write a list of many hosts or of one.
     """
     options, settings = request.options, request.settings
     if len(listed) != 1 or place_here(listed) is None:

@@ -230,7 +230,7 @@ class SshStarter:
         Return 0 when the job or the last host's agent has ended.
         """
         if not self._once.first():
-            # The first starter process has died. Its agents still run, so this one must not start more.
+            # The first starter process has died while its agents still run, so this process must not start more.
             self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0

@@ -1,1 +1,1 @@
-"""The process that calls Kubernetes' API for the owner. So the owner never blocks, and imports no client library."""
+"""The process that calls Kubernetes' API for the owner, which therefore never blocks and imports no client library."""

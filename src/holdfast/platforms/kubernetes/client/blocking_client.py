@@ -66,7 +66,7 @@ class BlockingClient:
         return self.ask(Method.GET, path, query=query)
 
     def create(self, path: str, body: Any, *, only_judge: bool = False) -> Answered:
-        """Create an object. `only_judge`: let the server validate the object without storing it."""
+        """Create an object. `only_judge`: the server validates the object and does not store it."""
         return self.ask(Method.POST, path, body=body, query={"dryRun": "All"} if only_judge else {})
 
     def patch(self, path: str, body: Any) -> Answered:
@@ -99,7 +99,7 @@ class BlockingClient:
             return Answered(
                 number=0, trouble=ApiTrouble.AWAY, said=f"the API server {self.server} does not answer ({words})"
             )
-        except Exception as error:  # for example a failing credential plug-in, or a missing token file
+        except Exception as error:  # a credential plug-in may raise any error
             return Answered(number=0, trouble=ApiTrouble.FAILED, said=f"{self.server} cannot be asked: {error}")
         return _answer(found, text)
 

@@ -115,7 +115,7 @@ class _Serving:
         except httpx2.HTTPError as error:
             said = f"the API server does not answer ({str(error) or type(error).__name__})"
             _say(Answered(number=call.number, trouble=ApiTrouble.AWAY, said=said))
-        except Exception as error:  # for example a missing token file, or a failing credential plug-in
+        except Exception as error:  # a credential plug-in may raise any error
             _say(Answered(number=call.number, trouble=ApiTrouble.FAILED, said=f"the request cannot be made: {error}"))
 
     async def _made(self, call: Call) -> Answered:

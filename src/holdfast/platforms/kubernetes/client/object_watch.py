@@ -80,8 +80,8 @@ class ObjectWatch:
                 await self._troubled(ApiTrouble.AWAY, f"the API server does not answer ({_named(error)})")
 
     async def _troubled(self, trouble: ApiTrouble, said: str) -> None:
-        # Report nothing for the first failure: only a failed second try shows that the server is away.
-        # Only a refusal that lasts shows that the account has no permission.
+        # A first failure may be a short interruption, so report only the second one. An API server that starts refuses
+        # requests for a while, so report only a refusal that lasts.
         now = asyncio.get_running_loop().time()
         believed = self._pause_s > FIRST_PAUSE_S
         if trouble is not ApiTrouble.REFUSED:

@@ -102,12 +102,12 @@ class Tail:
             try:
                 await asyncio.wait_for(self._the_rest(), LAST_S)
             except TimeoutError:
-                pass  # some pod hangs, or its start was never reported
+                pass  # `LAST_S` has passed: some pod hangs, or its kubelet never reported its start
             for task in (*tasks, *self._read.values()):
                 task.cancel()
 
     async def _the_rest(self) -> None:
-        """After the job's end wait for pods that are reported late, and read their logs to the end."""
+        """After the job's end, wait for pods that kubelets report late, and read their logs to the end."""
         await self._settled.wait()
         if self._read:
             await asyncio.wait(self._read.values())
@@ -139,7 +139,7 @@ class Tail:
             self._settled.clear()
 
     def _of_pod(self, found: Pod) -> None:
-        """Start to read a pod's log, if its container has started."""
+        """Start to read the log of a pod whose container has started."""
         container = container_of(found)
         state = found.container(container)
         if not self._wanted(found) or found.uid in self._read:

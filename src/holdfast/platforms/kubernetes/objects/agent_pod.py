@@ -30,8 +30,8 @@ _HARMLESS: Mapping[str, Any] = {
 def security(plan: PodPlan, *, of_user: bool = False) -> dict[str, Any]:
     """Return a container's security settings, as an entry of the container.
 
-    With `restricted` every container passes that level of Pod Security. `of_user`: the container has the user's image,
-    which else gets no settings.
+    With `restricted` every container passes that level of Pod Security. `of_user`: true for a container with the user's
+    image, which has no settings without `restricted`.
     """
     if plan.pod_security == RESTRICTED:
         return {"securityContext": {**_HARMLESS, "runAsNonRoot": True}}
@@ -41,7 +41,7 @@ def security(plan: PodPlan, *, of_user: bool = False) -> dict[str, Any]:
 def rather_apart(name: str, part: str) -> dict[str, Any]:
     """Return an affinity that prefers nodes without a pod of this part of the job.
 
-    The loss of a node then takes the owner or an agent, and seldom both.
+    The loss of one node then seldom ends both the owner and an agent.
     """
     term = {"labelSelector": {"matchLabels": object_names.labels(name, part)}, "topologyKey": "kubernetes.io/hostname"}
     return {
@@ -250,7 +250,7 @@ def _elsewhere(affinity: Mapping[str, Any], avoid: Sequence[str]) -> dict[str, A
 def rather_elsewhere(spec: dict[str, Any], nodes: Sequence[str]) -> None:
     """Make the pod's spec prefer other nodes than `nodes`.
 
-    `nodes` has the node of the previous pod: it has just stopped answering, and Kubernetes may still call it ready.
+    `nodes`: the node whose pod has just stopped answering. Kubernetes may still call that node ready.
     """
     affinity = dict(spec.get("affinity") or {})
     node = dict(affinity.get("nodeAffinity") or {})

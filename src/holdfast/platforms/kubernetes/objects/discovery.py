@@ -2,7 +2,7 @@
 
 The order of choice is: Kueue, if a queue is set; the default scheduler's PodGroup (`scheduling.k8s.io`, from 1.36 on,
 or its predecessor Workload in 1.35); coscheduling; Volcano. If the cluster has none of them, the gang waits until all
-its pods have started. Pods that have started hold their resources meanwhile.
+its pods have started. Until then the pods that have started hold their resources.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ def _job_config(owner: OwnerPodSpec) -> dict[str, Any]:
 
 
 def _state_config(plan: PodPlan) -> dict[str, Any]:
-    """Return an empty ConfigMap for the job's state, so that the owner needs no right to create ConfigMaps."""
+    """Return an empty ConfigMap for the job's state. Submission creates it, so the owner needs no right to create
+    ConfigMaps.
+    """
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -282,7 +284,7 @@ def over(plan: PodPlan) -> list[str]:
 def _twenty(cpus: str) -> str:
     """Return 20 times the CPU request as the CPU limit.
 
-    An owner at rest needs little CPU, but its start needs far more.
+    An idle owner needs little CPU, but its start needs far more.
     """
     return f"{int(cpus[:-1]) * 20}m" if cpus.endswith("m") and cpus[:-1].isdigit() else cpus
 

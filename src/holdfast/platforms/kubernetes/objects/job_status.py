@@ -45,7 +45,7 @@ class ClusterJob(Noun, frozen=True, kw_only=True):
     namespace: str
     uid: str
     state: ClusterJobState
-    #: Creation time of the Kubernetes Job, in seconds since the epoch.
+    #: When the Kubernetes Job was created, in seconds since the epoch.
     created: float
     ended: float | None = None
     #: The job's final code from the owner's report. Without a report, the exit status of the owner's last container.
@@ -146,7 +146,7 @@ def _lacks(owners: Sequence[Pod], agents: Sequence[Pod], header: Header | None) 
 
 
 def _before(owner: Pod) -> str:
-    """Return why the owner's pod does not run."""
+    """Return why Kubernetes does not run the owner's pod."""
     if why := waits(owner):
         return why
     code, phrase, words = verdict(owner)
@@ -238,7 +238,7 @@ def waits(found: Pod) -> str:
 
 
 def _stuck(found: Pod) -> str:
-    """Return what keeps a pod from starting, in Kubernetes' words. Return "" if nothing is wrong so far."""
+    """Return the reason that keeps a pod from starting, in Kubernetes' words. Return "" if nothing is wrong so far."""
     if found.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
         return ""
     placed = found.condition("PodScheduled")

@@ -74,9 +74,9 @@ def free_by_hand(node: str) -> str:
 
 
 def rule() -> dict[str, Any]:
-    """Return the RBAC rule that the owner's account needs.
+    """Return the RBAC rule that lets the owner's account taint nodes.
 
-    Nodes have no namespace, so the rule belongs into a ClusterRole.
+    Nodes have no namespace, so the rule belongs in a ClusterRole.
     """
     return {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
 

@@ -98,7 +98,9 @@ def pod_name(name: str, index: int, generation: int = 0) -> str:
 
 
 def place_of(name: str, pod: str) -> tuple[int, int] | None:
-    """Return the node's index and the generation in an agent's pod name. None: the pod is not of this job."""
+    """Return the node's index and the generation from the name of an agent's pod. Return None if the pod belongs to
+    another job.
+    """
     found = re.fullmatch(rf"{re.escape(name)}-(\d{{1,6}})(?:-(\d{{1,9}}))?", pod)
     return (int(found[1]), int(found[2] or 0)) if found else None
 

@@ -63,6 +63,6 @@ def pod_of(name: str) -> str:
 
 
 def over_words(header: Header) -> tuple[str, int]:
-    """Return the sentence and the exit status for a new owner's pod whose job has already ended."""
+    """Return the message and the exit status for a new owner's pod if its job has already ended."""
     words = f"job {header.job_id} is over: {header.phrase} ({header.code}); this pod has nothing to do"
     return words, object_names.DO_NOT_RETRY if header.code else 0

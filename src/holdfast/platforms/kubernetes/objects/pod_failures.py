@@ -1,4 +1,4 @@
-"""Determine why a pod has ended or does not start, as a failure class with Kubernetes' own message.
+"""Determine the failure class, with Kubernetes' own message, of a pod that has ended or does not start.
 
 The condition DisruptionTarget (since Kubernetes 1.26) is the first source. Older versions only have events.
 """
@@ -33,9 +33,9 @@ class PodEndReason(Noun, frozen=True, kw_only=True):
     """Why a pod has ended, or is about to end."""
 
     phrase: str
-    #: The reason as a clause: `it was preempted: "Preempted by default/x on node k1"`.
+    #: The reason as a clause, such as `it was preempted: "Preempted by default/x on node k1"`.
     words: str
-    #: Whether the reason is final. If not, a later message from Kubernetes may explain the end better.
+    #: Whether the reason is final. If false, a later message from Kubernetes may explain the end better.
     certain: bool = True
     #: Whether a replacement for the pod may succeed.
     again: bool = True
@@ -128,7 +128,9 @@ def silent_pod(silent_s: float) -> PodEndReason:
 
 
 def by_force() -> PodEndReason:
-    """Return the reason for a pod whose object disappeared although Kubernetes had reported no end of the pod."""
+    """Return the reason for the end of a pod whose object has disappeared, although Kubernetes had not reported the
+    end.
+    """
     return PodEndReason(phrase=Phrase.EVICTED, words="it was taken off the list of pods by force")
 
 
@@ -262,7 +264,7 @@ def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | N
 
 
 def fits_nowhere(pod: Pod) -> bool:
-    """Return whether the scheduler has found no room for the pod, and is making none by preempting other pods."""
+    """Return whether the scheduler has found no room for the pod, and preempts no other pods to make room."""
     scheduled = pod.condition("PodScheduled")
     unscheduled = scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
     return unscheduled and not pod.node and not pod.nominated

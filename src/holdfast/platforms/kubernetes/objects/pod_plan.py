@@ -37,7 +37,7 @@ class PodShape(Noun, frozen=True, kw_only=True):
 
 
 class GangPlacement(Noun, frozen=True, kw_only=True):
-    """How the cluster places all of a job's pods at once, or none (see `discovery.py` in this folder)."""
+    """How the cluster places the pods of a job: all of them at once or none (see `discovery.py` in this folder)."""
 
     #: The gang scheduler. If empty, the cluster has none, and the gang itself waits for all of its pods.
     kind: str = ""

@@ -28,7 +28,7 @@ MOST_EXPANDED = 256 << 20
 
 
 class Header(Noun, frozen=True, kw_only=True):
-    """The owner that wrote the state, and facts that can be read without the events."""
+    """The header of the saved state: the owner that wrote the state, and facts that can be read without the events."""
 
     format: int = FORMAT
     #: Uid of the Kubernetes Job. After a deletion, a new Job of the same name has another uid.
@@ -52,7 +52,7 @@ class Header(Noun, frozen=True, kw_only=True):
 
 
 class Events:
-    """The job's events, appended one by one to a compressed stream."""
+    """A compressed stream of the job's events. New events are appended one by one."""
 
     def __init__(self) -> None:
         self._squeeze = zlib.compressobj(6)

@@ -126,13 +126,15 @@ class ApiHelper:
     # --------------------------------------------------------------------------------- managing the client process
 
     def send(self, call: Call) -> bool:
-        """Send a request to the client process. Return False if the request cannot be sent now."""
+        """Send a request to the client process. Return False if its queue is full or it does not run."""
         if self._helper is None:
             self._start()
         return self._helper is not None and self._helper.send(call)
 
     def forget(self, number: int, *, asked: bool) -> None:
-        """Forget the request with this number. `asked`: whether it was sent; then the client process gets a `Drop`."""
+        """Forget the request with this number. `asked`: whether the request was sent. If so, the client process gets a
+        `Drop`.
+        """
         self._questions.pop(number, None)
         if asked and self._helper is not None:
             self._helper.send(Drop(number=number))

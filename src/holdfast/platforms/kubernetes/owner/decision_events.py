@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.platforms.kubernetes.owner.api_helper import ApiHelper
     from holdfast.reactor import News
 
-#: Maximum size of the stored report, in bytes. A ConfigMap holds 1 MiB, of which the job's events may take the rest.
+#: Maximum size of the stored report, in bytes. A ConfigMap holds 1 MiB, and the job's events may take the rest.
 MOST_REPORT_BYTES = 250_000
 PATIENCE_S = 10.0
 #: Maximum length of an Event's message, in characters. The API server accepts 1024 bytes.

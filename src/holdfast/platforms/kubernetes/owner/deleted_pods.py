@@ -1,8 +1,9 @@
-"""Find out why pods are being deleted when Kubernetes has given no reason: `kubectl delete`, or a node that is silent.
+"""Find out why pods are being deleted if Kubernetes gives no reason: a user typed `kubectl delete`, or the node is
+silent.
 
 The event with the reason may come late. No event comes if the node fell silent before its kubelet had reported the pod
-as ready. Then the agent's messages show the reason. If the kubelet works, it sends the agent a signal, and the agent
-goes on sending heartbeats. From a silent node nothing comes any more.
+as ready. Then the agent's messages show the reason. On a node that works, the kubelet sends the agent a signal, and the
+agent goes on sending heartbeats. A silent node sends no messages.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class DeletedPods:
     ) -> None:
         """Start without pods to examine.
 
-        `patience`: tells when an agent's last message came, and when an agent counts as silent.
+        `patience`: has the time of an agent's last message, and the time limit after which an agent counts as silent.
         `look(name, now)`: called when a pod must be examined again.
         """
         self._reactor = reactor

@@ -1,4 +1,4 @@
-"""Let a new owner's pod take over its predecessor's job, from the ConfigMap NAME-state or from a volume."""
+"""Lets a new owner's pod take over the job of the previous one, from the ConfigMap NAME-state or from a volume."""
 
 from __future__ import annotations
 

@@ -54,12 +54,13 @@ WELL_S = 60.0
 SOME_S = 150.0
 #: How long to wait before the pod of a lost agent is deleted from the API server by force, in seconds.
 FORCE_S = 15.0
-#: How long the scheduler may take to try a pod again after another pod has left its node, in seconds.
+#: How long after a pod's end no lack of room is reported, in seconds. The scheduler needs this time to try another pod.
 RETRY_S = 3.0
 #: Minimum time between two messages about a pod that does not start, in seconds.
 QUIET_S = 60.0
 PATIENCE_S = 600.0
-#: How long before the gang's own deadline the reason of a missing pod ends the job, in seconds.
+#: How long before the gang's time limit a missing pod ends the job, in seconds. The report then has the pod's reason,
+#: which the gang does not know.
 EARLY_S = 1.0
 #: How many Kubernetes events are kept for each pod.
 MOST_EVENTS = 16
@@ -152,9 +153,10 @@ class JobPods:
         return None
 
     def _admitted_before(self, node: str) -> None:
-        """Expect a pod that an earlier owner has admitted.
+        """Record a pod that an earlier owner has admitted.
 
-        If the first list lacks it, it was lost together with that owner. Its successor must have another name.
+        If the first list of pods lacks the pod, the pod was lost together with that owner. The next pod of its node
+        must have another name.
         """
         name = pod_of(node)
         place = object_names.place_of(self._plan.name, name)
@@ -205,9 +207,10 @@ class JobPods:
         return self._succeed(seat, name, why, now)
 
     def finish(self) -> None:
-        """At the job's end delete the pods that have not started, and end what was added to the others.
+        """At the job's end, delete the pods that have not started, and end the containers that others have added to
+        running pods.
 
-        Agents end by themselves. A deletion would delete their logs.
+        Agents end by themselves. A deletion would also delete their logs.
         """
         self.over = True
         for seat in self._seats:
@@ -364,27 +367,27 @@ class JobPods:
         return news
 
     def _settled(self, now: float) -> bool:
-        """Return whether no pod of the job is about to make room for another one, or just has."""
+        """Return whether no pod is being deleted and none was deleted in the last `RETRY_S`: this frees resources."""
         return now >= self._freed_at + RETRY_S and not any(found.deleting for found in self._pods.values())
 
     def _room(self, seat: NodePlace, words: str) -> list[Any]:
-        """Report that the cluster has no room for a node's pod, or has room again. `words`: why not; empty: it has."""
+        """Report that the cluster has no room for a node's pod (`words`: why), or has room again (`words`: "")."""
         changed = bool(words) is not bool(seat.no_room)
         seat.no_room = words
         return [ev.RoomChanged(place=seat.index, words=words)] if changed else []
 
     def _gives_up(self, seat: NodePlace, said: PodsImpossible, now: float) -> News:
-        """Report that a node gets no pod, which is also no room for it."""
+        """Report that a node gets no pod. The gang also treats this as a lack of room."""
         return [*self._room(seat, said.words), *(self._told(said, now) or ())]
 
     def _look_at_waiting(self, now: float) -> News:
-        """Examine the pods that wait again, because the scheduler may have tried them again."""
+        """Examine all pods that wait for their start again, because the scheduler may have tried them again."""
         return [event for seat in self._seats if seat.said for event in self._look_again(self._name(seat), now) or ()]
 
     def _deadline(self, seat: NodePlace, now: float) -> float:
-        """Return when a node has waited long enough for a pod that runs.
+        """Return the end of the time for which a node may wait for a running pod.
 
-        It is a moment before the gang gives up, because the gang does not know the reason.
+        This is `EARLY_S` before the gang gives up. The report then has the pod's reason, which the gang does not know.
         """
         if seat.waiting_since is None:
             seat.waiting_since = now
@@ -477,7 +480,7 @@ class JobPods:
 
     @property
     def not_made(self) -> str:
-        """Why a pod cannot be created now, as a clause; empty: all are created."""
+        """Why a pod cannot be created now, as a clause; "" if all pods are created."""
         return next(iter(self._not_made.values()), "")
 
     def _delete(self, name: str, grace_s: int) -> None:
@@ -494,7 +497,8 @@ class JobPods:
         self.deleting -= 1
 
     def _limit(self, found: api_records.Pod, now: float) -> None:
-        """Let the node end a pod soon, whose added containers would run on. The pod's log stays.
+        """Set a time limit on a pod that added containers would keep running. Its node then ends the pod, and the pod's
+        log stays.
 
         If the owner's account may not change pods, the pod is deleted.
         """
@@ -510,7 +514,9 @@ class JobPods:
         self._asking.ask(Method.PATCH, f"{self._path}/{found.name}", done, body=body, patience_s=30.0, doubt_s=0.0)
 
     def _force(self, name: str, uid: str, now: float) -> News:
-        """Delete by force a pod that hangs because its node does not report its end. The gang has fenced its agent."""
+        """Delete a pod by force if it hangs because its node does not report the pod's end. The gang has fenced the
+        pod's agent.
+        """
         found = self._pods.get(name)
         if found is not None and found.uid == uid and not found.over:
             self._delete(name, 0)

@@ -48,10 +48,10 @@ MOST_SAVE_S = 30.0
 ANSWER_S = 2.0
 #: How long to wait for the end of the attempt before deleting a pod on a node that the job leaves, in seconds.
 LATER_S = 5.0
-#: In a pod under deletion an agent counts as silent after this many missed heartbeats plus one second.
+#: In a pod under deletion an agent counts as silent after this many missed heartbeats and one more second.
 BEATS = 2
-#: How long to wait before replacing pods if half of them fall silent together, in seconds: the owner's own connection
-#: may be at fault.
+#: How long to wait before replacing pods if half of them fall silent at the same time, in seconds. The owner's own
+#: connection may be the cause.
 MASS_S = 30.0
 #: Boot number in reports about agents whose pods are gone. It is higher than any agent's real boot number.
 EVERY_BOOT = 1 << 52
@@ -88,7 +88,7 @@ class KubernetesWatch(JobWatch):
         self._heard_at: Callable[[str], float | None] = lambda node: None
         #: Maps each node to the time at which its agent reported a signal.
         self._signalled: dict[str, float] = {}
-        #: Pods that are deleted when the current attempt ends, each with the reason.
+        #: Maps the pods that are deleted when the current attempt ends to the reasons.
         self._held: dict[str, str] = {}
         #: Number of unanswered requests that ask the API server why a signal came.
         self._questions = 0
@@ -165,7 +165,7 @@ class KubernetesWatch(JobWatch):
 
     @property
     def handed_over(self) -> bool:
-        """Whether this pod ends while the job goes on. Then the owner's next pod takes the job over."""
+        """Whether this pod ends while the job goes on. If so, the owner's next pod takes the job over."""
         return self._ending
 
     def joined(self, node: str, now: float) -> None:
@@ -216,7 +216,7 @@ class KubernetesWatch(JobWatch):
         return max((at for at in (self._heard_at(node), self._signalled.get(node)) if at is not None), default=None)
 
     def felled(self, since: float) -> None:
-        """Do nothing: a kubelet signals only the first process of a container, so it has not killed these workers."""
+        """Do nothing: a kubelet signals only the first process of a container, so it cannot have killed workers."""
 
     def lost(self, node: str, attempt: int, now: float) -> News:
         name = pod_of(node)
@@ -277,7 +277,7 @@ class KubernetesWatch(JobWatch):
 
     def close(self) -> None:
         self._asking.close()
-        if self._pods.over:  # the job has ended, and this pod with it
+        if self._pods.over:  # the job has ended, and this pod ends with it
             end_sidecars()
 
     # --------------------------------------------------------------------------------- handling reports about pods
@@ -390,7 +390,7 @@ class KubernetesWatch(JobWatch):
         return None
 
     def _job_is(self, answer: Answered, now: float) -> News:
-        """After SIGTERM to the owner's pod, determine whether the whole job ends or only this pod."""
+        """After a SIGTERM to the owner's pod, find out whether the whole job ends or only this pod."""
         self._questions -= 1
         meta = (answer.body.get("metadata") or {}) if isinstance(answer.body, dict) else {}
         # The owner's account, token and Role are deleted with the Job.

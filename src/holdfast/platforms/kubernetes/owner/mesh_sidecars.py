@@ -1,4 +1,4 @@
-"""End the proxies that a service mesh has added to the owner's pod, so that the pod is over when the job is.
+"""Ends the proxies that a service mesh has added to the owner's pod. Without this the pod would outlive the job.
 
 A proxy that runs as a native sidecar (Kubernetes 1.29) ends with the pod's containers. An older one runs until a
 process of its pod requests its end.
@@ -10,16 +10,17 @@ import http.client
 from collections.abc import Iterable
 from contextlib import closing
 
-#: Port and path of the request: Istio's pilot-agent, then Linkerd's proxy. Source: their documentation about Jobs.
+#: Port and path of the request that ends a proxy: for Istio's pilot-agent, then for Linkerd's proxy. Source: their
+#: documentation about Jobs.
 ENDPOINTS = ((15020, "/quitquitquit"), (4191, "/shutdown"))
-#: Time limit of one request, in seconds. Where nobody listens the request fails at once.
+#: Time limit of one request, in seconds. If no process listens on the port, the request fails at once.
 LIMIT_S = 2.0
 
 
 def end_sidecars(endpoints: Iterable[tuple[int, str]] = ENDPOINTS) -> tuple[int, ...]:
-    """Request the end of each known proxy in this pod. Return the ports that answered.
+    """Ask each known proxy in this pod to exit. Return the ports that answered.
 
-    Nothing can be sent through the proxies afterwards.
+    After that this pod can send nothing through the proxies.
     """
     answered = []
     for port, path in endpoints:

@@ -33,14 +33,14 @@ class PodLost:
 class PodsImpossible:
     """The report that a pod cannot be created.
 
-    `index`: index of its node; negative: no pod of the job can be created.
+    `index`: index of the pod's node; negative if no pod of the job can be created.
     """
 
     def __init__(self, phrase: str, words: str, command: str, index: int = -1) -> None:
         """`phrase`: the failure class.
         `words`: a sentence for the user.
         `command`: a shell command for the user to try.
-        `index`: index of the pod's node; negative: no pod of the job can be created.
+        `index`: index of the pod's node; negative if no pod of the job can be created.
         """
         self.phrase, self.words, self.command, self.index = phrase, words, command, index
 
@@ -80,15 +80,15 @@ class NodePlace:
         self.next: DueCall | None = None
         #: Whether a request to create a pod is pending.
         self.asked = False
-        #: Since when the node has no running pod, in seconds on the owner's clock; None: it has one.
+        #: Time since which the node has no running pod, in seconds on the owner's clock; None if it has one.
         self.waiting_since: float | None = None
-        #: Whether its waiting pod may still start, and since when that is so.
+        #: Whether the waiting pod may still start; `hope_since` is the time of the last change.
         self.hope: StartOutlook | None = None
         self.hope_since = 0.0
-        #: The last message that the pod has not started; `said_at` is the message's time.
+        #: The last message about why the pod waits; `said_at` is the message's time.
         self.said = ""
         self.said_at = 0.0
-        #: Why the cluster has no room for the node's pod now; empty: it has, or that is not known.
+        #: Why the cluster has no room for the node's pod now; "" if it has room or this is unknown.
         self.no_room = ""
         #: Why the node lost its last pod.
         self.last: PodEndReason | None = None

@@ -1,9 +1,9 @@
 """Copy the job's events to the ConfigMap NAME-state, so that the owner's next pod can take the job over.
 
 One write is pending at a time, and the next write has all events since. An attempt starts only after its number and all
-earlier events are written. If the API server is away the job goes on nevertheless: the agents know the highest attempt
-number and report it to the next owner. A refusal is retried as well, since an API server that starts refuses every
-request for some seconds, and an administrator may give the permission back.
+earlier events are written. The job goes on while the API server is away, because the agents know the highest attempt
+number and report it to the next owner. A refused write is also retried: an API server that starts refuses every request
+for some seconds, and an administrator may restore a permission.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class StateMirror:
         self._busy = False
         #: Whether events or the header have changed since the last write began.
         self._wanted = False
-        #: Whether nothing is written any more: the ConfigMap is gone, or another owner has taken over the job.
+        #: True if nothing is written any more: the ConfigMap is gone, or another owner has taken over the job.
         self._lost = False
         #: Whether the API server has refused the last try. If so, attempts and the job's end do not wait for a write.
         self._refused = False
         self._pause_s = AGAIN_S
-        #: Whether messages were printed that writing fails, and that the history is cut.
+        #: Whether the messages "writing fails" and "the history is cut" have been printed.
         self._told = self._told_cut = False
         self._again: DueCall | None = None
         self._waiting: list[tuple[ev.JournalSecured, DueCall]] = []
@@ -124,7 +124,7 @@ class StateMirror:
 
     @property
     def writing(self) -> bool:
-        """Whether some events are not in the ConfigMap yet, and may soon be there."""
+        """Whether some events are missing from the ConfigMap and may soon be written."""
         return not (self._lost or self._refused) and (self._wanted or self._busy)
 
     # ---------------------------------------------------------------------------- reading and writing the ConfigMap

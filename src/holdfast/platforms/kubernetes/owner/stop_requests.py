@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.reactor import News
 
 NOTHING_TO_REPAIR = "Nothing to repair: submit the job again when you want it to go on."
-#: How long writing the answer is retried, in seconds.
+#: How long to retry writing the answer, in seconds.
 PATIENCE_S = 30.0
 
 

@@ -62,7 +62,8 @@ class PodLogFilter:
 
         `of`: the pod. `came`: the line's time, in nanoseconds since the epoch; None if unknown.
         """
-        # Round down to milliseconds, which are printed. So a printed time that is used as `since` selects its own line.
+        # Round down to milliseconds, as in the output. A printed time that the user passes as `--since` then selects
+        # its own line.
         wanted, at = self.wanted, None if came is None else came // 1_000_000 / 1000
         if at is not None and ((wanted.since or 0.0) > at or (wanted.until is not None and at >= wanted.until)):
             return None

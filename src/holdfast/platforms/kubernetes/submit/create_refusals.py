@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from holdfast.model.noun_base import Noun
 from holdfast.platforms.kubernetes.objects.client_messages import Answered, ApiTrouble
 
-#: Failures for which the job is not to blame.
+#: Failures whose cause is not the job: no client, no server, no answer.
 _OURS = frozenset({ApiTrouble.AWAY, ApiTrouble.SLOW, ApiTrouble.MISSING, ApiTrouble.FAILED})
 
 
@@ -20,7 +20,7 @@ class CreateRefusal(Noun, frozen=True, kw_only=True):
     hint: str
     #: The key of the `kubernetes:` section that caused the refusal, if known.
     key: str = ""
-    #: Whether the failure has nothing to do with the job, so that the job may be correct.
+    #: True if the cause is not the job. The job may then be correct.
     ours: bool = False
 
 
@@ -63,7 +63,7 @@ def create_refusal(answer: Answered, *, kind: str, namespace: str) -> CreateRefu
 
 
 def _of_rights(words: str, plural: str, namespace: str) -> CreateRefusal | None:
-    """Explain a refusal for lack of a right, an account, a priority class, or pod security.
+    """Explain a refusal because of a missing right, account or priority class, or because of pod security.
 
     Return None for other reasons.
     """

@@ -166,7 +166,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes) -> Prepared
 
 
 def _can_be_spared(plan: PodPlan, asked: KubernetesOptions, hint: str) -> None:
-    """Refuse spare pods and a range of nodes if pods have different shapes, because then none can replace another."""
+    """Refuse spare pods and a range of nodes for pods of different shapes, which cannot replace each other."""
     if len(plan.shapes) == 1:
         return
     for key, wants in (("spares", plan.spares), ("nodes", plan.least)):
@@ -198,8 +198,8 @@ def _defaults(request: SubmitRequest) -> list[dict[str, KubernetesValue]]:
 
 
 def settled(prepared: PreparedManifests, server: ServerCapabilities, namespace: str) -> tuple[OwnerPodSpec, str]:
-    """Adapt the job to the server. Return the owner's settings and a line about the gang scheduler.
-    Raises `BadUsage` for a user's mistake.
+    """Adapt the job to the server. Return the owner's settings and a message about the gang scheduler. Raises
+    `BadUsage` for a user's mistake.
     """
     owner, asked = prepared.owner, prepared.wanted
     plan = replace(owner.plan, namespace=owner.plan.namespace or namespace)
@@ -356,9 +356,9 @@ def _judged(api: BlockingClient, prepared: PreparedManifests, owner: OwnerPodSpe
 def _judged_pod(
     api: BlockingClient, prepared: PreparedManifests, wanted: dict[str, Any], *, owners: bool = False
 ) -> dict[str, Any]:
-    """Let the server validate a pod. Return the pod with what the server would add to it.
+    """Let the server validate a pod. Return the pod with the fields that the server would add.
 
-    A user without the right to create pods can submit nevertheless, because other accounts create them.
+    A user without the right to create pods can still submit, because other accounts create them.
     """
     answer = api.create(path(wanted), wanted, only_judge=True)
     if not (answer.trouble is ApiTrouble.REFUSED and "cannot create resource" in answer.said):

@@ -1,4 +1,6 @@
-"""Judge before a submission what only the owner's own pod would meet: its admission, a quota, its account's rights."""
+"""Checks before a submission that the cluster will admit the owner's pod, that quotas suffice, and that its account has
+the needed rights.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from typing import Any
 from holdfast.platforms.kubernetes.client.blocking_client import BlockingClient
 from holdfast.platforms.kubernetes.objects.job_manifests import OwnerPodSpec, manifests, rules
 
-#: What the keys of the `kubernetes:` section are called where the owner's pod, and not a worker's, is refused.
+#: Maps a key for workers' pods to the key of the `kubernetes:` section for the owner's pod. Messages about a refused
+#: owner's pod name the latter.
 OWNERS_KEYS = {
     "cpus": "owner_cpus",
     "memory": "owner_memory",
@@ -25,9 +28,9 @@ _SUFFIXES = {"m": 1e-3, "": 1.0} | {
 
 
 def owner_pod(owner: OwnerPodSpec) -> dict[str, Any]:
-    """Return the pod that the Job's controller will make, for the server's judgement.
+    """Return the pod that the Job's controller will make, so that the server can validate it.
 
-    The account that a submission makes is not there yet, so the namespace's default account stands for it.
+    The account that the submission creates does not exist yet, so the pod names the namespace's default account.
     """
     template = manifests(owner)[-1]["spec"]["template"]
     plan, spec = owner.plan, dict(template["spec"])
@@ -38,7 +41,7 @@ def owner_pod(owner: OwnerPodSpec) -> dict[str, Any]:
 
 
 def amount(text: object) -> float | None:
-    """Parse a quantity as Kubernetes writes it: `250m`, `8`, `1.5Gi`, `1e3`. Return None if it is none."""
+    """Parse a quantity as Kubernetes writes it: `250m`, `8`, `1.5Gi`, `1e3`. Return None for any other text."""
     found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([A-Za-z]*)", str(text))
     if found is None or found[2] not in _SUFFIXES:
         return None
@@ -49,7 +52,7 @@ def amount(text: object) -> float | None:
 
 
 def needs(pods: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, float]:
-    """Return what these pods need together, by the names that quotas use. `pods`: pods, each with its number."""
+    """Add up the resources of these pods, under the names that quotas use. `pods`: pairs of a pod and its number."""
     total: dict[str, float] = defaultdict(float)
     for pod, number in pods:
         spec = pod.get("spec") or {}
@@ -60,7 +63,8 @@ def needs(pods: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, float]:
                 for name, value in _of(container, kind).items():
                     together[name] += value
             for container in spec.get("initContainers") or ():
-                for name, value in _of(container, kind).items():  # init containers run one after the other, before
+                # Init containers run one after another and before the others, so only the largest request counts.
+                for name, value in _of(container, kind).items():
                     together[name] = max(together[name], value)
             one |= {f"{kind}.{name}": value for name, value in together.items()}
         one |= {name: one[f"requests.{name}"] for name in ("cpu", "memory") if f"requests.{name}" in one}
@@ -75,9 +79,10 @@ def _of(container: Mapping[str, Any], kind: str) -> dict[str, float]:
 
 
 def shortage(quotas: Iterable[Mapping[str, Any]], needed: Mapping[str, float]) -> tuple[str, str]:
-    """Return why the pods can never be within the quotas, and why they are not now. Both are clauses, or empty.
+    """Return two clauses: why the pods exceed a quota even if it is unused, and why they exceed the rest that is left
+    now.
 
-    Quotas of some pods only (scopes) are left out.
+    A clause is "" if the pods fit. Quotas with scopes, which count only some pods, are ignored.
     """
     never = now = ""
     for quota in quotas:
@@ -98,7 +103,9 @@ def shortage(quotas: Iterable[Mapping[str, Any]], needed: Mapping[str, float]) -
 
 
 def missing_rights(api: BlockingClient, owner: OwnerPodSpec) -> list[str] | None:
-    """Return which of the owner's rights its account lacks: `create pods`. None: who submits may not ask that."""
+    """Return the rights that the owner needs and its account lacks, such as `create pods`. Return None if the user may
+    not query rights.
+    """
     space, account = owner.plan.namespace, owner.service_account
     where = f"/apis/authorization.k8s.io/v1/namespaces/{space}/localsubjectaccessreviews"
     lacks: list[str] = []
@@ -106,7 +113,7 @@ def missing_rights(api: BlockingClient, owner: OwnerPodSpec) -> list[str] | None
         [group], [resource], [name] = rule["apiGroups"], rule["resources"], rule.get("resourceNames", [""])
         for verb in rule["verbs"]:
             if (verb, resource) == ("patch", "pods"):
-                continue  # without it pods are deleted at the end, see JobPods
+                continue  # optional: without this right, the owner deletes pods at the end (see JobPods)
             wants = {"namespace": space, "verb": verb, "group": group, "resource": resource, "name": name}
             spec = {
                 "user": f"system:serviceaccount:{space}:{account}",

@@ -1,4 +1,4 @@
-"""Warn once, at the start, if the batch script would let Slurm end the job before holdfast can act."""
+"""Warns once, at the start, if the batch script would let Slurm end the job before holdfast can react."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class SlurmFacts:
 
     @property
     def options_known(self) -> bool:
-        """Whether every record that can name `--signal` has been read, or cannot be."""
+        """Whether every record that can name `--signal` has been read, or cannot be read."""
         return not self._unread
 
     def begin(self) -> None:
@@ -95,11 +95,11 @@ class SlurmFacts:
             self.warned = warned_by(line) or self.warned
 
     def ask_config(self, then: Callable[[float], News], limit_s: float) -> None:
-        """Read the configuration again, with a short time limit, because the first query is still unanswered."""
+        """Read the configuration again with a short time limit, because Slurm has not answered the first query."""
         self._asking.ask(_CONFIG, lambda answer, now: self._late(self._config, answer, then, now), limit_s=limit_s)
 
     def ask_partition(self, name: str, then: Callable[[float], News], limit_s: float) -> None:
-        """Read the partition again, with a short time limit, because the first query is still unanswered."""
+        """Read the partition again with a short time limit, because Slurm has not answered the first query."""
         words = ("scontrol", "show", "partition", name)
         self._asking.ask(words, lambda answer, now: self._late(self._partition, answer, then, now), limit_s=limit_s)
 

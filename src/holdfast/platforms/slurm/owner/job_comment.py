@@ -31,7 +31,7 @@ _EXPECTED = frozenset({CommandTrouble.LATE, CommandTrouble.UNKNOWN})
 class JobComment:
     """Writes one job's comment.
 
-    One update runs at a time. Of the comments that come meanwhile only the last is written.
+    One update runs at a time. If several comments come during an update, only the last one is written.
     """
 
     def __init__(self, asking: SlurmCommands, job: int, say: Callable[[str], None]) -> None:

@@ -2,8 +2,8 @@
 
 Under `--no-kill` Slurm leaves such a job RUNNING, and no other process could end it. An agent that cannot reach its
 owner reads the job's record. If the batch script's node is lost, the agent requests a requeue from Slurm, or cancels
-the job if a requeue is not allowed. Agents check one after the other, so that normally only one acts. An agent leaves a
-job alone that has been restarted meanwhile. Slurm does not use the lost node until it is back.
+the job if a requeue is not allowed. Agents check one after the other, so that normally only one acts. If the job has
+been restarted since, the agent does nothing. Slurm does not use the lost node until it is back.
 """
 
 from __future__ import annotations

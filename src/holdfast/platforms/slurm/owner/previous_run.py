@@ -1,4 +1,4 @@
-"""Read from Slurm how the job's previous run ended. The next run of the job does this once, at its start."""
+"""Reads from Slurm how the job's previous run ended. Each run of a restarted job does this once, at its start."""
 
 from __future__ import annotations
 

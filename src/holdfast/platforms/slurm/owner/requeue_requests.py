@@ -77,7 +77,7 @@ class RequeueRequests:
         _Requeue(self, tuple(without), done).begin()
 
     def run(self, words: tuple[str, ...], done: Callable[[CommandOutput, float], News]) -> None:
-        """Run a Slurm command with retries. If Slurm is about to kill this run, the retries end before that."""
+        """Run a Slurm command with retries. The retries end before Slurm kills this run."""
         left_s = self._kill_s(self._asking.reactor.now())
         patience_s = PATIENCE_S if left_s is None else max(0.0, min(left_s, PATIENCE_S))
         self._asking.ask(words, done, limit_s=LIMIT_S, patience_s=patience_s)
@@ -124,7 +124,7 @@ class _Requeue:
         if record is None:
             return self._done(answer.said or f"Slurm does not know job {self._id} any more", now)
         if record.restarts > self._requeues.ids.restarts:
-            # The job has already been requeued, by an operator, Slurm or an agent. It may even run again.
+            # An operator, Slurm or an agent has already requeued the job. The job may even run again.
             return self._exclude(now) if record.state in WAITING else self._done("", now)
         if why := requeue_refusal(record, self._without):
             return self._done(why, now)

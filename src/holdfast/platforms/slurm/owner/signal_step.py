@@ -1,4 +1,5 @@
-"""A step that only detects preemption, for a job with a preemption grace period whose other processes would miss it.
+"""A step that only detects preemption. A job needs it if it has a preemption grace period and its other processes get
+no signal.
 
 Slurm signals the *steps* of a job at the start of the grace period, and the batch script only at its end. Workers that
 run directly below the batch script would get no time to save. Two solutions were considered:
@@ -34,8 +35,8 @@ _SIGNALLED = 128
 class SignalStep:
     """The step that sleeps until Slurm signals it.
 
-    `there(now)` is called when the step runs; before that it cannot detect a preemption. `heard(now)` is called when
-    Slurm has ended the step.
+    `there(now)` is called when the step runs, because it can detect a preemption from then on. `heard(now)` is called
+    when Slurm has ended the step.
     """
 
     def __init__(

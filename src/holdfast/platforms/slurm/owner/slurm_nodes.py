@@ -46,7 +46,7 @@ class LostNodes:
         self._attempt = 0
         self._asked: set[str] = set()
         self._of_attempt = 0
-        #: Whether the attempt's report must wait for Slurm, which may tell why agents and owner lost contact.
+        #: Whether the attempt's report must wait for Slurm, which may explain why agents and owner lost contact.
         self.asking = False
 
     def ask(self, node: str, attempt: int) -> None:

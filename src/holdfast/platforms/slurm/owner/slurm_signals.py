@@ -51,7 +51,7 @@ SAVE = 0.75
 SAID_S = 4.0
 #: How long a signal that would stop the job may wait until `--signal` is known, in seconds.
 OPTIONS_S = 20.0
-#: How long to wait for slurmstepd's line about the script, and the pause between two looks, in seconds.
+#: How long to wait for slurmstepd's line about the script, in seconds; also the pause between two reads.
 LINE_S = 4.0
 LINE_PAUSE_S = 0.2
 _END_BYTES = 1 << 16
@@ -92,7 +92,7 @@ class SlurmSignals:
         self._say = say
         self._leaving = leaving
         self._at_limit = at_limit
-        #: Why Slurm will not requeue the job at its time limit. The user has been warned of this reason.
+        #: Why Slurm will refuse to requeue the job at its time limit, if the user has been warned of this; else "".
         self._refused = ""
         self._known = SlurmFacts(asking, ids, self._learned, say)
         #: The job's record in Slurm when it was last read.
@@ -142,7 +142,7 @@ class SlurmSignals:
                 self._early[number] = now
             return None  # the signal is meant for the workers, which receive it too
         if self._open is not None and not self._open.waiting:
-            # The query for the first signal is still pending, and its answer will cover this signal too.
+            # Slurm has not answered the query for the first signal yet, and the answer will explain this signal too.
             self._open.came |= number == self._open.number
             return None
         self._begin_to_ask(_OpenSignal(number, now))
@@ -187,7 +187,8 @@ class SlurmSignals:
     def _ask_more(self, now: float) -> News:
         """Run one more Slurm query about the open signal.
 
-        The job's record looks the same after a preemption and after `scontrol requeue`; other data tells them apart.
+        The job's record is the same after a preemption and after `scontrol requeue`, so other data must distinguish
+        them.
         """
         opened = self._open
         assert opened is not None, "it was asked for"
@@ -211,7 +212,8 @@ class SlurmSignals:
         return None
 
     def _waits_for_line(self, opened: _OpenSignal, now: float) -> bool:
-        """Whether to wait for slurmstepd's line, because nothing else tells a preemption from a requeue.
+        """Return whether to wait for slurmstepd's line, because only that line can distinguish a preemption from a
+        requeue.
 
         On a busy node slurmstepd writes the line after the signal.
         """
@@ -223,7 +225,7 @@ class SlurmSignals:
         return True
 
     def _waits_for_options(self, opened: _OpenSignal, found: SignalMeaning, now: float) -> bool:
-        """Whether the signal may be the warning that the user requested by a `--signal` that is not known yet."""
+        """Return whether the signal may be the warning of a `--signal` option that has not been read yet."""
         timed = opened.record is not None and opened.record.ends_at is not None
         may = timed and opened.came and found.meaning is Meaning.SIGNALLED and not self._known.options_known
         until = opened.at + OPTIONS_S
@@ -312,10 +314,10 @@ class SlurmSignals:
             return None
         self._said = found
         if found.again and self._leaving():
-            return None  # holdfast itself requested this end
+            return None  # holdfast itself requested the requeue, so there is nothing to report
         left = None if found.ends_at is None else left_s(found.ends_at, now)
         if found.meaning is Meaning.UNKNOWN:
-            # The job may be ending. Then Slurm kills it after KillWait.
+            # The job may be ending. If so, Slurm kills it after KillWait.
             left = left_s(now + self._known.config.kill_wait_s, now)
         save_s = SAVE * left if left is not None else min(self._grace_s, SAVE * self._known.config.kill_wait_s)
         refused = f"; not queued again: {self._refused}" if found.meaning is Meaning.TIME_WARNING else ""
@@ -336,7 +338,9 @@ class SlurmSignals:
         return [ev.StopRequested(request=request)]
 
     def _is_news(self, found: SignalMeaning) -> bool:
-        """Whether this meaning or its end time is new to the owner. Steps may get several SIGTERMs in a row."""
+        """Return whether the owner does not know this meaning or its end time yet. Slurm may send a step several
+        SIGTERMs in a row.
+        """
         said = self._said
         if said is None:
             return True
@@ -392,7 +396,7 @@ class SlurmSignals:
         return self._in_its_grace(record, now)
 
     def _in_its_grace(self, record: JobRecord, now: float) -> News:
-        """Handle a preemption that the job's Slurm record shows, although no signal has reached holdfast."""
+        """Handle a preemption that the job's Slurm record shows although holdfast has received no signal."""
         asked = SignalFacts(
             job=self._ids.shown,
             number=int(signal.SIGTERM),
@@ -421,12 +425,14 @@ class SlurmSignals:
     # ------------------------------------------------------------------------------- the step that detects preemption
 
     def _listen(self) -> None:
-        """Create the step that detects preemption, if the job has a grace period and this process runs in no step."""
+        """Create the step that detects preemption, if the job has a grace period and this process runs outside of a
+        step.
+        """
         if self._known.grace_s and not self._ids.in_step and self._listener is None:
             self._listener = SignalStep(self._asking, self._ids, self._listens, self._heard_by_step, self._say)
 
     def _listens(self, now: float) -> News:
-        """Read the job's Slurm record, because the grace period may have begun before the step ran."""
+        """Read the job's Slurm record, because the grace period may have begun before the step started."""
         self._asking.ask(self._show(), self._looked, patience_s=PATIENCE_S)
         return None
 
@@ -451,7 +457,7 @@ class _OpenSignal:
         self.trouble = ""
         self.accounted = ""
         self.line = ""
-        #: Whether Slurm has answered, and the signal waits only until `--signal` is known.
+        #: True if Slurm has answered, and the signal waits only until `--signal` is known.
         self.waiting = False
         self._asked: set[str] = set()
 

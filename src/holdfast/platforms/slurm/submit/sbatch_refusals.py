@@ -125,7 +125,7 @@ def sbatch_refusal(answer: CommandOutput, keys: Mapping[str, str]) -> SbatchRefu
 
 
 def _stated(key: str, keys: Mapping[str, str]) -> str:
-    """Return the key at fault: `key`, or `nodelist` if the user has set that one and not `exclude`.
+    """Return the key at fault: `key`, or `nodelist` if `key` is `exclude` and the user has set only `nodelist`.
 
     sbatch prints the same message about both.
     """
@@ -141,7 +141,7 @@ def _words(err: str) -> str:
     return "; ".join(lines[-2:])[:400]
 
 
-#: Slurm's reasons for which a job waits for ever. Each maps to the key at fault, an explanation and a command.
+#: Maps Slurm's reasons with which a job waits for ever to the key at fault, an explanation and a command.
 NEVER = {
     "PartitionNodeLimit": ("nodes", "the partition has, or allows, fewer nodes", _SHOW_NODES),
     "PartitionConfig": ("", "no node of the partition has all that is asked for", _SHOW_NODES),

@@ -113,7 +113,7 @@ def prepare(request: SubmitRequest, settings: Settings, text: bytes, *, cwd: Pat
 
 
 def _image_note(path: Path, images: list[str], runs: bool) -> str:
-    """Return a sentence that tells how the job's images are run. Return "" if the job has no images."""
+    """Return a sentence about the program that runs the job's images. Return "" if the job has no images."""
     if not images:
         return ""
     how = (
@@ -281,7 +281,9 @@ def submit(
 
 
 def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
-    """If Slurm reports at once that the job can never start, return what to change. Otherwise return ""."""
+    """Return a sentence about a job that Slurm will never start as it is, with a command to try. Return "" for other
+    jobs.
+    """
     answer = query(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=LOOK_S)
     reason = answer.out.split("\n")[0].strip().strip("()") if answer.ok else ""
     if reason not in NEVER:

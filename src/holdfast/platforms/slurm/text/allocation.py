@@ -29,7 +29,7 @@ class SlurmStep(Noun, frozen=True, kw_only=True):
 
 
 class Allocation(Noun, frozen=True, kw_only=True):
-    """A Slurm job, as the variables of one of its processes describe it."""
+    """The facts about a Slurm job in the environment variables of one of its processes."""
 
     job: str
     #: Job array and index, such as `12_3`; empty if the job is not part of an array.
@@ -45,7 +45,7 @@ class Allocation(Noun, frozen=True, kw_only=True):
     #: Number of the job's GPUs on this node; 0 if Slurm's variables do not tell it.
     gpus: int = 0
     #: GPUs per node, if sbatch requested them per job (--gpus) or per task (--gpus-per-task) and all nodes have the
-    #: same number. 0 if they were requested per node, or if the numbers are unknown or differ.
+    #: same number. 0 if they were requested per node, or if the numbers differ or are unknown.
     even_gpus: int = 0
     #: Total number of GPUs, if sbatch requested a total (--gpus) that is spread unevenly; else 0.
     uneven_gpus: int = 0
@@ -53,7 +53,7 @@ class Allocation(Noun, frozen=True, kw_only=True):
     cpus: int = 0
     #: Tasks per node that the user requested, if equal on all nodes; 0 if none were requested.
     tasks_per_node: int = 0
-    #: SLURM_TASKS_PER_NODE, if the user requested tasks and they are not equally many on all nodes; else "".
+    #: Value of SLURM_TASKS_PER_NODE, if the user requested tasks and the nodes have different numbers of them; else "".
     uneven_tasks: str = ""
     #: Number of components, if the job is heterogeneous. `nodes` are the nodes of one component.
     components: int = 1
@@ -125,9 +125,9 @@ def _hosts(env: Mapping[str, str], name: str, listed: str) -> tuple[str, ...]:
 
 
 def _tasks(env: Mapping[str, str]) -> set[int]:
-    """Return the numbers of requested tasks per node: one number if all nodes have equally many.
+    """Return the numbers of requested tasks per node: one number if all nodes have the same.
 
-    The set is empty if none were requested: then SLURM_TASKS_PER_NODE counts cores.
+    The set is empty if the user requested no tasks, because SLURM_TASKS_PER_NODE then counts cores.
     """
     if "SLURM_NTASKS" not in env and "SLURM_NTASKS_PER_NODE" not in env:
         return set()

@@ -11,7 +11,9 @@ from holdfast.platforms.slurm.text.scontrol_records import JobRecord, NodeRecord
 
 
 def requeue_refusal(record: JobRecord, without: Iterable[str] = ()) -> str:
-    """Return why Slurm would not restart the job if it excludes the nodes `without`. Return "" if it would."""
+    """Return why Slurm would refuse to restart the job without the nodes `without`. Return "" if it would restart the
+    job.
+    """
     if not record.batch:
         return "Slurm starts only batch jobs again, and this one is of salloc or srun"
     if not record.requeue:
@@ -68,7 +70,7 @@ def excluded(record: JobRecord, without: Iterable[str]) -> str:
 
 
 def is_left_alone(record: JobRecord, batch_host: NodeRecord | None = None) -> bool:
-    """Whether the job goes on although its batch script's node is lost.
+    """Return whether Slurm lets the job go on although the batch script's node is lost.
 
     `batch_host`: the record of this node. None: it has not been read, so only the job's Slurm record counts.
     """
@@ -93,7 +95,9 @@ class SacctRun(Noun, frozen=True, kw_only=True):
 
 
 class RunEnd(Noun, frozen=True, kw_only=True):
-    """How a run ended. `reason`: a clause. `phrase`: the failure class of the attempt that was cut short."""
+    """How a run ended. `reason`: a clause. `phrase`: the failure class of the attempt that the end of the run
+    interrupted.
+    """
 
     reason: str
     phrase: Phrase = Phrase.PREEMPTED

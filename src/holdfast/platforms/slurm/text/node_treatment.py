@@ -40,7 +40,7 @@ class Treatment(Noun, frozen=True, kw_only=True):
 
 
 def is_ours(record: NodeRecord) -> bool:
-    """Whether holdfast has drained the node and nobody has changed the reason since."""
+    """Return whether holdfast has drained the node and the reason is unchanged since."""
     return record.drained and record.reason.startswith(OURS)
 
 

@@ -77,7 +77,7 @@ def directives(order: SbatchScriptSpec) -> Iterator[tuple[str, str | None]]:
         elif own.sbatch and (text := wanted.text(own.key)) is not None:
             yield own.sbatch, text
     if order.many:
-        # A job on one node cannot survive that node's failure, so --no-kill would not help.
+        # --no-kill cannot help a job on one node, which does not survive that node's failure.
         yield "no-kill", None
     yield from wanted.further
 

@@ -65,8 +65,8 @@ class JobRecord(Noun, frozen=True, kw_only=True):
     #: Names of nodes that the job must get (--nodelist).
     required: str = ""
     started_at: float | None = None
-    #: Slurm's EndTime: when the time limit ends, or after a preemption the grace period. For an ended job it is the end
-    #: itself.
+    #: Slurm's EndTime: the end of the time limit, or of the grace period after a preemption. For an ended job it is the
+    #: time of its end.
     ends_at: float | None = None
     #: The job's time limit in seconds; None: no limit.
     limit_s: float | None = None
@@ -132,7 +132,7 @@ class Config(Noun, frozen=True, kw_only=True):
 
     @property
     def preempts_by_qos(self) -> bool:
-        """Whether the QOS decides which jobs are preempted, and how long they still run; else the partition does."""
+        """Whether the QOS, instead of the partition, decides which jobs are preempted and how long they still run."""
         return self.preempt_type == "qos"
 
 
@@ -317,7 +317,7 @@ def _whole(fields: Mapping[str, str], name: str) -> int | None:
 
 
 def _number(text: str | None, otherwise: float) -> float:
-    """Return the number at the start of a text such as `30 sec`; without one, `otherwise`."""
+    """Return the number at the start of a text such as `30 sec`. Return `otherwise` if the text has no number."""
     found = re.match(r"\d+", text or "")
     return float(found[0]) if found else otherwise
 

@@ -109,8 +109,8 @@ class SignalMeaning(Noun, frozen=True, kw_only=True):
     meaning: Meaning
     phrase: Phrase
     reason: str
-    #: When Slurm kills the remaining processes, in seconds since the epoch. None if this signal is not followed by a
-    #: kill.
+    #: When Slurm kills the remaining processes, in seconds since the epoch. None if Slurm does not kill them after this
+    #: signal.
     ends_at: float | None = None
     #: Whether Slurm has already requeued the job.
     again: bool = False

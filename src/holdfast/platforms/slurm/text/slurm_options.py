@@ -1,6 +1,6 @@
 """Turn the user's Slurm settings into sbatch options.
 
-They come from options, a job file's `slurm:` section, settings files.
+The settings come from options, from a job file's `slurm:` section and from settings files.
 
 holdfast's own keys have a fixed meaning and are validated here. Any other key becomes the sbatch option of that name,
 and sbatch validates it.
@@ -171,7 +171,7 @@ def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
     )
 
 
-#: holdfast's keys whose value is not plain text.
+#: holdfast's keys whose value is validated and converted, and not stored as text.
 _JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "no-image", "setup")
 
 

@@ -21,7 +21,7 @@ SEND_LIBS SIGNAL SPREAD_JOB SRUN_REDUCE_TASK_EXIT_MSG STDERRMODE STDINMODE STDOU
 STEP_KILLED_MSG_NODE_ID TASK_EPILOG TASK_PROLOG TEST_EXEC THREADS THREADS_PER_CORE THREAD_SPEC TIMELIMIT
 TRES_BIND TRES_PER_TASK UNBUFFEREDIO USE_MIN_NODES WAIT WAIT4SWITCH WAIT_FOR_CHILDREN WCKEY WORKING_DIR
 """
-#: Variables that srun reads as options. They hold the user's requests to sbatch, which do not apply to the agents'
+#: Variables that srun reads as options. They contain the user's options for sbatch, which must not apply to the agents'
 #: step.
 _OPTIONS_OF_SRUN = frozenset(f"SLURM_{name}" for name in _NAMES.split())
 _OF_THE_COMMAND = frozenset(
@@ -30,7 +30,7 @@ _OF_THE_COMMAND = frozenset(
 
 
 def is_for_srun(name: str) -> bool:
-    """Whether an environment variable would change the agents' step."""
+    """Return whether an environment variable would change the agents' step."""
     return name in _OPTIONS_OF_SRUN or name.startswith("SRUN_")
 
 
@@ -98,7 +98,7 @@ def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (
 
 
 class SrunLine(Noun, frozen=True, kw_only=True):
-    """A message from srun about its tasks on the nodes `nodes`, or about these nodes."""
+    """A message from srun about the nodes `nodes`, or about its tasks on them."""
 
     nodes: tuple[str, ...]
     #: Whether a signal killed the agents on the nodes, so that new agents can be started.
@@ -203,9 +203,9 @@ class StepFailure(Noun, frozen=True, kw_only=True):
     hint: str
     #: Whether a retry would fail in the same way.
     final: bool = False
-    #: Whether Slurm ends the job, which the owner's signal tells too.
+    #: Whether Slurm ends the job. The owner then receives a signal too.
     ending: bool = False
-    #: Whether the step did not get its nodes. Slurm may have removed some from the job, or they are not ready.
+    #: Whether the step did not get its nodes. Slurm may have removed some of them from the job, or they are not ready.
     of_nodes: bool = False
     #: Whether a retry within minutes may succeed, because slurmctld restarts or a backup takes over.
     passes: bool = False
