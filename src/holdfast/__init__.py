@@ -56,7 +56,7 @@ def __dir__() -> list[str]:
 
 
 # `holdfast.explain` is both a function for users and a package. The import system binds the name to the package as soon
-# as anything imports the package. So the package itself is callable, and the name works in every order of imports.
+# as any module imports the package. So the package itself is callable, and the name works in every order of imports.
 
 
 class _Explaining(ModuleType):

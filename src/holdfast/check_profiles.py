@@ -29,7 +29,7 @@ class CheckRef(Noun, frozen=True, kw_only=True):
     kind: CheckKind
     #: Where the check is: `module:Class`, or the path of a file.
     target: str
-    #: The name of the class in the file. Only references of the kind `FILE` have it; otherwise empty.
+    #: The name of the class in the file, for references of the kind `FILE`; "" for the others.
     member: str = ""
 
     @property
@@ -47,7 +47,7 @@ class Profile(Noun, frozen=True, kw_only=True):
     interval_s: float
     alone: bool
     inconclusive: str | None = None
-    #: Checks with the same lane run in one process, one after another; empty: the check has a process of its own.
+    #: Checks with the same lane run in one process, one after another. "" gives the check a process of its own.
     lane: str = ""
 
 

@@ -68,7 +68,7 @@ _WARN = {"failure": "warn"}
 #: The checks that run if the user chooses none. They are cheap, run in parallel, and print nothing on a working
 #: machine.
 DEFAULT: tuple[CheckChoice, ...] = (
-    # Only warn unless it is certain, because imports may resolve that the check cannot resolve.
+    # Only warn without certainty, because an import may find modules that this check cannot find.
     CheckChoice(name="files", params={"program": "certain"}),
     # Only warn, because only the job's user knows how much space the job needs.
     CheckChoice(name="disk", params={"low": "warn"}),
@@ -81,7 +81,7 @@ DEFAULT: tuple[CheckChoice, ...] = (
     CheckChoice(name="mounts"),
     # The check only warns, because the job can run on the remaining devices.
     CheckChoice(name="standing", params={"devices": "warn"}),
-    # The check only warns. The processes that it finds may belong to another job, or may not matter to a job without
+    # Only warn: the processes that the check finds may belong to another job, or may not matter to a job without
     # accelerators.
     CheckChoice(name="processes", params=_WARN),
     CheckChoice(name="leftovers", params=_WARN),
@@ -101,9 +101,10 @@ COMMON: dict[str, tuple[type, str]] = {
 
 
 def load_check(ref: CheckRef) -> type[PreCheckOperator] | Callable[[], PreCheckOperator]:
-    """Load the class of a reference. This runs code of other authors, so call it only in a process that may die.
+    """Load the class of a reference.
 
-    Raise BadUsage if there is no usable class.
+    This runs code of other authors, so call it only in a process that may crash. Raise BadUsage if there is no usable
+    class.
     """
     match ref.kind:
         case CheckKind.BUILT_IN | CheckKind.ENTRY_POINT:

@@ -1,7 +1,7 @@
 """Starts and reaps the helper processes of holdfast: checks, probes, nurseries, the store, resets.
 
-A process has one set of children, so this module has one register. A helper is in the register from its start until it
-is reaped. Every other child of the process belongs to the job.
+Each process has one register of its helpers, which this module holds. A helper is in the register from its start until
+it is reaped. Every other child of the process belongs to the job.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def forget(pid: int) -> None:
 
 
 def inform(look: Callable[[], None]) -> None:
-    """Register a function `look` that `helpers` calls before it answers.
+    """Register a function `look` that `helpers` calls first.
 
     `look` registers (`note`) children that a helper has forked for this process.
     """
@@ -93,7 +93,7 @@ def start(
 class Child:
     """One helper. Its pidfd becomes readable when the helper ends. Then call exactly one of `reap` and `end`.
 
-    `group`: whether the helper leads a process group or session, which is killed with it. `pidfd`: the helper's open
+    `group`: whether the helper leads a process group or session, which `kill` also kills. `pidfd`: the helper's open
     pidfd, if the caller has one. If no pidfd can be opened, the helper is killed and OSError is raised.
     """
 

@@ -17,8 +17,9 @@ class Clock:
         self.boot = time.time() - time.monotonic()
 
     def not_before(self, moment: float) -> None:
-        """Advance the clock if necessary, so that no later time is before `moment`, a time recorded by another
-        machine."""
+        """Advance the clock if necessary, so that no later time is before `moment`, which another machine
+        has recorded.
+        """
         self.boot = max(self.boot, moment - time.monotonic())
 
     def now(self) -> float:

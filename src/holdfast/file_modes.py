@@ -18,7 +18,7 @@ _users: int | None = None
 
 def keep_private() -> None:
     """Make new files of this process 0600 and new directories 0700, whatever the umask is."""
-    global _users  # the umask belongs to the whole process, so its previous value is stored in a global variable too
+    global _users  # the umask belongs to the whole process, so a global variable stores the previous one
     before = os.umask(PRIVATE_UMASK)
     if _users is None:
         _users = before
@@ -35,9 +35,9 @@ def users_umask() -> int:
 def distrust(directory: Path) -> str:
     """Return why `directory` must not be trusted, with the command that repairs it; empty if it is safe or missing.
 
-    Another user who can write to it can put a configuration, a plugin or a database into it. Of its parents only the
-    links are checked, because in a sticky directory such as /tmp other users cannot replace it, and users share other
-    directories on purpose.
+    Another user who can write to it can put a configuration, a plugin or a database into it. Among the parents only
+    links are checked: in a sticky directory such as /tmp other users cannot replace the directory, and users share
+    other parents on purpose.
     """
     if link := planted_link(directory):
         return f"{link} is a link that another user has made: set HOLDFAST_HOME to a directory of your own"

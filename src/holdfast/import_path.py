@@ -12,7 +12,7 @@ import sys
 
 
 def search_users_last() -> None:
-    """Move the folders of PYTHONPATH to the end of `sys.path`, and forget modules that were already imported from them.
+    """Move the folders of PYTHONPATH to the end of `sys.path`, and unload modules that were already imported from them.
 
     Three kinds of folders keep their place: the folder that contains holdfast, the folder where holdfast and its
     libraries are installed, and the folders of this Python.

@@ -1,6 +1,6 @@
 """A pattern that is compiled at its first use.
 
-A small log needs few patterns, and compiling all would delay every start.
+Most runs need few patterns, and compiling all would delay every start.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from pathlib import Path
 
 
 def same_place(path: str, other: str) -> bool:
-    """Return whether both paths name the same file in the same directory, because the directory identifies a virtual
-    environment."""
+    """Return whether both paths name the same file in the same directory. The directory matters, because it identifies
+    a virtual environment.
+    """
     here, there = Path(path).absolute(), Path(other).absolute()
     return here.parent.resolve() == there.parent.resolve() and here.resolve() == there.resolve()
 

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     Tick = Callable[[float], News]
 
 
-#: epoll accepts at most 24 days, and a caller's limit may be longer.
+#: Maximum length of one wait, in seconds: epoll accepts at most 24 days, and a caller's limit may be longer.
 LONGEST_WAIT_S = 86_400.0
 
 
 class CallbackPriority(enum.IntEnum):
     """The order of callbacks for descriptors that are ready at the same time."""
 
-    #: The guard's descriptor. A signal that requests the job's end is handled before the exits of workers that the same
-    #: signal has caused.
+    #: The guard's descriptor comes first. A signal that requests the job's end is then handled before the exits of
+    #: workers that the same signal has caused.
     GUARD = enum.auto()
     #: Exits are handled before output and the rest: a noisy worker's output must not delay the stop of other workers.
     DEATH = enum.auto()

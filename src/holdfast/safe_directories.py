@@ -1,8 +1,8 @@
-"""Enters directories that another user cannot exchange, and finds out who could.
+"""Enters directories that another user cannot exchange, and finds out which user could.
 
-A path is entered one name after the other, each by the descriptor of the directory before it. So what was judged is
-what is used, even while another user renames directories. `/proc/self/fd/N` is then a path that nobody can lead
-elsewhere.
+A path is entered one name after the other, each through the descriptor of the directory before it. So the directory
+that was checked is the directory that is used, even while another user renames directories. No other user can redirect
+the path `/proc/self/fd/N`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_LINKS = 40
 
 
 class Exposed(PermissionError):
-    """Another user could put other content there. `strerror` says who, `filename` where, `remedy` what to type."""
+    """Raised if another user could replace a path. `strerror`: why; `filename`: the path; `remedy`: a command."""
 
     def __init__(self, why: str, where: str, remedy: str) -> None:
         super().__init__(errno.EPERM, why, where)
@@ -23,18 +23,18 @@ class Exposed(PermissionError):
 
 
 def is_trusted(uid: int) -> bool:
-    """Whether what this user has made counts: this process's user, root, and who owns `/`.
+    """Return whether this user's files are trusted: those of this process's user, of root, and of the owner of `/`.
 
-    In a user namespace root's files belong to an unknown user, as `/` does.
+    In a user namespace root's files, and also `/`, belong to an unknown user.
     """
     return uid in (os.geteuid(), 0) or uid == os.stat("/").st_uid
 
 
 def writers(found: os.stat_result, *, entries: bool = False) -> str:
-    """Return who else may rename this user's entries of a directory; "" if nobody else may.
+    """Return the other users who may rename this user's entries of a directory, as text; "" if there are none.
 
-    In a sticky directory nobody can rename another user's entry. The group 0 counts like root.
-    `entries`: who may create entries counts too.
+    In a sticky directory nobody can rename another user's entry. Group 0 counts like root.
+    `entries`: also count users who may create entries.
     """
     if found.st_mode & stat.S_ISVTX and not entries:
         return ""
@@ -44,7 +44,7 @@ def writers(found: os.stat_result, *, entries: bool = False) -> str:
 
 
 def planted_link(path: str | os.PathLike[str]) -> str:
-    """Return a link on the way to `path` that another user has put into a directory which is not theirs; else ""."""
+    """Return a link on the way to `path` that another user has put into a directory of somebody else; "" if none."""
     here = ""
     for name in os.path.abspath(path).split("/")[1:]:
         above, here = here or "/", f"{here}/{name}"
@@ -62,10 +62,10 @@ def enter(path: str | os.PathLike[str], *, make: int | None = None) -> int:
 
     `make`: mode of missing directories, whatever the umask is; None creates none.
 
-    Raises `Exposed` if another user owns the directory, or can put another one in its place. Links are followed only
-    where no other user could have put them. A mounted file system may be open to everyone, as a pod's volume is.
-    Only root refuses what a group may write, or what lies below another user's directory: users share directories with
-    their own group.
+    Raises `Exposed` if another user owns the directory, or can put another one in its place. A link is followed only if
+    no other user could have put it there. A mounted file system may be open to everyone, as a pod's volume is. Only
+    root refuses directories that a group may write or that are below another user's directory, because users share
+    directories with their own group.
     """
     todo = [name for name in reversed(os.path.abspath(path).split("/")) if name]
     stack = [_descriptor("/", None)]
@@ -114,7 +114,7 @@ def enter(path: str | os.PathLike[str], *, make: int | None = None) -> int:
 
 
 def enter_own(name: str, parent: int, *, shown: str, volume: bool) -> int:
-    """Open the directory `name` in `parent`, which is this user's or root's, and return its descriptor (O_PATH).
+    """Open the directory `name` in `parent`, which this user or root owns. Return its descriptor (O_PATH).
 
     It is created if missing. Raises `Exposed` if it is a link, or if another user owns it or may write to it.
     `shown`: its path, for the message. `volume`: the file system decides who may write to it (see `enter`).
@@ -146,7 +146,8 @@ def _made(name: str, parent: int, mode: int, where: str) -> int:
     try:
         os.mkdir(name, 0o700, dir_fd=parent)
     except FileExistsError:
-        pass  # another process of this user makes it too; another user's is refused below
+        # another process of this user may create it at the same time; a directory of another user is refused below
+        pass
     except OSError as error:
         raise OSError(error.errno, error.strerror, where) from None
     fd = _descriptor(name, parent)
@@ -175,6 +176,6 @@ def _judge(stack: list[int], names: list[str], *, last: bool) -> None:
     who = writers(found)
     if who == "everyone" or (who and root):
         if last and len(stack) > 1 and os.fstat(stack[-2]).st_dev != found.st_dev:
-            return  # a volume: who mounted it knows who sees it
+            return  # the file system is a volume: its owner decides who may write to it
         mode = f"mode {stat.S_IMODE(found.st_mode):04o}"
         raise Exposed(f"{who} may write to it ({mode})", where, f"chmod {'o' if who == 'everyone' else 'g'}-w {where}")

@@ -78,7 +78,7 @@ def json_text(text: str) -> str:
 
 
 def own_lines(text: str, again: str = "holdfast: ") -> list[str]:
-    """Format `text` as lines of holdfast. The first line begins a message, and the other lines are indented.
+    """Format `text` as a message of holdfast: the first line has the prefix, and the other lines are indented.
 
     `again`: the prefix of the other lines. Live lines repeat the name holdfast, because workers' lines may come between
     them.

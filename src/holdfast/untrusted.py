@@ -41,7 +41,7 @@ T = TypeVar("T")
 class Malformed(ValueError):
     """Raised for unusable bytes, with the problem in one line. `line` and `column` count from 1; None: not known.
 
-    `excerpt`: the lines around it, each after a line end; empty if they are not known.
+    `excerpt`: the lines around the problem, each after a line end; empty if they are not known.
     """
 
     def __init__(self, problem: str, line: int | None = None, column: int | None = None, excerpt: str = "") -> None:

@@ -26,12 +26,12 @@ _DRAIN = "HOLDFAST_DRAIN"
 _MOVED_TO = 0x80
 _HIGHEST = (1 << 63) - 1
 
-#: The suffix of a file next to the notice file. A worker writes it if it handles SIGTERM and does not end by it.
+#: Suffix of a file beside the notice file. A worker writes this file if it handles SIGTERM and does not end by it.
 _SHIELDED = ".shielded"
-#: The suffix of a file next to the notice file. Holdfast writes it when the worker's time to exit is over.
+#: Suffix of a file beside the notice file. Holdfast writes this file when the worker's time to exit is over.
 _LEAVE = ".leave"
-#: Seconds after SIGTERM until the process ends if no notice follows. After a stop by the platform a notice would
-#: follow.
+#: How long after SIGTERM the process ends if no notice follows, in seconds. A stop by the platform would bring a
+#: notice.
 _UNTOLD_S = 10.0
 
 #: The opened file of `progress`: its path, its descriptor, and the bytes of the first step and of the last saved step.
@@ -74,7 +74,7 @@ def progress(step: int, saved: bool = False) -> None:
 
 
 def _note_first(path: str, now: bytes) -> None:
-    """Write the time of the first report, from which the pace is measured."""
+    """Write the time of the first report, from which the rate of steps is measured."""
     fd = os.open(path + ".began", os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     os.write(fd, now)
     os.close(fd)

@@ -63,7 +63,9 @@ def yaml_mistake(text: str, problem: str, at: tuple[int, int], begun: tuple[int,
 
 
 def excerpt(text: str, mistake: YamlMistake) -> str:
-    """Return the line with the mistake and its neighbours, with a caret below the place. It begins with a line end."""
+    """Return the line with the mistake and its neighbours, with a caret below the place. The text begins with a line
+    end.
+    """
     lines = text.splitlines() or [""]
     shown = []
     for row in range(max(0, mistake.line - 1), min(len(lines), mistake.line + 2)):
@@ -120,9 +122,9 @@ def _indent(line: str) -> int:
 
 
 def _without_value(lines: list[str], row: int) -> str:
-    """Return line `row`, for an excerpt of the file.
+    """Return line `row` for an excerpt of the file.
 
-    If it is below the key `secrets`, leave out its values, which must not be displayed.
+    If the line is below the key `secrets`, omit its values, which must not be displayed.
     """
     tops = [line for line in lines[:row] if line and not line[0].isspace() and line[0] != "#"]
     if not tops or not tops[-1].startswith("secrets") or not lines[row][:1].isspace():

@@ -18,9 +18,9 @@ def explain(logs: Log | Sequence[Log], *, exit_code: int | None = None, signal: 
 
     `logs`: path of a log, or several paths, one per rank. A text that contains a line end, or bytes, is the content of
         a log.
-    `exit_code`, `signal`: how the job ended, if the log does not tell; the signal by name or number.
-    Raises `BadUsage` for a file that cannot be read, and for an invalid status or signal. The function starts no
-    process and writes no file.
+    `exit_code`, `signal`: how the job ended, if the log does not show it. The signal is a name or a number. Raises
+    `BadUsage` for a file that cannot be read, and for an invalid status or signal. The function starts no process and
+    writes no file.
     """
     code, number = ended_by(exit_code, None if signal is None else str(signal))
     many = [logs] if isinstance(logs, str | Path | bytes) else list(logs)

@@ -65,7 +65,7 @@ class Job:
 
     @property
     def report(self) -> Report | None:
-        """The report on the job's end, read again at each access.
+        """The report on the job's end, which each access reads again.
 
         None if the job has not ended, or if its report is lost.
         """
@@ -78,8 +78,8 @@ class Job:
         """Yield the events so far, in order. `follow`: continue with later events until the job has ended.
 
         The iterator only reads the journal, so it cannot delay the job. An event may arrive slightly late. A job on
-        another machine cannot be followed, so the iterator ends after the events so far. It also ends where the journal
-        is damaged.
+        another machine cannot be followed, so the iterator ends after the events so far. It also ends at a damaged part
+        of the journal.
         """
         lock = job_dir(self.home, self.id) / LOCK_NAME
         if not follow or self.state is not JobState.RUNNING:
@@ -131,9 +131,9 @@ def _look(home: Path) -> Survey:
 
 
 def _after(home: Path, job: str, seen: list[int]) -> Iterator[JobEvent]:
-    """Yield the job's events after the event with number `seen[0]`.
+    """Yield the job's events after the event with the number `seen[0]`.
 
-    `seen[0]` is set to the number of each yielded event.
+    Each yielded event stores its number in `seen[0]`.
     """
     import sqlite3
 

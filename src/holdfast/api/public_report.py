@@ -24,7 +24,7 @@ _MOST_HTML_EVIDENCE = 20
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Report:
-    """Why a job ended, or the program that wrote a log.
+    """The report on why a job, or the program that wrote a log, has ended.
 
     The object is immutable. Secrets in the program's texts are masked.
 
@@ -57,7 +57,7 @@ class Report:
     exception: str
     #: How certain it is that this rank failed first, from 0 to 1.
     confidence: float
-    #: A text that is the same for the same failure.
+    #: A text that is the same for equal failures.
     fingerprint: str
     #: The lines and facts that prove the cause, the strongest first.
     evidence: tuple[str, ...]
@@ -78,18 +78,18 @@ class Report:
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """The places in the user's own code, as `train.py:12 in main`, the innermost first; empty if none is known."""
+        """The places in the user's code, such as `train.py:12 in main`, the innermost first; () if none is known."""
         return tuple(f"{frame.path}:{frame.line} in {frame.function}" for frame in self._place().frames)
 
     @property
     def where(self) -> str:
-        """The line of the user's own code that failed, such as `train.py:12`; empty if it is not known."""
+        """The line of the user's code that failed, such as `train.py:12`; "" if unknown."""
         frames = self._place().frames
         return f"{frames[0].path}:{frames[0].line}" if frames else ""
 
     @property
     def log(self) -> str:
-        """The path of the log of the rank that failed; empty if this machine does not have it."""
+        """The path of the failed rank's log; "" if this machine does not have the log."""
         return self._place().log
 
     def _place(self) -> FailurePlace:

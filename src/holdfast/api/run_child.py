@@ -1,6 +1,6 @@
 """The program `python -m holdfast.api.run_child PID WORDS…` runs `holdfast WORDS…`, and ends it when process PID ends.
 
-So a killed notebook kernel leaves no job behind that holds devices.
+A job therefore ends when its notebook's kernel is killed, and keeps no device busy.
 """
 
 from __future__ import annotations

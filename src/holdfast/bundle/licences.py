@@ -81,7 +81,7 @@ def _of_python(to: Path) -> LicensedPart:
 def _own() -> importlib.metadata.Distribution:
     """Return holdfast's distribution.
 
-    Its name may be an older one, because a runtime tree can be built from an older installation.
+    It may have an earlier name, because a runtime tree can be built from an older installation.
     """
     commands = importlib.metadata.entry_points(group="console_scripts", name="holdfast")
     found = [each.dist for each in commands if each.value.startswith("holdfast.") and each.dist is not None]

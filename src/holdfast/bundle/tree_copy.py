@@ -63,8 +63,9 @@ def lay_down(source: Path, into: Path, warn: Callable[[str], None] | None = None
 
     Raises `TreeNotInstalled`.
 
-    `run` is never incomplete: it starts either the earlier tree or the new one. What another user owns or could
-    exchange is refused, and all is written by the descriptors of the directories that were looked at.
+    `run` is never incomplete: it starts either the earlier tree or the new one. A directory or file that another user
+    owns or could exchange is refused. All files are written through the descriptors of the directories that were
+    checked.
     `warn`: prints a message for a volume to which everyone may write.
     """
     tree = _whole(source)
@@ -96,7 +97,7 @@ def _laid(source: Path, tree: Tree, into: Path, fds: list[int], volume: bool) ->
         return laid
     _open_to_readers(here, own)
     with _alone(own):
-        for left in own.glob(f"{_TEMPORARY}*"):  # a killed `prepare` has left these
+        for left in own.glob(f"{_TEMPORARY}*"):  # files that a killed `prepare` has left
             _remove(left)
         if _damage(place, tree):
             _has_room(here, into, tree)
@@ -110,7 +111,7 @@ def _laid(source: Path, tree: Tree, into: Path, fds: list[int], volume: bool) ->
 
 
 def _by_descriptor(fd: int) -> Path:
-    """Return a path of the open directory that nobody can lead elsewhere."""
+    """Return a path of the open directory that no other user can redirect."""
     return Path(f"/proc/self/fd/{fd}")
 
 
@@ -150,7 +151,7 @@ def _damage(place: Path, tree: Tree) -> str:
 
 
 def _of_another_user(place: Path) -> str:
-    """Return a file of the tree that another user owns, who could change it; "" if there is none. Raises OSError."""
+    """Return a file of the tree that another user owns and could change; "" if there is none. Raises OSError."""
     if not is_trusted(place.lstat().st_uid):
         return place.name
     for folder, folders, names in os.walk(place):
@@ -191,7 +192,7 @@ def _has_room(here: Path, into: Path, tree: Tree) -> None:
 @contextmanager
 def _alone(own: Path) -> Iterator[None]:
     """Hold the lock, so that only one `prepare` at a time writes to this directory. The others wait."""
-    # Who may read a lock may hold it for ever.
+    # A user who may read a lock file could hold the lock for ever, so only this user may read it.
     lock = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -249,7 +250,9 @@ def _folder(folder: Path, made: set[Path]) -> None:
 
 
 def _stands(tree: Tree, place: Path, into: Path) -> bool:
-    """Whether the exchange directory has this complete runtime tree, `now` points to it, and `run` is its launcher."""
+    """Return whether the exchange directory has this complete runtime tree, `now` points to it, and `run` is its
+    launcher.
+    """
     try:
         leads = str((place.parent / NOW).readlink()) == place.name
     except OSError:

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError  # noqa: E402  # after the line above,
 from holdfast.file_modes import keep_private  # noqa: E402  # for the same reason
 
 TYPE_CHECKING = (
-    False  # importing `typing` takes longer than loading the rest of this module, and a run's guard does not need it
+    False  # importing `typing` takes longer than the rest of this module, which a run's guard need not wait for
 )
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,12 +49,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         status = _refused(error)
     except KeyboardInterrupt:
-        status = 130  # Ctrl-C before any job has begun
+        status = 130  # the user typed Ctrl-C before any job began
     sys.exit(status)
 
 
 def _only_asks(words: list[str]) -> bool:
-    """Return whether the user only requests a verb's help or the list of checks. Both work on any system.
+    """Return whether the words only request a verb's help or the list of checks, which work on any system.
 
     `--help` after a script's name belongs to the script.
     """
@@ -81,7 +81,7 @@ def _open_closed_streams() -> None:
 def _refused(error: OSError) -> int:
     """Print an error of the machine (a limit, a full disk, a removed directory) as one message. Return the exit status.
 
-    Any other error is a bug of holdfast, and is raised again.
+    Raise any other error again, because it is a bug of holdfast.
     """
     import errno
     import os
@@ -122,8 +122,8 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
-        # As in `holdfast jobs | head`, the reader has exited. Discard the rest of the output, or the flush at exit
-        # would fail.
+        # The reader of the output has exited, as in `holdfast jobs | head`. Discard the rest of the output, because the
+        # flush at exit would fail.
         import os
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -137,7 +137,7 @@ def _status(words: list[str], guard_fd: int | None = None) -> int:
 
 
 def _reader_left(end: SystemExit) -> bool:
-    """Return whether click ended because of a closed pipe.
+    """Return whether click ended because the reader of its output has exited.
 
     In that case click exits with status 1 and wraps stdout in a class, whose module differs between click's releases.
     """
@@ -169,9 +169,9 @@ def _main(words: list[str], guard_fd: int | None) -> object:
 
 
 def _look_for_old(options: RunOptions) -> None:
-    """Remove old jobs that exceed the limits in the settings; at most once a day.
+    """Remove jobs that exceed the settings' limits on old jobs, at most once a day.
 
-    A run inside a job or a container does not remove any.
+    A run inside a job or a container removes none.
     """
     import os
 

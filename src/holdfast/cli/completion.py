@@ -37,7 +37,7 @@ def print_completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    # Do not use click's `source()`: for bash, it runs bash to find its version.
+    # click's `source()` would run bash to find its version, so it is not used.
     made = kind(cli, {}, "holdfast", VARIABLE)
     print_line(made.source_template % made.source_vars(), nl=False)
     if sys.stdout.isatty():

@@ -49,7 +49,7 @@ def command(changed: bool, as_json: bool) -> None:
         return "***" if setting.secret and value is not None else value
 
     def of_sections() -> list[tuple[str, Any, str]]:
-        """Return (key, value, file) for each key within a section of the configuration files.
+        """Yield (key, value, file) for each key within a section of the configuration files.
 
         If several files have a key, the file with the highest precedence counts.
         """

@@ -1,6 +1,6 @@
 """Implements `run`, the start command of a task's container.
 
-It takes no arguments, because the command is in the environment.
+It takes no arguments, because a variable contains the command.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ def main(words: Sequence[str]) -> None:
 
 
 def _agree_with_outside() -> None:
-    """Set the variables with the path of the container's termination message and the pid of the parent, unless they are
-    set."""
+    """Set the variables for the container's termination message (its path) and for the parent (its pid), unless they
+    are set.
+    """
     log, above = "/dev/termination-log", os.getppid()
     if os.access(log, os.W_OK):
         os.environ.setdefault("HOLDFAST_TERMINATION_LOG", log)
-    if above > 1:  # otherwise this is the container's first process, or its parent has exited
+    if above > 1:  # a pid of 1 or less means that this process is the container's first, or that its parent has exited
         os.environ.setdefault("HOLDFAST_OUTER", str(above))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _OfNode(Noun, frozen=True, kw_only=True):
-    """The output of `holdfast devices` on another node. An older version of holdfast sends no `schema`."""
+    """The output of `holdfast devices` on another node. Older versions of holdfast send no `schema`."""
 
     devices: tuple[object, ...]
 
@@ -96,7 +96,7 @@ def _since(since: object, now: float) -> str:
 
 
 def _of_a_cluster(cluster: RemoteJobs, as_json: bool) -> None:
-    """Print the nodes that jobs have tainted."""
+    """Print the nodes of a cluster that jobs have tainted."""
     from holdfast.report.report_json import pretty
     from holdfast.report.terminal_text import harmless
 

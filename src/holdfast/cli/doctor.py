@@ -19,7 +19,7 @@ from holdfast.model.human_format import counted
 from holdfast.model.noun_base import Noun
 from holdfast.version import __version__
 
-#: An extra of the Python package → the modules that it installs.
+#: Maps an extra of the Python package to the modules that it installs.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "stacks": ("py_spy",),
     "nvidia": ("pynvml",),
@@ -42,7 +42,7 @@ class DoctorFinding(Noun, frozen=True, kw_only=True):
     found: str
     #: The features of holdfast that do not work without the tool or property.
     purpose: str
-    #: The command with which the user can install the tool or get the property; empty: there is none.
+    #: The command with which the user can install the tool or get the property; "" if there is no such command.
     command: str = ""
 
 
@@ -190,7 +190,7 @@ def _py_spy() -> str | None:
 
 
 def _own_group(groups: str) -> str:
-    """Return the directory of this process's control group, if the process may create groups in it; else ""."""
+    """Return the directory of this process's control group if the process may create groups in it, else ""."""
     for line in groups.splitlines():
         path = f"/sys/fs/cgroup{line.rpartition(':')[2]}"
         if line.startswith("0::") and os.access(path, os.W_OK):

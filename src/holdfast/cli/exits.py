@@ -89,10 +89,10 @@ def _found(rows: list[ExitRow], wanted: str) -> list[ExitRow]:
         return [f"{row.phrase} {phrase}".lower(), means.lower(), advice.lower(), patterns.lower()]
 
     def rank(row: ExitRow) -> tuple[bool, int] | None:
-        """Return the sort key of a catalogue row for the words of a search; None if the row does not contain all words.
+        """Return the sort key of a catalogue row for the words of a search; None if the row lacks one of the words.
 
-        Rows that contain the whole words come first. Among equal rows, those whose more important texts contain the
-        words come first.
+        Rows with the whole phrase come first. Among equal rows, those whose more important texts contain the words come
+        first.
         """
         texts = places(row)
         found = [next((at for at, text in enumerate(texts) if word in text), None) for word in asked]

@@ -21,7 +21,7 @@ def command() -> None:
     """Report, list, lint and replay device faults."""
 
 
-#: What `faults report --help` shows; the rest is in `--help-all`.
+#: The options in `faults report --help`. `--help-all` has the others.
 _GROUPS = (
     OptionGroup("Fault", ("device", "code", "recover", "severity", "text", "node"), ("occur", "once", "at")),
     OptionGroup("What happens", ("dry-run", "yes", "json")),
@@ -168,7 +168,7 @@ def _known_code(device: str, code: str, policy: Policy) -> None:
 
 
 def _ask_to_stop(device: str, level: str) -> None:
-    """Name the jobs on this machine that the fault may stop. On a terminal, continue only if the user agrees."""
+    """Print the jobs on this machine that the fault may stop. On a terminal, continue only if the user agrees."""
     import sys
 
     from holdfast.record.job_views import JobState, look

@@ -127,7 +127,7 @@ def command(
     shown = fitting[:_ON_A_TERMINAL] if limit is None and sys.stdout.isatty() else fitting
     if not shown and not queued:
         if job:
-            find(found, job)  # raise an error with the most similar names if there is no such job
+            find(found, job)  # raises an error with the most similar names if there is no such job
         say(f"none of {counted(len(found.jobs), 'job')} fits\n  try: holdfast jobs")
         return
     _print(shown, queued, seen)
@@ -190,15 +190,15 @@ def _ago(view: JobView) -> str:
 
 
 def _queued_row(job: QueuedJob) -> tuple[str, ...]:
-    """Return the table's row of a job that has not begun, and that has no id of holdfast yet."""
+    """Return the table's row of a job that has not begun and therefore has no id of holdfast yet."""
     return "-", harmless(job.name), job.state, "", harmless(job.reason), "", "", ""
 
 
 def row(view: JobView, queued: str, report: ExitReport | None, progress: AttemptProgress | None) -> tuple[str, ...]:
     """Return the table's row of one job.
 
-    queued: the reason why the job waits in a queue; empty: it does not wait. report: the report about the job's end.
-    progress: the progress of the running attempt.
+    `queued`: the reason why the job waits in a queue; "" if it does not wait. `report`: the report about the job's end.
+    `progress`: the progress of the running attempt.
     """
     from holdfast.model.human_format import duration
     from holdfast.record.local_time import clock

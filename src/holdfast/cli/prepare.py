@@ -1,4 +1,4 @@
-"""`holdfast prepare`: prepares a task's container. It runs, and ends, before the container starts."""
+"""`holdfast prepare`: prepares a task's container, in a process that ends before the container starts."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def command(
 
 
 def _by_reason(kept: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return reason → the ids of the jobs that stay for this reason, in order."""
+    """Return a map from each reason to the ids of the jobs that stay for this reason, in order."""
     found: dict[str, list[str]] = {}
     for job, why in sorted(kept):
         found.setdefault(why, []).append(job)

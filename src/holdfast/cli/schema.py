@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent / "report" / "schemas"
 JOB_FILE = "jobfile"
 
 
-#: Command → the names of the JSON schemas of its `--json` output.
+#: Maps a command to the names of the JSON schemas of its `--json` output.
 PRINTED: dict[str, tuple[str, ...]] = {
     "run": ("report", "event"),
     "submit": ("submitted", "would-submit"),
@@ -37,7 +37,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
     "config": ("config",),
     "doctor": ("doctor",),
 }
-#: Commands without `--json` → the reason.
+#: Maps a command without `--json` to the reason.
 NO_DATA: dict[str, str] = {
     "web": "each page of the server has a twin in JSON",
     "notify": "its exit status says whether all took the message",

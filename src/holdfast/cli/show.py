@@ -75,8 +75,8 @@ def command(
         except HoldfastError as error:
             if not (found.home / "jobs" / view.id / LOCK_NAME).exists():
                 raise
-            # ignore the error: use the owner's last recorded state, because the state directory is shared with this
-            # machine
+            # Ignore the error: this machine shares the state directory, which has the last state that the owner
+            # recorded.
             say(str(error))
     known = detail(found, view)
     if as_json or page is not None:
@@ -108,9 +108,9 @@ def _ended(home: Path, report: JobReport, width: int, colour: bool, verbose: boo
 
 
 def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
-    """Return an object for a job that has not ended, with the same keys as a report.
+    """Return an object with the keys of a report for a job that has not ended.
 
-    Keys that are only known at the job's end are null.
+    Keys whose values are only known at the job's end are null.
     """
     from holdfast.model.decisions import JobReport
     from holdfast.model.exit_report import Blame, ExitReport, Outcome, Rerun
@@ -130,7 +130,7 @@ def _unfinished(home: Path, known: JobDetail) -> dict[str, object]:
 
 
 def _of_platform(known: JobDetail) -> str:
-    """Return a line with the platform and its id of the job, if a platform has started the job; else ""."""
+    """Return a line with the platform and its id of the job; "" if no platform has started the job."""
     from holdfast.report.terminal_text import harmless
 
     platform = known.view.platform
@@ -143,7 +143,9 @@ _HOSTS = 4
 
 
 def _entry(home: Path, job: str) -> list[str]:
-    """Return a line with the ssh command for a worker, if the job has an sshd and this user may read the job's keys."""
+    """Return a line with the ssh command for a worker; "" if the job has no sshd or this user may not read the job's
+    keys.
+    """
     from shlex import quote
 
     from holdfast.record.job_directory import DOOR
@@ -167,9 +169,9 @@ def _entry(home: Path, job: str) -> list[str]:
 
 
 def _round(home: Path, known: JobDetail) -> ChecksTaken:
-    """Return the pre-checks of an unfinished job.
+    """Return the pre-checks of a job that has not ended.
 
-    Until its first round of checks is recorded, the state is CHECKING.
+    The state is CHECKING until the first round of checks is recorded.
     """
     from holdfast.model.check_results import ChecksTaken, CheckState
     from holdfast.record.recorded_checks import last_round

@@ -97,7 +97,7 @@ def command(
 
 
 def _only_job() -> str:
-    """Return the id of the only job that has not ended. Raises `BadUsage` for none or several."""
+    """Return the id of the only job that has not ended. Raises `BadUsage` if there is none, or if there are several."""
     from holdfast.record.job_views import JobState
 
     live = [view for view in survey().jobs if view.state is not JobState.ENDED]
@@ -140,8 +140,8 @@ def _stop_all(job: str, wish: StopOptions, told: StopOutput) -> None:
 
 
 def _is_task(view: JobView, array: str) -> bool:
-    """Return whether the job (`view`) has run as a task of the job array with the id `array`; False if `array` is not
-    an array but the name of a job.
+    """Return whether the job (`view`) has run as a task of the job array `array`. Return False if `array` is the name
+    of a job.
     """
     return view.platform is not None and view.platform.id.startswith(f"{array}_") and array.isdigit()
 
@@ -175,7 +175,7 @@ class StopOutput:
             print_line(pretty({"schema": "holdfast.stopped/1", **whole}))
 
     def whole(self, asked: str, text: str) -> None:
-        """Print the complete output, which is one line: with `--json` the JSON object, otherwise `text`."""
+        """Print the complete output as one line: with `--json` the JSON object, otherwise `text`."""
         self.line(text)
         self.end(asked)
 
@@ -243,7 +243,7 @@ def _stop(job: str, wish: StopOptions, told: StopOutput) -> None:
 def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOptions) -> str:
     """Stop a job that has no living owner.
 
-    The platform removes the job from its queue, and this process records the job's end.
+    The platform removes the job from its queue. Then this process records the job's end.
     """
     import time
 
@@ -280,8 +280,8 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
 
 
 def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: StopOptions) -> str:
-    """Stop a job whose owner is on another node of the cluster, by running `holdfast stop` on that node as a step of
-    the job.
+    """Stop a job whose owner is on another node of the cluster: run `holdfast stop` on that node as a step
+    of the job.
     """
     from holdfast.platforms.platform_registry import title_of
     from holdfast.record.job_lookup import find
@@ -292,7 +292,7 @@ def _stop_inside(view: JobView, platform: PlatformJob, queue: JobQueue, wish: St
         words += [option, str(value)] if value not in ("", None) else []
     answer = queue.beside(platform.number or platform.id, view.host, words)
     if not answer.ok:
-        # A job that ends also ends this step of it, before the step can print the owner's answer.
+        # The end of the job also ends this step of the job, perhaps before the step has printed the owner's answer.
         again = find(survey(), view.id)
         if again.state is JobState.ENDED:
             return _ended(again)

@@ -121,7 +121,7 @@ def _main(
 
 
 def _of_this_platform(request: SubmitRequest, on: PlatformAccess) -> None:
-    """Raise `BadUsage` for an option that only another platform has."""
+    """Raise `BadUsage` if the user typed an option that only another platform has."""
     platforms = submit_platforms()
     own = {platform.name: {option.key for option in platform.submit_options()} for platform in (*platforms, on)}
     takes_further = next(p.name for p in platforms if any(option.further for option in p.submit_options()))
@@ -167,12 +167,13 @@ def _options(own: dict[str, str | bool | tuple[str, ...] | None]) -> dict[str, A
 
 
 _JOB = "JOB.yaml"
-#: Options of `run` that must agree with the request to Slurm (nodes, an array) → the option of `submit` to use instead.
+#: Maps options of `run` that must agree with the request to Slurm (nodes, an array) to the option of `submit` to use
+#: instead.
 _INSTEAD = {"nnodes": "--nodes", "spares": "--spares", "report": "--report"}
 
 
 def _of_run(words: list[str]) -> RunOptions:
-    """Parse the words as `holdfast run` does, so that a mistake is reported now and not when the job begins."""
+    """Parse the words as `holdfast run` does, so that a mistake is reported before the job is submitted."""
     from holdfast.cli.run import command
     from holdfast.settings.run_options import RunOptions
 

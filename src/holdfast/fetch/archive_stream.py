@@ -1,6 +1,6 @@
-"""Decompress a tar archive, and limit the size of its headers, because `tarfile` reads a whole header into memory.
+"""Decompresses a tar archive, and limits the size of its headers, because `tarfile` reads a whole header into memory.
 
-A tar of 14 MB may hold a header of 3 GiB. A header is not written to a file, so the limit of unpacked files misses it.
+A tar of 14 MB may hold a header of 3 GiB. The limit on unpacked files does not cover headers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Unpacks archives safely: tar (plain, gzip, bzip2, xz, zstd) and zip.
 
-An archive may be hostile. Unpacking writes no file outside its directory, neither through a link nor by a name, and no
-link of the finished tree leads out. It makes no devices, pipes or sockets, and keeps no owner and no set-uid bit. The
-unpacked size is checked while it grows.
+An archive may be hostile. All files are written below its directory, and no name or link of the unpacked tree leads out
+of it. Devices, pipes and sockets are refused, and owners and set-uid bits are dropped. The unpacked size is checked
+while it grows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.fetch.source_api import BLOCK, MOST_ENTRIES
 from holdfast.fetch.tree_links import link_outside
 from holdfast.model.phrases import Phrase
 
-#: Size limit if the user sets none. An archive that unpacks to more than RATIO times its size counts as a bomb.
+#: Size limit if the user sets none: an archive that unpacks to more than RATIO times its size is treated as a bomb.
 RATIO = 200
 LEAST_LIMIT_BYTES = 1 << 30
 #: Limits of a file system for the length of a name and of a path, in bytes.
@@ -114,7 +114,7 @@ class _Unpacking:
                     return
                 stream.content()
                 self._member(archive, member)
-                # `tarfile` keeps a list of all entries, which nobody needs. Empty it to save memory.
+                # `tarfile` keeps a list of all entries. Empty the list to save memory.
                 archive.members = []  # type: ignore[attr-defined] # public, and missing in the stubs
 
     def _member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
@@ -199,7 +199,7 @@ class _Unpacking:
         path = self._into
         for part in folder.relative_to(self._into).parts:
             path = path / part
-            # An earlier entry may have created a link at this path, which could lead out of the top directory.
+            # An earlier entry may have created a link at this path that leads out of the top directory.
             with writing(path):
                 through = path.is_symlink()
             if through:
@@ -228,7 +228,9 @@ class _Unpacking:
                 self._moved(self.total)
 
     def links(self) -> None:
-        """Refuse the tree if a symbolic link leads out of it. Links may cross each other, so check them last."""
+        """Refuse the tree if a symbolic link leads out of it. This check comes last, because one link may lead through
+        another.
+        """
         if (name := link_outside(self._into)) is not None:
             raise self._unsafe(name, f"it is a link out of the directory, to {(self._into / name).readlink()}")
 

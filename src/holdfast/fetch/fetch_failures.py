@@ -1,7 +1,7 @@
 """The kinds of fetch failures. Each is a failure class in the catalogue, which says who is to blame.
 
 Two context managers translate exceptions: `reaching` for requests to a server, `writing` for access to this node's
-disk. The same errno means different things in the two.
+disk. An errno has a different meaning in each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FetchError(Exception):
     `words`: one clause for the user. It may contain the URI in its printable form, but no secret.
     `solution`: advice for the user.
     `here`: whether this node caused the failure.
-    `wait_s`: how long the server wants the client to wait before the next try, in seconds.
+    `wait_s`: the pause before the next try that the server requests, in seconds.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class FetchError(Exception):
         self.words = words
         self.solution = solution
         self.here = here
-        #: How long the server wants the client to wait (Retry-After), in seconds; None if it gives no time.
+        #: The pause that the server requests (Retry-After), in seconds; None if it requests none.
         self.wait_s = wait_s
 
     @property

@@ -50,7 +50,8 @@ _WORDS: tuple[tuple[str, Phrase], ...] = (
     (r"No route to host|Network is unreachable", Phrase.NETWORK_UNREACHABLE),
 )
 
-#: Length in characters from which a secret is part of no other word by chance.
+#: Minimum length, in characters, of a secret that is masked even within a word: a shorter one is part of other words by
+#: chance.
 _LONG_SECRET = 6
 
 
@@ -185,7 +186,7 @@ class Checkout:
 
     def _masked(self, text: str) -> str:
         for secret in self._secrets:
-            # A short one stands in other words too, and shows nothing there.
+            # A short secret is also part of other words, so masking it there would show its characters.
             word = re.escape(secret)
             text = re.sub(word if len(secret) >= _LONG_SECRET else rf"(?<!\w){word}(?!\w)", "***", text)
         return re.sub(r"(\w+://)[^/\s@']+@", r"\1***@", text)
@@ -194,7 +195,7 @@ class Checkout:
         env = {
             name: value
             for name, value in os.environ.items()
-            # A repository around holdfast itself must not affect git.
+            # Variables of a repository around holdfast must not affect git.
             if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
         }
         env |= {

@@ -1,7 +1,7 @@
 """Fetches from an object store or HDFS through fsspec: one object, or all objects under a prefix or directory.
 
 It requests several byte ranges at a time, so that a partial file can be resumed and one stream does not limit the
-speed. The mark is the object's version. A changed mark shows that the object has changed meanwhile.
+speed. The mark is the object's version. A different mark shows that the object has changed since.
 """
 
 from __future__ import annotations
@@ -188,6 +188,6 @@ def _hdfs(uri: Uri, stall_s: float) -> tuple[Any, str]:
         session_verify=_bundle() or True,
         skip_instance_cache=True,
     )
-    # The requests of this file system have no time limit of their own, so set one.
+    # The requests of this file system have no time limit, so set one.
     fs.session.request = partial(fs.session.request, timeout=(CONNECT_S, stall_s))
     return fs, unquote(parts.path) or "/"

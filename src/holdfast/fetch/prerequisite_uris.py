@@ -98,7 +98,7 @@ def uri_of(thing: Prerequisite) -> Uri:
     if thing.sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", thing.sha256):
         raise BadUsage(f"{where}: sha256: expected 64 hexadecimal digits", hint="sha256sum FILE")
     if found.kind is UriKind.GIT and _OPTION_LIKE.match(found.url):
-        # git refuses most of these too. ssh would read such a host as an option.
+        # ssh would read a host that begins with `-` as an option. git refuses most of these too.
         raise BadUsage(f"{where}: {found.shown!r}: no user, host or path of a repository begins with `-`")
     if found.kind is UriKind.GIT and _NO_REF.search(found.ref):
         # git would read such a text as an option, or as a refspec that overwrites branches.

@@ -1,9 +1,9 @@
 """Puts a prerequisite into its place, completely or not at all, and once for all processes of the machine.
 
 Beside NAME there are `.NAME.holdfast-lock` (locked during a fetch), `.NAME.holdfast-part/` (the bytes so far and their
-version) and `.NAME.holdfast.json` (the record of what NAME contains). The order of the last steps makes a crash safe:
-the record is on the disk before the rename, and NAME counts only if its record exists. If a process is killed at any
-moment, the next process continues the partial fetch, or treats the files as missing.
+version) and `.NAME.holdfast.json` (the record of what NAME contains). A crash at any time is safe: the record is on the
+disk before the rename, and NAME counts only if its record exists. If a process is killed at any moment, the next
+process continues the partial fetch, or treats the files as missing.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class TargetPlace:
         """
         with writing(self._beside):
             self._beside.mkdir(parents=True, exist_ok=True)
-            # Mode 0600, because any user who can open the file could keep it locked; so could another user who created
-            # it.
+            # Any user who can open a file could keep it locked, so the mode is 0600. A file that another user has
+            # created is removed.
             self._clear_of_others(self._lock)
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -165,14 +165,12 @@ class TargetPlace:
             if self.part.is_dir() and self.state().key != self.key:
                 shutil.rmtree(self.part)
             self.part.mkdir(mode=0o755, exist_ok=True)
-            self._clear_of_others(self.part, remove=False)  # another user may have been faster
+            self._clear_of_others(self.part, remove=False)  # another user may have created it since
             if not self._state.exists():
                 self.note("", None)
 
     def _clear_of_others(self, path: Path, *, remove: bool = True) -> None:
-        """Remove a file, directory or link beside the place that another user has put there. Raise FetchError if it
-        cannot be removed.
-        """
+        """Remove a file, directory or link of another user beside the place. Raise FetchError if this fails."""
         try:
             if _ours(path) and not path.is_symlink():
                 return
@@ -183,7 +181,7 @@ class TargetPlace:
         except FileNotFoundError:
             return
         except PermissionError:
-            pass  # only its owner may remove it from this directory
+            pass  # in a sticky directory, only the owner may remove it
         if os.path.lexists(path):
             raise FetchError(
                 Phrase.PLACE_TAKEN,
@@ -222,8 +220,8 @@ class TargetPlace:
     def must_fit(self, need: int, shown: str, *, claimed: bool = False) -> None:
         """Raise FetchError if `need` more bytes do not fit on the disk.
 
-        claimed: whether only the server states the number of bytes. A number that is larger than this disk and than any
-        file can be is the server's mistake. Then no other node is tried.
+        `claimed`: whether the number comes only from the server. A number larger than this disk and than any file is
+        the server's mistake, so no other node is tried.
         """
         with writing(self._beside):
             disk = os.statvfs(self._beside)
@@ -303,10 +301,10 @@ def size_of(top: Path) -> int:
 
 
 def _ours(path: Path) -> bool:
-    """Whether this user or root owns the path. A symbolic link is not followed. Raises OSError.
+    """Return whether this user or root owns the path. A symbolic link is not followed. Raises OSError.
 
-    The user who owns this module's file is trusted as well, because this process runs that user's code: in a pod the
-    init container brings holdfast and the data, and the task's container may have another user.
+    The owner of this module's file is trusted as well, because this process runs that user's code. In a pod, the init
+    container brings holdfast and the data, and the task's container may have another user.
     """
     owner = path.lstat().st_uid
     return is_trusted(owner) or owner == Path(__file__).stat().st_uid

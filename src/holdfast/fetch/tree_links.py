@@ -1,7 +1,7 @@
-"""Determine whether the symbolic links of a directory tree lead out of the tree.
+"""Determines whether the symbolic links of a directory tree lead out of the tree.
 
-The text of a link does not tell where it leads, because the path may go through another link: `a/up/x` is not below
-`a` if `up` is a link to `../..`. So this module follows a link one path component at a time, as the kernel does.
+A link's text does not show its target, because the path may go through another link: `a/up/x` is not below `a` if `up`
+is a link to `../..`. So this module follows a link one path component at a time, as the kernel does.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ MOST_LINKS = 40
 
 
 def stays_inside(top: Path, relative: str) -> bool:
-    """Whether the symbolic link at `relative` below `top` leads to a path below `top`, which need not exist.
+    """Return whether the symbolic link at `relative` below `top` leads to a path below `top`. The path need not exist.
 
-    A path that leaves the tree and returns counts as outside, so the result does not depend on the location of `top`.
-    A cycle of links counts as inside, because it leads to no file.
+    A path that leaves the tree and returns counts as outside, so the result does not depend on the location of `top`. A
+    cycle of links counts as inside, because it leads to no file.
     """
     parts = relative.split("/")
     reached: list[str] = []

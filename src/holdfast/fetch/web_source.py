@@ -64,7 +64,7 @@ class WebSource:
         self._opener: urllib.request.OpenerDirector | None = None
 
     def entries(self) -> list[Entry]:
-        # Send no HEAD request before, because some servers refuse it or answer it differently.
+        # Some servers refuse a HEAD request or answer it differently, so send none.
         return [Entry(path="")]
 
     def open(self, entry: Entry, offset: int, mark: str) -> Opened:

@@ -29,7 +29,7 @@ ITSELF = -1
 def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
     """Read the agent's settings and run this node's part of the job. Return the exit status."""
     platform = platform_of_agent(os.environ)
-    # ssh exits with 255 when its connection breaks, so an agent whose starter reads its status must not.
+    # ssh exits with 255 when its connection breaks. An agent whose starter reads its exit status must not exit with it.
     highest = 255 if platform is not None else 254
     if platform is not None:
         joining = platform.agent_join()
@@ -51,7 +51,9 @@ def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
 
 
 def _enter(directory: str) -> None:
-    """Change to the job's directory, because some platforms start a task elsewhere if that directory is missing."""
+    """Change to the job's directory, because some platforms start a task in another one if that directory is
+    missing.
+    """
     try:
         os.chdir(directory)
     except OSError as error:
@@ -130,7 +132,8 @@ def _alone(place: str, starter_fd: int) -> bool:
                 continue  # the other agent has just ended, so try again to bind the address
             who = struct.unpack("3i", other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
             if who not in (os.getuid(), 0):
-                return True  # another user has taken the address, and shall not hold this agent up
+                # another user has taken the address, so it cannot show whether the agent lives; do not wait
+                return True
             ready, _, _ = select.select([other.fileno(), starter_fd], [], [])
             if starter_fd in ready:
                 return False
@@ -139,6 +142,6 @@ def _alone(place: str, starter_fd: int) -> bool:
 def _answering(order: AgentOrder) -> str:
     """Return the first of the owner's addresses at which it answers from this host."""
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    # Try first the client address of this ssh session. It belongs to the machine where the user typed the command.
+    # First try the client address of this ssh session: it belongs to the machine where the user typed the command.
     seen = (client,) if client and not order.typed_address else ()
     return answering((*seen, *order.addresses), order.port)

@@ -16,7 +16,7 @@ from holdfast.record.state_directory import home_of
 
 
 class LostJobs:
-    """Closes lost jobs. Most processes of holdfast never import this."""
+    """Closes lost jobs. Most processes of holdfast never import this module."""
 
     def end_left(self, job_id: str) -> frozenset[int]:
         """Kill the processes in a lost job's control groups. Return the ids of these processes."""
@@ -32,7 +32,7 @@ class LostJobs:
         `pid`: process id of the supervisor.
         `number`: number of the signal that killed it.
         `out_of_memory`: whether the kernel has killed a process of this control group since the run began. The kernel's
-            counter names no process, so the supervisor, the largest process, is assumed.
+        counter names no process, so holdfast assumes that the supervisor, the largest process, was killed.
         """
         kill = _memory_kill() if out_of_memory else None
         ending = OwnerEnd(pid=pid, signal=number, at=time.time(), memory_kill=kill)
@@ -43,6 +43,6 @@ class LostJobs:
 
 
 def _memory_kill() -> MemoryKill | None:
-    """Return the OOM kill that this process's control group has counted, with the group whose limit caused it."""
+    """Return the OOM kill that this process's control group has counted, with the group whose limit caused the kill."""
     found = MemoryWatch(cgroups.ControlGroups.make("").container, marked=False).kills({}, 0.0)
     return found[0] if found else None

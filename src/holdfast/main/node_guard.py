@@ -1,8 +1,8 @@
 """The guard of one node of a multi-node job. It starts the node's owner and agent, and restarts them when they die.
 
 On the owner's node the guard holds three things that each owner inherits, so that they survive an owner's death: the
-listening socket, the job's directory with its lock, and the clock that dates the journal. The lock stays held while the
-guard lives, and tells `holdfast jobs` that the job is alive.
+listening socket, the job's directory with its lock, and the clock that dates the journal. The guard holds the lock as
+long as it lives, so `holdfast jobs` sees that the job is alive.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Node:
         self._order = order
         self._clock = clock
         self._agent_id = order.agent or os.urandom(8).hex()
-        #: Agents of this node are numbered upwards from this time in milliseconds, so that no number is used twice,
-        #: even after a reboot.
+        #: The number of this node's first agent: the present time in milliseconds. Later agents count up from it, so
+        #: that no number is used twice, even after a reboot.
         self._born_ms = int(clock.now() * 1000)
         self._listener: socket.socket | None = None
         self._place: JobPlace | None = None
@@ -74,7 +74,8 @@ class _Node:
             if (over := self._taken_over()) is not None:
                 return over
             self._place = self._place or job_directory_for(self._launch, self._clock.now())
-        # Children are forked, so import the owner's modules before. Then a restarted owner has them in memory at once.
+        # Children are forked, so import the owner's modules before the fork. A restarted owner then starts without the
+        # imports.
         if self._listener:
             for name in ("holdfast.owner.nodes.owner_process", "sqlite3"):
                 importlib.import_module(name)
@@ -148,7 +149,7 @@ class _Node:
             self._listener.close()
         if self._place is not None:
             home = self._place
-            # The lock must be held only while the guard or an owner lives, so the agent releases it.
+            # The agent releases the lock, because only the guard and an owner may hold it.
             home.lock.release()
         return serve(
             self._launch,

@@ -47,7 +47,8 @@ def over_machines(
     joining: AgentJoin | None,
     guard_fd: int | None,
 ) -> tuple[JobFile, MultiNodeJob | None, tuple[str, ...]]:
-    """Return the job, its multi-node plan or None, and notes for the user: the platform's, and why it stays here.
+    """Return the job, its multi-node plan or None, and notes for the user: those of the platform, and why the job stays
+    here.
 
     `job_of`: builds the job; its argument is true for a job on several nodes.
     `home`: the state directory.

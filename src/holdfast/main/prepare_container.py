@@ -82,7 +82,7 @@ def _lay_job(job: Path, text: bytes, into: Path) -> None:
 
 
 def _is_there(to: Path, text: bytes, mode: int) -> bool:
-    """Return whether `to` is this text, and no other user can change it."""
+    """Return whether the file `to` contains this text and no other user can change it."""
     try:
         found = to.lstat()
     except FileNotFoundError:

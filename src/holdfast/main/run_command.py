@@ -95,10 +95,10 @@ def start(
 
 
 def _with_accelerate(options: RunOptions, settings: Settings) -> tuple[RunOptions, tuple[str, ...]]:
-    """Return the options completed from accelerate's config file, and a note.
+    """Return the options completed with accelerate's config file, and a note.
 
-    As in `accelerate launch`, the config's variables are set in this process's environment. From there the workers on
-    all machines inherit them.
+    As in `accelerate launch`, the config's variables are set in this process's environment, so workers on all machines
+    inherit them.
     """
     file = settings.text("accelerate-config")
     if not file or (
@@ -215,8 +215,8 @@ def _launch(
 def _of_container(settings: Settings, *, own: bool) -> dict[str, Any]:
     """Return the fields of `LaunchSpec` for a run in a container: the files that report the result to the engine.
 
-    `own`: whether the user started this process. Otherwise a worker or another machine did, and the environment may
-        describe that one.
+    `own`: whether the user started this process. If a worker or another machine started it, the environment may
+    describe their container.
     """
     log, status, ends = (settings.text(name) for name in ("termination-log", "container-status", "exit-status"))
     if ends not in ("holdfast", "user"):
@@ -267,7 +267,7 @@ def _room_for_files(workers: int, nodes: int) -> None:
         )
 
 
-#: An example file name for each option, for the hint in an error message.
+#: Maps each option to an example file name, for the hint in an error message.
 _NAMES = {
     "--metrics-file": "holdfast.prom",
     "--summary": "summary.md",
@@ -286,7 +286,8 @@ def _new_file(option: str, text: str | None, *, appends: bool = False) -> Path |
         return None
     path = Path(text).absolute()
     must_answer(path, option, path.is_dir)
-    there = os.access(path, os.F_OK)  # unlike Path.exists, False in a directory that this user may not enter
+    # False in a directory that this user may not enter, where Path.exists raises an error
+    there = os.access(path, os.F_OK)
     if there and path.is_dir():
         said = f"{option} {text}: it is a directory; expected a file to write"
         raise BadUsage(said, hint=f"{option} {text}/{_NAMES.get(option, 'report.json')}")
@@ -298,7 +299,7 @@ def _new_file(option: str, text: str | None, *, appends: bool = False) -> Path |
 
 
 def _new_files_fit(directory: Path, option: str) -> None:
-    """Raise BadUsage unless new files can be made in the directory. `option`: as it is typed."""
+    """Raise BadUsage if no new file can be made in the directory. `option`: the option as the user typed it."""
     nearest = next(each for each in (directory, *directory.parents) if os.access(each, os.F_OK))
     if not nearest.is_dir():
         raise BadUsage(f"{option}: expected a directory, and {nearest} is a file", hint=f"ls -l {nearest}")
@@ -368,7 +369,9 @@ def _notes(options: RunOptions, of_platform: tuple[str, ...], many: MultiNodeJob
 
 
 def _command_warnings(options: RunOptions, spec: JobSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Warn about an option of holdfast behind the script's name, and about commands that start other programs."""
+    """Yield warnings about an option of holdfast behind the script's name, and about commands that start other
+    launchers.
+    """
     words = options.words
     behind = not options.module and not options.no_python and any(word.startswith("--") for word in words[1:])
     launches = any(map(_may_launch, (role.command for role in spec.roles)))
@@ -381,7 +384,7 @@ def _command_warnings(options: RunOptions, spec: JobSpec) -> tuple[tuple[str, ..
 
 
 def _may_launch(command: tuple[str, ...]) -> bool:
-    """Whether the command may start another launcher. A plain script such as `python -u train.py` does not."""
+    """Return whether the command may start another launcher. A plain script such as `python -u train.py` does not."""
     return not command[0].rpartition("/")[2].startswith("python") or not "".join(command[2:3]).endswith(".py")
 
 
@@ -396,7 +399,7 @@ def _gloo_interface(environment: dict[str, str], many: MultiNodeJob) -> tuple[st
 
 
 def _task_directories(spec: JobSpec, here: int) -> tuple[str, ...]:
-    """Return a note that names the directories of tasks, if each task on this machine starts in its own."""
+    """Return a note with the directories of tasks, if each task on this machine starts in a directory of its own."""
     if not spec.task_directories or here < 2:
         return ()
     where = "PAI_WORK_DIR: attempt-N/ROLE-RANK/work beside its logs"

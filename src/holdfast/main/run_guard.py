@@ -44,10 +44,10 @@ _COUNTERS = ((b"", b"/sys/fs/cgroup%s/memory.events"), (b"memory", b"/sys/fs/cgr
 
 
 def memory_kills() -> int | None:
-    """Return the number of OOM kills that this process's control group has counted. Return None without a counter.
+    """Return the number of OOM kills that this process's control group has counted; None if the kernel has no counter.
 
-    The function runs before the first fork, so it imports nothing. Which group's limit caused a kill is
-    determined later, if the supervisor was killed.
+    The function runs before the first fork, so it imports nothing. Which group's limit caused a kill is determined
+    later, if the supervisor was killed.
     """
     paths = {line[1]: line[2] for line in _rows(b"/proc/self/cgroup", b":") if len(line) == 3}
     for controller, file in _COUNTERS:
@@ -82,12 +82,11 @@ def explain_lost(lost: LostOwner) -> ExitReport:
 
 
 def lost(pid: int, number: int, counted: int | None = None) -> int | None:
-    """Close the job after its supervisor was killed, with the exact cause. This is the guard's last action.
+    """Close the job after its supervisor was killed, and record the exact cause. This is the guard's last action.
 
     `pid`: process id of the supervisor.
     `number`: number of the signal.
-    `counted`: number of the control group's OOM kills before the run.
-    Return the final code, or None if there is none.
+    `counted`: number of the control group's OOM kills before the run. Return the final code, or None if there is none.
     """
     now = memory_kills() if number == _SIGKILL else None
     out_of_memory = counted is not None and now is not None and now > counted

@@ -111,7 +111,7 @@ class _SingleMachineJob:
 
     def _say(self, text: str) -> None:
         if self._place.home == NOWHERE and str(NOWHERE) in text:
-            return  # the user already knows from the first line of output that no files are kept
+            return  # the first line of output has already warned the user that no files are kept
         self._stderr.say("\n".join(own_lines(text)), self._reactor.now())
 
     def _writer(self) -> ReportWriter:

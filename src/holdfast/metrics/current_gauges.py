@@ -29,15 +29,15 @@ from holdfast.untrusted import Malformed
 if TYPE_CHECKING:
     import sqlite3
 
-#: Limit of unfinished jobs that get gauges. The newest jobs are chosen.
+#: Maximum number of unfinished jobs with gauges. The newest jobs are chosen.
 MOST_LIVE = 200
-#: Limit of gauges for checks. Each combination of a node and a check has one.
+#: Maximum number of gauges for checks. Each combination of a node and a check has one.
 MOST_CHECKED = 2000
 MOST_DEVICES = 2000
 
 _STATES = tuple(state.value.replace(" ", "_") for state in JobState if state is not JobState.ENDED)
 _STANDINGS = tuple(standing.value for standing in Standing)
-# A query for the last report of each node. SQLite takes the other columns from the row that has max().
+# The last report of each node: SQLite takes the other columns from the row that has max().
 _REPORTS = (
     'SELECT event, max(seq) FROM events WHERE job = ? AND CAST(event AS TEXT) LIKE \'{"type":"agent_reported%\''
     " GROUP BY json_extract(CAST(event AS TEXT), '$.report.node')"

@@ -16,7 +16,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.record.job_history import PastJob
 from holdfast.report.statistics.goodput import TimeUse, of_attempt, recoveries
 
-#: Limit of job names, and of node names, that become label values. Further names are counted as `OTHERS`.
+#: Maximum number of job names, and of node names, that become label values. Further names are counted as `OTHERS`.
 MOST_NAMES = 500
 OTHERS = "(other names)"
 #: Lowest confidence at which an explanation counts as certain.

@@ -1,7 +1,7 @@
 """Saves the totals of jobs that `holdfast prune` may remove, because a counter must not decrease when a job is removed.
 
 A run with a metrics file adds each job that ended more than a day ago to a file in the state directory. From then on
-the job's totals come from this file, whether the journal still has the job or not.
+the job's totals come from this file, even if the journal still has the job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.safe_files import read_file, replace_file
 from holdfast.untrusted import Malformed, json_as
 
 FILE_NAME = "totals.json"
-#: How long after a job's end its totals are saved, in seconds. A platform that restarts the job does so earlier.
+#: How long after a job's end its totals are saved, in seconds. After this time no platform restarts the job.
 AFTER_S = 86_400.0
 MOST_BYTES = 64 * 1024 * 1024
 

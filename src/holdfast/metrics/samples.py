@@ -10,7 +10,7 @@ Labels = tuple[str, ...]
 #: Length limit of a label value, in characters. Longer values are cut.
 MOST_LABEL = 128
 INFINITE = float("inf")
-#: Name of a series → the number of its labels.
+#: Maps the name of a series to the number of its labels.
 _WIDTHS = {
     f"{metric.name}{end}": len(metric.labels) + (end == "_bucket")
     for metric in METRICS
@@ -47,7 +47,7 @@ class Samples:
         self._add(f"{metric.name}_count", key, 1.0)
 
     def merge(self, name: str, labels: Labels, value: float) -> None:
-        """Add the saved total of a series. Ignore a series that has another number of labels than today."""
+        """Add the saved total of a series. Ignore a series whose number of labels has changed."""
         if _WIDTHS.get(name) == len(labels):
             self._add(name, labels, value)
 

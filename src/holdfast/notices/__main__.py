@@ -25,7 +25,7 @@ _MOST_BYTES = 64 << 20
 class NoticeProcess:
     """The process that sends the notices of one job, with its queues.
 
-    `begin`: the first line of the input, which names the job and the ways of sending notices.
+    `begin`: the first line of the input, which names the job and the ways to send notices.
     """
 
     def __init__(self, begin: Beginning, reactor: Reactor) -> None:

@@ -55,14 +55,14 @@ class GroupBook(Noun, frozen=True, kw_only=True):
 
 
 def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -> str:
-    """Return the key of a notice's cause. Of several notices with the same key a receiver needs only one.
+    """Return the key of a notice's cause. A receiver needs only one of several notices with the same key.
 
-    urls: addresses of the receivers.
-    kind: kind of the notice.
-    fingerprint: fingerprint of the failure.
-    name: the job's name.
-    A failure without exception, place and text may have any cause, so jobs with different names get different keys. The
-    same applies to hangs.
+    `urls`: addresses of the receivers.
+    `kind`: kind of the notice.
+    `fingerprint`: fingerprint of the failure.
+    `name`: the job's name.
+    A failure without exception, place and text may have any cause, so jobs with different names get different keys.
+    The same applies to all hangs.
     """
     parts = fingerprint.split("|")
     told_apart = len(parts) == _FINE_PARTS and any(parts[_WORDS])
@@ -73,7 +73,7 @@ def key_of(urls: Sequence[str], kind: NoticeKind, fingerprint: str, name: str) -
 
 
 def with_message(book: GroupBook, key: str, job: str, now: float) -> tuple[GroupBook, str | None]:
-    """Return the book with this message added, and a text about other jobs to append to the message.
+    """Return the book with this message added, and a text about other jobs for the end of the message.
 
     The text is None if the message must not be sent. The function does no input or output.
     """

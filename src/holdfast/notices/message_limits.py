@@ -10,7 +10,7 @@ from holdfast.model.notice_messages import Beginning, Notice
 from holdfast.notices.message_grouping import key_of
 from holdfast.notices.send_queue import SendQueue, ours
 
-#: Limit of the messages before a job's end. The message about the end is always sent.
+#: Maximum number of messages before a job's end. The message about the end is always sent.
 MOST = 5
 _MOST_TEXT = 2000
 

@@ -13,7 +13,7 @@ from holdfast.import_path import module_command
 from holdfast.reactor import DueCall, Reactor
 from holdfast.safe_text import one_line
 
-#: Limit of events that wait for a slow command. Beyond it the oldest are dropped.
+#: Maximum number of events that wait for a slow command. If there are more, the oldest are dropped.
 MOST_WAITING = 64
 _LAST_BYTES = 2048
 

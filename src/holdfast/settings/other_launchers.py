@@ -107,7 +107,7 @@ PYTHON = Lazy(r"(?:python|pypy)[0-9.]*")
 
 
 class OtherCommand(msgspec.Struct, frozen=True):
-    """A command that starts another launcher, or Python."""
+    """A command that starts another launcher or Python."""
 
     launcher: str
     #: The words that replace the command after `holdfast run`.
@@ -195,7 +195,7 @@ def other_command(words: Sequence[str]) -> OtherCommand | None:
         rest = rest[1:]
     joins = any(_joins(words, i) for i in range(1, len(words)))
     options, behind = _translated(rest)
-    if (inner := other_command(behind)) is not None:  # a command in a command, as in `mpirun -np 4 python train.py`
+    if (inner := other_command(behind)) is not None:  # a command within a command, as in `mpirun -np 4 python train.py`
         behind = inner.words
         if "--nproc-per-node" in behind and "--nproc-per-node" in options:
             # The inner command's number counts: `srun --ntasks-per-node 1 torchrun --nproc-per-node 8 train.py`.

@@ -2,7 +2,6 @@
 
 The order of precedence is: the option, `HOLDFAST_<OPTION>` in the environment, torchrun's variable, `config.yaml` in
 the state directory, `/etc/holdfast/config.yaml`, the built-in default. An error names the source of the wrong value.
-Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class Settings:
         return Settings({**self._found, **unset, **theirs})
 
     def without_effect(self, sent: Iterable[JobSetting]) -> list[str]:
-        """Return which options, variables or files of this node have no effect, because the owner's value differs."""
+        """Return this node's options, variables and files without effect, because the owner has another value."""
         theirs = self.with_job(sent)
         return [each.origin for each in self.of_job() if self._strong(each) and theirs.value(each.name) != each.value]
 
@@ -209,7 +208,7 @@ def unused_files(home: Path, *, system_file: Path = SYSTEM_FILE) -> list[str]:
 def _trusted(path: Path) -> dict[str, object]:
     """Return the settings in a file.
 
-    Return none if another user could have written the file, or if its directory may not be entered.
+    Return no settings if another user could have written the file, or if its directory may not be entered.
     """
     if distrust(path.parent) or not os.access(path.parent, os.X_OK):
         return {}

@@ -44,7 +44,7 @@ class RunOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     rdzv_endpoint: str | None = None
     #: Identity of the job, the same on all of its nodes.
     rdzv_id: str | None = None
-    #: How nodes are ranked: `static` or `c10d`.
+    #: How nodes get their ranks: `static` or `c10d`.
     rdzv_backend: str | None = None
     #: Options as KEY=VALUE,KEY=VALUE. holdfast uses `is_host`, `join_timeout` and `last_call_timeout`.
     rdzv_conf: str | None = None

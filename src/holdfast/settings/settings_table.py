@@ -12,7 +12,7 @@ from holdfast.settings.value_kinds import Value, ValueKind
 
 
 class Scope(enum.Enum):
-    """Tells whose value of a setting counts in a job on several machines.
+    """Decides whose value of a setting counts in a job on several machines.
 
     The reference page prints the enum's values.
     """
@@ -21,12 +21,13 @@ class Scope(enum.Enum):
     RUN = "run"
     #: The owner determines the value once, and sends it to the agent on each node.
     JOB = "job"
-    #: Each node determines its own value. If the option is typed, the agents that this command starts get its value.
+    #: Each node determines its own value. If the user types the option, the agents that this command starts get the
+    #: typed value.
     NODE = "node"
 
 
 class Setting(Noun, frozen=True):
-    """One setting. `kind` defines its valid values, and `scope` tells whose value counts."""
+    """One setting. `kind` defines its valid values, and `scope` decides whose value counts."""
 
     #: Name of the option, without the hyphens at its start.
     name: str

@@ -48,7 +48,7 @@ def has_section(data: bytes | str, name: str) -> bool:
 
 
 class _Deep:
-    """Stands for a nested value, which the caller reads with YAML's own types instead."""
+    """A placeholder for a nested value, which the caller reads with YAML's own types instead."""
 
 
 def _raw_or_deep(node: yaml.Node, where: str) -> Raw | _Deep:

@@ -36,7 +36,7 @@ def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
 
 
 def in_cluster(platform: str | None, namespace: str | None, job: str | None = None) -> RemoteJobs | None:
-    """Return access to the cluster whose jobs the verb is about; None: the verb is about jobs of this machine.
+    """Return access to the cluster whose jobs the user means; None if the user means jobs of this machine.
 
     Raise `BadUsage` for options that do not match.
 
@@ -50,7 +50,7 @@ def in_cluster(platform: str | None, namespace: str | None, job: str | None = No
                 hint=f"--platform kubernetes -n {namespace}",
             )
         return None
-    from holdfast.platforms.platform_registry import access_to  # imported here, because few calls are about a cluster
+    from holdfast.platforms.platform_registry import access_to  # imported here, because few calls concern a cluster
 
     found = access_to(platform)
     cluster = found.remote() if found is not None else None

@@ -40,7 +40,7 @@ def prunable_jobs(found: Survey, keep: RetentionLimits) -> list[PrunableJob]:
 
 
 def kept_out() -> dict[str, str]:
-    """Return the devices that are HELD or ISOLATED in this machine's fault log: device → its standing."""
+    """Return the devices that are HELD or ISOLATED in this machine's fault log, as a map from device to standing."""
     import time
 
     from holdfast.cli.options.fault_options import open_fault_log, policy_from
@@ -56,7 +56,7 @@ def kept_out() -> dict[str, str]:
 
 
 def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
-    """Remove old jobs that exceed the limits in the settings, and print how many.
+    """Remove old jobs that exceed the settings' limits, and print their number.
 
     Ignore errors, because the run must exit with the job's status.
     """
@@ -70,7 +70,7 @@ def after_a_run(options: RunOptions, env: Mapping[str, str]) -> None:
             return
         (home / MARK).touch(mode=0o600)
     except OSError:
-        return  # no job can be added to a state directory that cannot be written, so nothing needs to be removed
+        return  # nobody can add a job to a state directory that cannot be written, so nothing needs to be removed
     from holdfast.errors import HoldfastError
 
     try:

@@ -33,7 +33,7 @@ class QueuedJob(Noun, frozen=True, kw_only=True):
     state: str
     reason: str = ""
     begins: float | None = None
-    #: The id of the job array; empty: the job belongs to no array.
+    #: The id of the job array; "" if the job belongs to no array.
     array: str = ""
     output: str = ""
 
@@ -44,15 +44,15 @@ class Queues(Noun, frozen=True, kw_only=True):
     survey: Survey
     #: Jobs that have not begun, the newest first.
     waiting: tuple[QueuedJob, ...] = ()
-    #: Id of a job that waits in the queue for its restart → the queue's reason why it waits.
+    #: Maps the id of a job that waits for its restart to the queue's reason for the wait.
     again: dict[str, str] = {}
 
 
 def queues() -> Queues:
-    """Query the queues of the platforms, but only if a job waits in them, and for at most two seconds.
+    """Query the queues of the platforms, for at most two seconds. Skip a platform for which no job waits.
 
-    If a submission never began and its queue no longer has it, report that in one line. If a job waits for its restart
-    and its queue no longer has it, close the job.
+    Report in one line a submission that never began and is no longer in the queue. Close a job that waited for its
+    restart and is no longer in the queue.
     """
     from holdfast.record.job_views import JobState
     from holdfast.record.submitted_jobs import read_submissions, remove_submission
@@ -93,9 +93,9 @@ class _QueueLook(NamedTuple):
     """The jobs in one platform's queue."""
 
     rows: list[QueuedJob]
-    #: Id of a job that waits for its restart → why it waits.
+    #: Maps the id of a job that waits for its restart to the reason for the wait.
     reasons: Mapping[str, str] = {}
-    #: Ids of jobs that waited for their restart and are no longer in the queue.
+    #: Ids of jobs that waited for their restart and have left the queue.
     dropped: Sequence[str] = ()
 
 
@@ -108,8 +108,8 @@ def _at_platform(
 ) -> _QueueLook:
     """Query one platform's queue.
 
-    `name`: the platform. `notes`: the records of submissions to this platform. `again`: the jobs that wait for their
-    restart, by id. `begun`: ids of the platform's jobs that have begun. `found`: all jobs.
+    `name`: the platform. `notes`: the records of submissions to this platform. `again`: maps the platform's id of a job
+    that waits for its restart to the job. `begun`: ids of the platform's jobs that have begun. `found`: all jobs.
     """
     from holdfast.platforms.job_queue import QueueUnknown
     from holdfast.platforms.platform_registry import queue_of
@@ -124,8 +124,8 @@ def _at_platform(
             say(f"what waits in the queue is not known: {queued.why}")
         return _QueueLook([_unknown(note) for note in notes])
     rows = [row for note in notes for row in _rows(note, queue, queued, begun, found.home)]
-    # A job that this queue does not have may belong to another cluster that shares this home. Only that cluster's queue
-    # shows whether the job is over.
+    # Another cluster may share this home, and its queue may have the jobs that this queue lacks. Only that cluster can
+    # tell whether such a job has ended.
     over = {job: known for job, known in again.items() if known.id not in queued}
     dropped = [job for job, known in over.items() if known.cluster and known.cluster == queue.cluster()]
     waits = {job: queued[known.id] for job, known in again.items() if known.id in queued}
@@ -216,8 +216,8 @@ def queued_job_text(row: QueuedJob) -> str:
     title, queue = title_of(row.platform.platform), queue_of(row.platform.platform)
     look = f"\n  to look    {queue.look_command(row.platform.id)}" if queue is not None else ""
     why = f" ({harmless(row.reason)})" if row.reason else ""
-    # Slurm assumes that a job without a time limit ends after a year. A start time a year ahead only results from that,
-    # so leave it out.
+    # Slurm assumes that a job without a time limit ends after a year. A start time in a year only results from that, so
+    # omit it.
     soon = row.begins is not None and row.begins - row.submitted < _LONG_S
     begins = f"\n  begins     {clock(row.begins)}, as {title} expects it now" if row.begins is not None and soon else ""
     return (

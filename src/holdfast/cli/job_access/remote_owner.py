@@ -35,7 +35,7 @@ class RemoteRefusal(HoldfastError):
 
 
 def located(job: str) -> tuple[Survey, JobView, OwnerAddress | None]:
-    """Return all jobs, the job that the word `job` names, and the address of its owner (None: the job has one node).
+    """Return all jobs, the job that the word `job` names, and its owner's address (None if the job has one node).
 
     Raise BadUsage if there is no such job.
     """
@@ -67,7 +67,7 @@ def is_elsewhere(view: JobView) -> bool:
 def run_verb(note: OwnerAddress, home: Path, verb: Verb, words: Sequence[str] = (), *, node: str = "") -> str:
     """Run a verb of holdfast on the owner's machine or on a node, and return its output.
 
-    Raise HoldfastError if that fails.
+    Raise HoldfastError if the verb fails.
     """
     from holdfast.owner.nodes.operator_client import OperatorClient, VerbLine
 

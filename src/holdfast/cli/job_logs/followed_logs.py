@@ -1,4 +1,6 @@
-"""`holdfast logs --follow` over nodes: for each rank, a request stays open at its node until the log has new lines."""
+"""`holdfast logs --follow` over nodes. For each rank a request stays open at the rank's node until the log has new
+lines.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from holdfast.report.merged_logs import LogCursor, LogLineFilter, block_bytes, m
 
 #: Maximum number of bytes of logs that nodes may send to this process ahead of its reads.
 ON_ITS_WAY_BYTES = 8 << 20
-#: Seconds for which lines are held back, to sort lines from several nodes by time.
+#: How long lines are held back to sort lines of several nodes by time, in seconds.
 GATHERING_S = 0.1
 
 
@@ -49,7 +51,7 @@ class Follower:
     def run(self, ranks: Mapping[int, Sequence[int]]) -> None:
         """Print log lines until the job ends.
 
-        `ranks`: attempt → its ranks, for the attempts so far. Raise HoldfastError.
+        `ranks`: maps each attempt so far to its ranks. Raise HoldfastError if a request fails.
         """
         self._begin(ranks)
         *_, self._number = ranks
@@ -66,7 +68,7 @@ class Follower:
         try:
             logs = [log for number, wanted in ranks.items() for log in self._far.logs(number, wanted)]
         except RemoteRefusal:
-            return  # return: the attempt has not begun, or a node does not answer; the later requests handle both cases
+            return  # the attempt has not begun, or a node does not answer; later requests handle both cases
         size = block_bytes(len(logs))
         sources = [LogCursor(log.part, self._far.wish.lines, size, log) for log in logs]
         self._put(sources)
@@ -141,7 +143,7 @@ class Follower:
     def _over(self, rank: int, answer: Answered) -> bool:
         """Return whether this rank will write no more lines in the attempt.
 
-        Lines that have already arrived are still printed by the merge.
+        The merge still prints the lines that have already arrived.
         """
         log = answer.log
         if log is None or not answer.ok:

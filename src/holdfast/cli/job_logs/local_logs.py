@@ -32,12 +32,12 @@ class LogOptions(Noun, frozen=True, kw_only=True):
 
     @property
     def in_time(self) -> bool:
-        """Whether the user asks for the lines of a time span, which may be in any attempt."""
+        """Whether the user selects lines by time. They may be in any attempt."""
         return self.lines.since is not None or self.lines.until is not None
 
     @property
     def as_they_stand(self) -> bool:
-        """Whether the logs can be copied as they are, because no option selects or changes single lines."""
+        """Whether the logs can be copied unchanged, because no option selects or changes single lines."""
         return not (self.in_time or self.timestamps or self.as_json or self.lines.pattern is not None)
 
 
@@ -60,7 +60,7 @@ class LocalLogFile(Noun, frozen=True, kw_only=True):
     path: str
     #: The size in bytes.
     size: int
-    #: The node on which the file is; empty: this machine.
+    #: The node that has the file; "" for this machine.
     node: str = ""
 
 
@@ -118,7 +118,7 @@ def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOp
 
 
 def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -> Printer:
-    """Return the printer for these logs. If they are of several attempts, the prefix contains the attempt."""
+    """Return the printer for these logs. If they belong to several attempts, the prefix contains the attempt."""
     several = len({part.attempt for part in parts}) > 1
     return Printer(
         sys.stdout.buffer.write,
@@ -130,7 +130,7 @@ def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -
 
 
 def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> list[LogPart]:
-    """Return the logs whose lines have times. Report the others: without times their lines cannot be sorted."""
+    """Return the logs whose lines have times. Report the others, because their lines cannot be sorted."""
     written = [part for part in parts if _size(part.path)]
     without = [part for part in written if not has_times(part.path)]
     left = left_out(view, len(without), len(written), wish, several=len(parts) > 1)
@@ -138,7 +138,7 @@ def _with_times(view: JobView, parts: Sequence[LogPart], wish: LogOptions) -> li
 
 
 def left_out(view: JobView, without: int, written: int, wish: LogOptions, *, several: bool) -> bool:
-    """Report how many of the logs have no times, and return whether these logs are left out.
+    """Return whether logs are left out, and report how many, because their lines have no times.
 
     Raise BadUsage if the user asks for a time span and no log has times.
     """
@@ -213,8 +213,7 @@ def follow_logs(home: Path, view: JobView, wish: LogOptions) -> None:
                 look()
                 # The reader begins at the start of each later log, so only the user's pattern filters its lines.
                 lines = LogLineFilter(pattern=wish.lines.pattern)
-                # Logs that the user did not select may also change. Do not search the directories again for such a
-                # change.
+                # Logs that the user did not select may also change. They need no new search of the directories.
                 others = {path for path in changed if ".log" in path.suffixes} - sources.keys()
                 changed = set(sources)
             merge([sources[path] for path in sources if path in changed], printer.put, whole_lines=whole)

@@ -49,7 +49,7 @@ def _only_here(error: HoldfastError, wish: LogOptions, told_there: bool) -> bool
 
 
 def _here(home: Path, view: JobView, wish: LogOptions, rank: int) -> bool:
-    """Return whether this machine has the logs of this rank for all attempts that the user asks for."""
+    """Return whether this machine has this rank's logs of all attempts that the user asks for."""
     every = attempts_of(home, view.id)
     meant = [wish.attempt] if wish.attempt is not None else every if wish.in_time else every[-1:]
     return bool(meant) and all(rank in {part.rank for part in parts_of(home, view.id, each)} for each in meant)
@@ -65,7 +65,7 @@ def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> b
         except HoldfastError as error:
             return _only_here(error, wish, told_there)
     if not ranks:
-        return False  # the owner says that the job has ended in the meantime
+        return False  # the owner reports that the job has ended since
     here = {attempt: parts_of(home, view.id, attempt) for attempt in ranks}
     if not told_there and all(set(ranks[each]) <= {part.rank for part in here[each]} for each in ranks):
         return False
@@ -83,7 +83,9 @@ def _with_owner(far: FarLogs, home: Path, *, paths: bool, told_there: bool) -> b
 
 
 def _wanted(far: FarLogs, *, wait: bool) -> dict[int, list[int]]:
-    """Return attempt → the ranks whose logs the user asks for; empty: the job has ended. Raise HoldfastError."""
+    """Return a map from attempt to the ranks whose logs the user asks for; empty if the job has ended. Raise
+    HoldfastError.
+    """
     wish = far.wish
     last = far.ranks(wish.attempt or 0, wait=wait)
     if last.ended:

@@ -64,7 +64,7 @@ class RemoteLog:
             except RemoteRefusal:
                 if not self._far.following:
                     raise
-                piece = None  # the node does not answer now; a log that is followed waits for it
+                piece = None  # None if the node does not answer now; a followed log waits for the node
         return ([], since) if piece is None else (_spans(piece), _behind(piece, since))
 
     def _read(self, where: LogFrom) -> LogPiece | None:
@@ -81,7 +81,7 @@ def on_from(stream: LogStream, mark: Mark | None, most: int, *, whole: bool) -> 
 
 
 def _behind(piece: LogPiece | None, since: Mark | None) -> Mark | None:
-    """Return the position in the log at which this piece ends. If there is no piece, return `since`."""
+    """Return the position in the log at which this piece ends; `since` if there is no piece."""
     if piece is None or not (piece.file or piece.data):
         return since  # the log does not exist yet
     return piece.file, piece.at + len(piece.data)
@@ -114,7 +114,7 @@ class FarLogs:
         """Send the request `line` for a rank's logs to the owner, which passes it to the rank's node. Return the
         answer. Raise HoldfastError if the request fails.
         """
-        # If the owner has answered before, try again: an owner that was killed is restarted in a moment.
+        # If the owner has answered before, try again, because an owner that was killed is restarted in a moment.
         answer = self.owner.ask(line, again=self._reached)
         self._reached = True
         if answer.log is None or not answer.ok:

@@ -44,8 +44,7 @@ def hooks_of(platform: str) -> NodeHooks:
 
 @contextmanager
 def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
-    """Set up the environment variables for a check that a hook starts, because a platform's hook starts with almost
-    none.
+    """Set up the environment variables for a check that a platform's hook starts, because a hook has almost none.
 
     In a hook, print an error of the check itself (a broken configuration, a bug of holdfast) and exit with status 0: a
     failing prolog would drain every node.
@@ -97,8 +96,8 @@ def check_node(plan: CheckPlan, home: str, platform: str, asked: NodeCheckOption
     """Check the node, drain it if the options say so, and print the result.
 
     Return the exit status: 0, or 252 if a check failed. In a prolog, any status but 0 drains the node and requeues its
-    job. So in three cases the status is 0: a check that cannot decide, a platform that does not answer, and a check
-    that is already running.
+    job. Therefore the status is also 0 in three cases: a check cannot decide, the platform does not answer, or another
+    check is running.
     """
     # The running checks must not outlive their caller, so SIGTERM leads to the same clean-up as any other exit.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -1,1 +1,1 @@
-"""What a person types: the verbs, their options, completion, and messages about mistakes."""
+"""Parses command lines: the verbs, their options, their completion, and the messages about mistakes."""

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem
 
-#: The name of the variable in which the shell passes a completion request for holdfast to click.
+#: The variable with which a shell passes a completion request for holdfast to click.
 VARIABLE = "_HOLDFAST_COMPLETE"
 _MOST_JOBS = 200
 
 
 def jobs(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Complete a job. Names come first, the newest job's before older ones, and then ids."""
+    """Complete a job. The completions are names first, the newest job's first, and then ids."""
     found = list(_known())
     names = dict.fromkeys(name for _, name, _ in found)
     told = {name: f"{what} {job}" for job, name, what in reversed(found)}

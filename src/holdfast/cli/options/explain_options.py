@@ -1,5 +1,4 @@
-"""Runs `holdfast explain`, and reads its options without click, because importing click would take as long as
-explaining."""
+"""Runs `holdfast explain`. It reads the options without click, whose import would take as long as the explanation."""
 
 from __future__ import annotations
 
@@ -82,10 +81,9 @@ def _silent_input() -> bool:
 
 
 def _job(files: Sequence[str]) -> tuple[ExitReport, Path] | None:
-    """Return the report of the job that `files` names, and the directory of its logs. Without a name, take the last
-    job.
+    """Return the report of the job that `files` names, and the directory of its logs. Without a name, use the last job.
 
-    None: the user means a log file. Raise `BadUsage` if there is no such job or report.
+    Return None if the user means a log file. Raise `BadUsage` if there is no such job or report.
     """
     word = files[0] if files else ""
     if word == "-" or os.path.lexists(word):

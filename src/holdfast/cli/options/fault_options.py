@@ -1,5 +1,4 @@
-"""Parts that the verbs about faults share: two options, the policy that these options select, and the machine's fault
-log."""
+"""Parts that the verbs about faults share: two options, the policy that they select, and the machine's fault log."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ def policy_options(function: _F) -> _F:
 
 
 def policy_from(fault_codes: str | None, fault_rules: str | None, *, dry_run: bool = False) -> Policy:
-    """Return the fault policy that the options select, or else the settings.
+    """Return the fault policy of the options, or of the settings if the options are not typed.
 
-    Unusable entries of the files are reported on stderr.
+    Report unusable entries of the files on stderr.
     """
     from holdfast.node.devices.fault_commands import load_policy
     from holdfast.settings.resolved_settings import resolve

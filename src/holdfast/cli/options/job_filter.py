@@ -17,7 +17,7 @@ STATES = tuple(dict.fromkeys(each.value for each in (*JobState, *Outcome)))
 
 
 class JobFilter(Noun, frozen=True, kw_only=True):
-    """A filter for the jobs that `holdfast jobs` lists. An empty or None field matches any job."""
+    """A filter for `holdfast jobs`. A field that is empty or None matches any job."""
 
     states: tuple[str, ...] = ()
     #: Keeps jobs that began at this time or later, in seconds since the epoch.
@@ -110,8 +110,9 @@ def _is_meant(view: JobView, job: str) -> bool:
 
 
 def _known_class(phrase: str) -> None:
-    """Raise `BadUsage` unless the catalogue has this class or the class is in CamelCase, since a component may make
-    up a class."""
+    """Raise `BadUsage` unless the catalogue has this class or its name is in CamelCase: a component may define its own
+    classes.
+    """
     from holdfast.catalogue.exit_rows import load
 
     known = [row.phrase for row in load().rows]

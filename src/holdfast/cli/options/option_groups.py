@@ -1,4 +1,4 @@
-"""Help pages in two lengths: `--help` has the options that most people type, `--help-all` has all, in groups."""
+"""Prints help pages in two lengths: `--help` has the options that most people type, `--help-all` has all, in groups."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def shows_all(ctx: click.Context) -> bool:
 def sections(command: click.Command, ctx: click.Context, *, whole: bool) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the options of a command as pairs of name and text, below the titles of their groups.
 
-    `whole`: return also the options that are used seldom. An option of no group is below the last title.
+    `whole`: also return the options that are seldom used. An option of no group is below the last title.
     """
     options = [param for param in command.get_params(ctx) if isinstance(param, click.Option) and not param.hidden]
     named = {form.lstrip("-"): option for option in options for form in option.opts}

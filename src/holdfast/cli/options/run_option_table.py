@@ -30,7 +30,7 @@ class RunOption(msgspec.Struct, frozen=True):
     repeated: bool = False
     metavar: str = ""
     help: str = ""
-    #: The value if the user does not type the option; () for options that may be repeated. `RunOptions` has the same
+    #: The value if the user does not type the option; () if the option may be repeated. `RunOptions` has the same
     #: default.
     unset: bool | None = None
 
@@ -61,7 +61,7 @@ TORCHRUN: tuple[RunOption, ...] = (
 )
 # fmt: on
 
-#: Setting → another name of its option, which torchrun uses.
+#: Maps a setting to another name of its option, which torchrun uses.
 ALSO = {"redirects": "-r", "tee": "-t", "grace": "--shutdown-timeout"}
 
 
@@ -86,11 +86,11 @@ OF_TORCHRUN = ("max-restarts", "redirects", "tee", "log-dir", "shutdown-timeout"
 
 
 def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
-    """Return the options that the typed `name` may mean; more than one if it is too short. `forms`: all options.
+    """Return the options that the typed `name` may mean; several if it is too short. `forms`: all options.
 
-    Only torchrun's options may be abbreviated, because commands that were written for torchrun do so (argparse). An
-    option of holdfast counts by its whole name: otherwise a mistyped one would be taken, and a later option that begins
-    in the same way would change what a command means.
+    Only torchrun's options may be abbreviated, as with argparse, because commands written for torchrun do so. An option
+    of holdfast must have its full name. Otherwise a typing error could select an option, and a new option could change
+    the meaning of an old command.
     """
     begins = [form for form in forms if form.startswith(name) and form.startswith("--")]
     if name in begins:
@@ -102,7 +102,7 @@ def whole(name: str, forms: Iterable[str]) -> tuple[str, ...]:
 
 
 def takes_values() -> dict[str, bool]:
-    """Return for each form of an option whether it takes a value."""
+    """Return a map from each form of an option to whether it takes a value."""
     found = {"--help": False, "--help-all": False, "-h": False}
     for typed in (*TORCHRUN, *settings(), *ignored()):
         found.update(dict.fromkeys(typed.forms, not typed.flag))
@@ -113,8 +113,8 @@ def takes_values() -> dict[str, bool]:
 def read_run_options(args: Sequence[str]) -> RunOptions | None:
     """Parse the options as click would, but without click, whose import takes longer than the rest of a start.
 
-    Return None for anything unusual (help, an unknown option, a missing value or one without a blank before it, `--`).
-    Then the caller lets click parse the words and report mistakes.
+    Return None for anything unusual: a request for help, an unknown option, a missing value, a value without a blank
+    before it, or `--`. The caller then lets click parse the words and report mistakes.
     """
     values: dict[str, Any] = {}
     meant: dict[str, tuple[RunOption, bool]] = {}

@@ -53,8 +53,9 @@ P = ParamSpec("P")
 
 
 def pipeable(verb: Callable[P, None]) -> Callable[P, None]:
-    """Let the verb end without an error if the reader of its output ends early (`holdfast logs JOB | head`). click
-    would exit with status 1."""
+    """Let the verb end without an error if the reader of its output ends early (`holdfast logs JOB | head`), because
+    click would exit with status 1.
+    """
 
     @functools.wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -83,8 +84,7 @@ def home() -> Path:
 
 
 def utc_option(verb: Callable[P, None]) -> Callable[P, None]:
-    """Add `--utc`, with which times are in UTC instead of this machine's zone: printed times, and typed times
-    without a zone."""
+    """Add `--utc`, with which printed and typed times are in UTC instead of this machine's zone."""
     return click.option(
         "--utc",
         is_flag=True,
@@ -126,7 +126,7 @@ def _utc_is_set() -> bool:
 
 
 def _zone(name: str | None) -> None:
-    """Set the time zone of this process. `name` None: the machine's zone."""
+    """Set the time zone of this process; None selects the machine's zone."""
     if name is None:
         os.environ.pop("TZ", None)
     else:
@@ -135,8 +135,9 @@ def _zone(name: str | None) -> None:
 
 
 def zone_words() -> list[str]:
-    """Return the option with which another machine prints its times in UTC; empty if this process does not print in
-    UTC."""
+    """Return the option with which another machine prints times in UTC; "" if this process does not print
+    times in UTC.
+    """
     return ["--utc"] if os.environ.get("TZ") == "UTC" else []
 
 
@@ -160,8 +161,7 @@ def _in_queue(jobs: Sequence[JobView]) -> Mapping[str, str]:
 
 
 def survey(dropped: Mapping[str, str] | None = None) -> Survey:
-    """Return all jobs of the state directory. Report on stderr if the journal has trouble, and which jobs were just
-    found to be lost.
+    """Return all jobs of the state directory. Report trouble with the journal and newly found lost jobs on stderr.
 
     `dropped`: see `reconcile`.
     """

@@ -21,7 +21,7 @@ def usage_message(error: click.ClickException, argv: Sequence[str], group: click
     `error`: click's error. `argv`: the words as typed. `group`: the group of all verbs.
     """
     context = error.ctx if isinstance(error, click.UsageError) else None
-    # click's option parser raises errors without a context. Then find the command in the typed words.
+    # click's option parser raises errors without a context. For these, find the command in the typed words.
     command, path = (context.command, context.command_path) if context else _command(argv, group)
     typed = f"holdfast {shlex.join(argv)}"
     help_line = f"{path} --help{'-all' if isinstance(command, GroupedCommand) else ''}"
@@ -56,7 +56,7 @@ def _too_many(extra: str, command: click.Command, path: str, argv: Sequence[str]
 
 
 def _command(argv: Sequence[str], group: click.Group) -> tuple[click.Command, str]:
-    """Find the command with which the typed words begin. Return it, and its path, such as `holdfast faults report`."""
+    """Return the command with which the typed words begin, and its path, such as `holdfast faults report`."""
     command: click.Command = group
     path, context = "holdfast", click.Context(group)
     for word in argv:

@@ -11,7 +11,8 @@ from holdfast.cli.options.usage_errors import usage_message
 from holdfast.cli.output.printing import print_line, say
 from holdfast.version import __version__
 
-#: Every verb → its description. The module `holdfast.cli.<verb>` has its `command`. `--help` imports no verb's module.
+#: Maps every verb to its description. The module `holdfast.cli.<verb>` has its `command`. `--help` imports no verb's
+#: module.
 VERBS: dict[str, str] = {
     "run": "Run a job as one gang: check, launch, explain, decide, remember.",
     "submit": "Hand a job file to a cluster's queue.",
@@ -36,7 +37,7 @@ VERBS: dict[str, str] = {
     "man": "Print a page of the manual.",
 }
 
-#: The verbs below the titles of `holdfast --help`.
+#: Maps the titles of `holdfast --help` to the verbs below them.
 TITLES: dict[str, tuple[str, ...]] = {
     "Run": ("run", "submit", "stop", "prepare"),
     "Understand": ("explain", "show", "exits"),
@@ -45,13 +46,13 @@ TITLES: dict[str, tuple[str, ...]] = {
     "Tool": ("doctor", "config", "prune", "schema", "completion", "man"),
 }
 
-#: Names of verbs in other tools → the verb of holdfast.
+#: Maps names of verbs in other tools to the verb of holdfast.
 ALIASES: dict[str, str] = {"ls": "jobs", "ps": "jobs", "list": "jobs", "status": "show"}
 
-#: Verb → its module, for modules that must not be in holdfast.cli because they import the command line.
+#: Maps a verb to its module, if this is not in holdfast.cli because the module imports the command line.
 ELSEWHERE: dict[str, str] = {"web": "holdfast.web.web_command"}
 
-#: Verbs that holdfast starts on other machines, and that users do not type.
+#: Verbs that holdfast itself starts on other machines. Users do not type them.
 STARTED = ("agent",)
 
 
@@ -87,7 +88,7 @@ class _Verbs(click.Group):
         if name not in (*VERBS, *STARTED, *ALIASES) and not name.startswith("-"):
             import difflib
 
-            # torchrun has no verbs. A user who types a script instead of a verb probably wants to run it.
+            # torchrun has no verbs, so a user who types a script instead of a verb probably wants to run the script.
             script = name.endswith(".py")
             line = "" if script else _run_line(args)
             near = [] if script or line else difflib.get_close_matches(name, VERBS, n=1)
@@ -98,8 +99,10 @@ class _Verbs(click.Group):
 
 
 def _run_line(words: Sequence[str]) -> str:
-    """Return the `holdfast run` command that replaces another launcher's command, such as `torchrun --nproc-per-node
-    2 train.py`."""
+    """Return the `holdfast run` command that replaces another launcher's command.
+
+    An example of such a command is `torchrun --nproc-per-node 2 train.py`.
+    """
     from holdfast.cli.options.run_option_table import takes_values
     from holdfast.settings.other_launchers import line, other_command, translated
 
@@ -112,8 +115,9 @@ def _run_line(words: Sequence[str]) -> str:
 
 
 def _foreign(argv: Sequence[str]) -> str:
-    """If an argument is an option of another launcher, return a sentence about it and the command of holdfast to type;
-    else empty."""
+    """Return a sentence about an option of another launcher, with the command of holdfast to type; "" if there is no
+    such option.
+    """
     from holdfast.cli.options.run_option_table import takes_values
     from holdfast.settings.other_launchers import line, option_name, option_named, translated
 

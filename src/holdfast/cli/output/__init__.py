@@ -1,1 +1,1 @@
-"""How the verbs print: lines, tables and files."""
+"""Prints lines, tables and files for the verbs."""

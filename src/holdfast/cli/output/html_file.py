@@ -17,8 +17,7 @@ STDOUT = "-"
 
 
 def refuse_early(file: str, *, as_json: bool, in_cluster: bool) -> None:
-    """Raise BadUsage, before any work is done, if FILE (of `--html FILE`) cannot be written or the page cannot be
-    made."""
+    """Raise BadUsage early if FILE (of `--html FILE`) cannot be written or the page cannot be made."""
     from holdfast.safe_files import not_a_file
 
     if as_json:

@@ -1,4 +1,4 @@
-"""The verbs print through these functions, so that no text of users or programs can control the terminal.
+"""Prints text for the verbs. No text of users or programs can control the terminal.
 
 Workers' output (`holdfast logs`) is printed unchanged, without these functions.
 """

@@ -23,7 +23,7 @@ def table(rows: list[tuple[str, ...]], paint: Callable[[int, str, str], str] | N
 def fitted(
     rows: list[tuple[str, ...]], width: int, *, drop: Sequence[str], cut: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Make the table's rows fit into `width` characters: first drop the columns in `drop`, in order, then shorten words
+    """Make the table's rows fit into `width` characters. First drop the columns in `drop`, in order. Then shorten words
     in the columns of `cut`.
 
     `drop` and `cut` name columns by their titles in the first row. A row that still does not fit stays wider.
