@@ -61,6 +61,7 @@ def profile(
     """Return the profile of a loaded check.
 
     `in_full` False: return only the names of its parameters, which is quicker.
+    `by_default`: the check runs if the user chooses no checks.
     """
     # A built-in class is used without an instance. A plugin is instantiated, because its class may have plain methods
     # instead of class methods.

@@ -269,6 +269,8 @@ def validated(found: Profile, params: Mapping[str, Any], where: str = "") -> dic
 
     Return the parameters without those of `COMMON`. Raise BadUsage that names the invalid parameter and a similar valid
     one.
+
+    `found`: the check's profile. `params`: the chosen parameters. `where`: their source, for messages.
     """
     name = found.info.name
     at = f"{where}: " if where else ""

@@ -64,6 +64,7 @@ def start(
     `output`, `errors`: descriptors for stdout and stderr; `errors` None: stderr is discarded. `given`: descriptor for
     stdin; None: /dev/null. `deaf`: signals that are blocked when the program starts. Raise OSError if the program
     cannot be run.
+    `command`: the program and its arguments.
     """
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0) if given is None else (os.POSIX_SPAWN_DUP2, given, 0),

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 
 class HoldfastError(Exception):
-    """The base of all exceptions that holdfast raises on purpose. `hint`: a command that the user can type."""
+    """The base of all exceptions that holdfast raises on purpose. `hint`: a command that the user can type.
+
+    `message`: one sentence for the user.
+    """
 
     exit_status = 1
 

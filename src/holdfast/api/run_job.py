@@ -58,6 +58,7 @@ def run(
 
     `what`: path of a Python script with its `args`; path of a job file (`.yaml`, `.yml`); content of a job file as a
         mapping; or a command as a list.
+    `nproc_per_node`, `name`, `max_restarts`: as in `holdfast run`.
     `module`: `what` is a module's name, as for `python -m`.
     `home`: path of the state directory.
     `env`: variables to add to those of this process.

@@ -61,6 +61,7 @@ class Checkout:
     `stall_s`: how long git waits for data before it gives up, in seconds.
     `most_bytes`: the size limit; None: no limit.
     `moved`: called with the number of bytes received so far.
+    `uri`: the repository, and the branch, tag or commit to fetch.
     """
 
     def __init__(self, uri: Uri, stall_s: float, most_bytes: int | None, moved: Callable[[int], None]) -> None:

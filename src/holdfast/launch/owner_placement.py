@@ -55,6 +55,7 @@ def part_here(host: str, *, is_host: bool | None, node_rank: int | None, must_re
     be resolved.
 
     `must_resolve` false: do not raise for such a name, and decide without its addresses.
+    `is_host`, `node_rank`: the typed values, or None.
     """
     machine = os.uname().nodename
     try:

@@ -41,6 +41,8 @@ def parse_std(text: str, option: str = "--redirects") -> StdChoice:
 
     Raises:
         BadUsage: for any other text, a value above 3, and a local rank that is named twice.
+
+    `option`: the option's name, for messages.
     """
     text = text.strip()
     if text in ("0", "1", "2", "3"):

@@ -72,7 +72,10 @@ MOST_CHARACTERS, MOST_BYTES = 63, 180
 
 
 def job_name(text: str, otherwise: str) -> str:
-    """Return a name for a job: letters, marks and digits of any alphabet stay, other characters become a hyphen."""
+    """Return a name for a job: letters, marks and digits of any alphabet stay, other characters become a hyphen.
+
+    `otherwise`: the name if no character of the text is valid.
+    """
     if text.isascii():
         return plain_name(text, otherwise)
     import unicodedata

@@ -27,7 +27,10 @@ ITSELF = -1
 
 
 def serve(render: Render, over_nodes: MultiNodeRunner) -> int:
-    """Read the agent's settings and run this node's part of the job. Return the exit status."""
+    """Read the agent's settings and run this node's part of the job. Return the exit status.
+
+    `render`: formats the final report as text. `over_nodes`: runs this node's part of the job.
+    """
     platform = platform_of_agent(os.environ)
     # ssh exits with 255 when its connection breaks. An agent whose starter reads its exit status must not exit with it.
     highest = 255 if platform is not None else 254

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def job_here(options: RunOptions, settings: Settings, python: str, over_many: bool) -> JobFile:
-    """Build the job from the command line and the platform of this process. Raises `BadUsage` for a user's mistake."""
+    """Build the job from the command line and the platform of this process. Raises `BadUsage` for a user's mistake.
+
+    `python`: the workers' interpreter. `over_many`: the job may run on several machines.
+    """
     platform = platform_around(os.environ)
     place = RunPlace(
         images=runs_images(os.environ),

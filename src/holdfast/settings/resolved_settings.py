@@ -36,7 +36,10 @@ class SettingSource(enum.IntEnum):
 
 
 class Settings:
-    """The values of all settings, with their sources."""
+    """The values of all settings, with their sources.
+
+    `found`: maps a setting's name to its value, the kind of its source, and the source for messages.
+    """
 
     def __init__(self, found: Mapping[str, tuple[Value, SettingSource, str]]) -> None:
         self._found = found
@@ -149,6 +152,7 @@ def resolve(
     `cli_values`: options by setting name (with hyphens or underscores); None: not typed.
     Raises `BadUsage` with the source and the expected value. A wrong value is reported even if a stronger source
     overrides it.
+    `system_file`: path of the machine's configuration file.
     """
     options = {name.replace("_", "-"): value for name, value in cli_values.items()}
     home_file = home / FILE_NAME

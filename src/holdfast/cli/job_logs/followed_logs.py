@@ -34,6 +34,8 @@ class Follower:
     """Prints the lines that the logs have now, and later lines until the job ends.
 
     Unless the user typed an attempt, later attempts are printed too.
+
+    `far`: reads the logs through the job's owner.
     """
 
     def __init__(self, far: FarLogs) -> None:

@@ -93,7 +93,10 @@ def print_files(job_id: str, files: Sequence[LocalLogFile], *, as_json: bool) ->
 
 
 def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOptions) -> None:
-    """Print all lines that the logs have now. Raise BadUsage if the user asks for a time span and no log has times."""
+    """Print all lines that the logs have now. Raise BadUsage if the user asks for a time span and no log has times.
+
+    `number`: the attempt. `parts`: the job's logs on this machine. `wish`: the typed options.
+    """
     out = sys.stdout.buffer
     if len(parts) == 1 and wish.as_they_stand:
         since = None if wish.lines.tail is None else tail_mark(parts[0].path, wish.lines.tail)
@@ -118,7 +121,10 @@ def print_logs(view: JobView, number: int, parts: Sequence[LogPart], wish: LogOp
 
 
 def printer_for(parts: Sequence[LogPart], wish: LogOptions, *, prefixed: bool) -> Printer:
-    """Return the printer for these logs. If they belong to several attempts, the prefix contains the attempt."""
+    """Return the printer for these logs. If they belong to several attempts, the prefix contains the attempt.
+
+    `prefixed`: print the worker and the stream before each line.
+    """
     several = len({part.attempt for part in parts}) > 1
     return Printer(
         sys.stdout.buffer.write,
@@ -141,6 +147,9 @@ def left_out(view: JobView, without: int, written: int, wish: LogOptions, *, sev
     """Return whether logs are left out, and report how many, because their lines have no times.
 
     Raise BadUsage if the user asks for a time span and no log has times.
+
+    `without`: number of logs without times. `written`: number of logs that are not empty. `several`: the lines of
+    several logs are sorted by time.
     """
     if not without or not (wish.in_time or wish.timestamps or several):
         return False

@@ -27,6 +27,9 @@ def logs_over_nodes(
 
     Return False if all logs are on this machine, or if no owner answers, so that only the local logs can be printed.
     Raise HoldfastError if a request fails.
+
+    `note`: the address of the job's owner. `wish`: the typed options. `following`: print later lines too. `paths`:
+    print the logs' paths instead.
     """
     # Only the owner's machine notices when the job ends, so on another machine follow the logs through the owner.
     told_there = following and is_elsewhere(view)

@@ -37,7 +37,10 @@ MOST_SAID = 8
 
 
 class RemoteLog:
-    """A log of a rank on another node. The class implements `LogSource`."""
+    """A log of a rank on another node. The class implements `LogSource`.
+
+    `far`: the connection to the owner. `part`: the log's attempt, rank and stream.
+    """
 
     def __init__(self, far: FarLogs, part: LogPart) -> None:
         self.part = part
@@ -185,7 +188,10 @@ class FarLogs:
             say(text)
 
     def show(self, here: Sequence[LogPart], far: Sequence[RemoteLog], *, paths: bool) -> None:
-        """Print all lines that the logs have now. Raise HoldfastError if a request fails."""
+        """Print all lines that the logs have now. Raise HoldfastError if a request fails.
+
+        `here`: the logs on this machine. `far`: the logs on other nodes. `paths`: print the logs' paths instead.
+        """
         wish = self.wish
         if paths:
             files = [*files_here(here), *(file for log in far for file in log.files)]

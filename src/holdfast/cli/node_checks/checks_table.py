@@ -26,7 +26,10 @@ def state_of(progress: Any, finding: Any) -> str:
 
 
 def as_object(current: CheckRound, answer: ChecksFinished, node: str, code: int, took_s: float) -> dict[str, Any]:
-    """Return the result of a round of checks as a `holdfast.checks/1` object."""
+    """Return the result of a round of checks as a `holdfast.checks/1` object.
+
+    `current`: the round. `answer`: its result. `code`: the exit status. `took_s`: duration in seconds.
+    """
     checks = [
         {
             "name": step.name,

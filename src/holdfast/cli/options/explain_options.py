@@ -49,7 +49,11 @@ def read_explain_options(args: Sequence[str]) -> dict[str, Any] | None:
 def explaining(
     files: Sequence[str], exit_code: int | None, signal_name: str | None, as_json: bool, exits: Sequence[str]
 ) -> None:
-    """Print the report. Raise `BadUsage` for options that contradict each other."""
+    """Print the report. Raise `BadUsage` for options that contradict each other.
+
+    `files`: paths of logs, or the name of a job. `exit_code`, `signal_name`: how the program ended. `exits`: a file of
+    the user's catalogue rows.
+    """
     from holdfast.cli.output.printing import say
     from holdfast.errors import BadUsage
     from holdfast.node.explain_files import ended_by, explain_files

@@ -73,7 +73,10 @@ RUN: tuple[OptionGroup, ...] = (
 
 
 class GroupedCommand(click.Command):
-    """A command whose `--help` shows only the options that are used often."""
+    """A command whose `--help` shows only the options that are used often.
+
+    `groups`: all options of the command, in the order of the help.
+    """
 
     def __init__(self, *args: Any, groups: Sequence[OptionGroup], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

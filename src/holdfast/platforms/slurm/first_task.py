@@ -38,7 +38,10 @@ def notice_path(home: Path, job: str, step: int, env: Mapping[str, str]) -> Path
 
 
 class FirstTask:
-    """A `Starter` for tasks that Slurm has already started. It only publishes the owner's address."""
+    """A `Starter` for tasks that Slurm has already started. It only publishes the owner's address.
+
+    `addresses`: the addresses of the owner's machine, which the file contains.
+    """
 
     news_fd = -1
 

@@ -132,6 +132,7 @@ class SlurmCommands:
         `done`: called once, by the reactor, with the output.
         `limit_s`: time limit of one try.
         `patience_s`: how long to retry while slurmctld does not answer.
+        `words`: the command line.
         """
         question = _OpenCommand(self, tuple(words), done, limit_s, self.reactor.now() + patience_s, self._running)
         self._running.add(question)

@@ -37,7 +37,10 @@ LAST_S = 5.0
 
 
 class SrunStarter:
-    """Starts the agents through srun. The guard creates the object, and `__call__` runs in a process of its own."""
+    """Starts the agents through srun. The guard creates the object, and `__call__` runs in a process of its own.
+
+    `steps`: the settings that all srun steps of the job share.
+    """
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps

@@ -62,7 +62,10 @@ def ssh_words(command: str, where: str) -> tuple[str, ...]:
 def host_check_command(
     ssh: Sequence[str], host: str, directory: str, python: str, paths: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the command line that checks whether a host can run the job. It prints the host's holdfast version."""
+    """Return the command line that checks whether a host can run the job. It prints the host's holdfast version.
+
+    `ssh`: words of the ssh command. `paths`: further paths that must exist on the host.
+    """
     return _on(ssh, host, _LOOK, (directory, python, *paths))
 
 
@@ -103,7 +106,11 @@ class HostLook(Noun, frozen=True, kw_only=True):
 
 
 def trouble(look: HostLook, *, directory: str, python: str, version: str, ssh: str) -> tuple[str, str] | None:
-    """Explain why no agent can run on a host, by a sentence and a command to try. Return None if an agent can run."""
+    """Explain why no agent can run on a host, by a sentence and a command to try. Return None if an agent can run.
+
+    `look`: the result of the check. `directory`, `python`: paths that the host must have. `version`: the version of
+    holdfast that the host must have.
+    """
     host, said = look.host, _last_words(look.err)
     try_it = f"{ssh} -o BatchMode=yes {host}"
     match look.status:

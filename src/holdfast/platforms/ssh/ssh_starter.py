@@ -216,7 +216,10 @@ class _Look:
 
 
 class SshStarter:
-    """Starts the agents through ssh. The guard creates the object, and `__call__` runs in a process of its own."""
+    """Starts the agents through ssh. The guard creates the object, and `__call__` runs in a process of its own.
+
+    `sent`: the hosts and their settings.
+    """
 
     news_fd = -1
 

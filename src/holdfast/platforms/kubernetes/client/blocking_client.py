@@ -80,7 +80,10 @@ class BlockingClient:
     def ask(
         self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Any = None, text: bool = False
     ) -> Answered:
-        """Send one request and wait for the answer. `text`: the answer is plain text, such as a log, and not JSON."""
+        """Send one request and wait for the answer. `text`: the answer is plain text, such as a log, and not JSON.
+
+        `query`: query parameters of the URL. `body`: the object that is sent as JSON.
+        """
         import httpx2
 
         headers = {"Accept": "*/*" if text else "application/json"}
@@ -148,7 +151,7 @@ class BlockingClient:
 
 
 class BrokenAnswer(Exception):
-    """A streamed request failed, or its stream broke off."""
+    """A streamed request failed, or its stream broke off. `answer`: the kind of failure, with its description."""
 
     def __init__(self, answer: Answered) -> None:
         super().__init__(answer.said)

@@ -81,7 +81,10 @@ def _copy(value: Any) -> Any:
 
 
 def template_refusal(template: Any, exchange: str = object_names.EXCHANGE) -> str:
-    """Return why the template cannot be merged into a pod, with the field's path. Return "" if it can be merged."""
+    """Return why the template cannot be merged into a pod, with the field's path. Return "" if it can be merged.
+
+    `exchange`: path at which the pod mounts holdfast's exchange directory.
+    """
     for place, problem in _problems(template, exchange):
         return f"`{place}`: {problem}" if place else problem
     return ""

@@ -87,6 +87,7 @@ class ApiHelper:
         `limit_s`: time limit of one try.
         `patience_s`: how long to retry while the API server is away. Set it only if the request may safely be repeated.
         `doubt_s`: how long to retry a refused request, at most `patience_s`. Zero: report the first refusal.
+        `query`: query parameters of the URL. `body`: the object that is sent as JSON.
         """
         self._number += 1
         call = Call(number=self._number, method=method, path=path, query=query or {}, body=body, limit_s=limit_s)

@@ -42,7 +42,10 @@ class ApiUnavailable(HoldfastError):
 
 
 class JobAlreadyEnded(Exception):
-    """The job of this owner's pod has already ended, so there is nothing to take over."""
+    """The job of this owner's pod has already ended, so there is nothing to take over.
+
+    `header`: the header of the saved state, which has the job's final code.
+    """
 
     def __init__(self, header: Header) -> None:
         super().__init__()

@@ -36,6 +36,9 @@ def stop(
 
     Raises `BadUsage` if there is no such job or its owner refuses, and HoldfastError if a request fails or no answer
     comes.
+
+    The job's report names `phrase` (failure class), `code` (final code), `reason`, and `solution` (advice). `who`: the
+    user who stops the job.
     """
     where = namespace or api.namespace
     job = job_there(api, where, name)

@@ -147,6 +147,9 @@ def _of_quota(words: str) -> str:
 
 
 def in_words(found: CreateRefusal, origins: Mapping[str, str]) -> str:
-    """Return the whole sentence for the user. It begins with the origin of the wrong value, if known."""
+    """Return the whole sentence for the user. It begins with the origin of the wrong value, if known.
+
+    `origins`: maps each key to the option or file that has set it.
+    """
     where = f"{origins[found.key]}: " if found.key in origins else ""
     return f"{where}the job was not submitted: {found.said}"

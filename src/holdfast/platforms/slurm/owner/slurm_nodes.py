@@ -93,7 +93,7 @@ DRAIN_LIMIT_S = 2.0
 
 
 class NodeDrain:
-    """Drains nodes for one job. A node is drained at most once for each reason."""
+    """Drains nodes for one job. A node is drained at most once for each reason. `asking`: runs Slurm commands."""
 
     def __init__(self, asking: SlurmCommands, say: Callable[[str], None]) -> None:
         self._asking = asking

@@ -73,6 +73,7 @@ class SlurmSignals:
     `grace_s`: the job's own grace period in seconds. It applies if Slurm does not announce when it kills the job.
     `leaving()`: returns whether holdfast itself has requested the requeue.
     `at_limit`: whether the job should be requeued at its time limit.
+    `asking`: runs Slurm commands. `ids`: ids of the job. `say`: prints a message of the owner.
     """
 
     def __init__(

@@ -166,7 +166,10 @@ def signal_meaning(asked: SignalFacts) -> SignalMeaning:
 
 
 def is_warning(number: int, at: float, record: JobRecord, warned: WarningSignal | None) -> bool:
-    """Whether a signal is the one that the user requested by `--signal`, as a warning before the time limit."""
+    """Whether a signal is the one that the user requested by `--signal`, as a warning before the time limit.
+
+    `at`: time of the signal, in seconds since the epoch. `warned`: the option `--signal`.
+    """
     if warned is None or warned.number != number or record.ends_at is None:
         return False
     return record.ends_at - at <= warned.before_s + LATE_S

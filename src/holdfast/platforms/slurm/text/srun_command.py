@@ -64,6 +64,7 @@ def step_command(job: str, nodes: int, python: str, *, only: tuple[str, ...] = (
     """Return the srun command of one step, which starts an agent on each of `nodes` nodes.
 
     `only`: names of the nodes to use. `gpus`: GPUs per node; 0: Slurm's default for a step.
+    `python`: path of the Python that runs the agents.
     """
     nodelist = (f"--nodelist={','.join(only)}",) if only else ()
     gpus_per_node = (f"--gpus-per-node={gpus}",) if gpus else ()
