@@ -53,7 +53,7 @@ def test_too_few_open_files_are_told_before_anything_starts(holdfast: Holdfast) 
 
 
 def test_no_verb_shows_the_verbs(holdfast: Holdfast) -> None:
-    for words, said in (((), "jobs        List the jobs"), (("faults",), "replay  Play a fault case")):
+    for words, said in (((), "jobs        List the jobs"), (("faults",), "replay  Replay a fault case")):
         ran = holdfast(*words)
         assert ran.status == 2 and ran.err.startswith("Usage: ") and said in ran.err and "try:" not in ran.err
 

@@ -10,5 +10,5 @@ from holdfast.main.agent_main import serve
 
 @click.command("agent", hidden=True)
 def command() -> None:
-    """Take part in a job as one of its nodes: the order comes on standard input."""
+    """Take part in a job as one of its nodes. The settings come on standard input."""
     raise SystemExit(serve(render, over_nodes))

@@ -21,25 +21,37 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[NAME[:PARAMETER=VALUE;…]]...", shell_complete=checks)
-@click.option("--list", "as_list", is_flag=True, help="List the checks: question, cost, parameters; run none.")
+@click.option(
+    "--list", "as_list", is_flag=True, help="List the checks with question, cost and parameters, and run none."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--plugin", metavar="FILE", multiple=True, default=None, help="A Python file or an executable.")
-@click.option("--check-timeout", metavar="TIME", default=None, help="Bound each check, its retries included.")
+@click.option(
+    "--plugin",
+    metavar="FILE",
+    multiple=True,
+    default=None,
+    help="A Python file or an executable with further pre-checks.",
+)
+@click.option("--check-timeout", metavar="TIME", default=None, help="Time limit of each check, including its retries.")
 @click.option("--inconclusive", type=click.Choice(["warn", "fail"]), default="warn", show_default=True,
-              help="What a check that crashed or ran out of time means.")  # fmt: skip
+              help="The result of a check that crashed or reached its time limit.")  # fmt: skip
 @click.option("--job", metavar="FILE", help="Check what this job file needs: its checks, programs and environment.")
 @click.option(
     "--slurm", "hooks", flag_value="slurm", help="Check this node for Slurm: as HealthCheckProgram, Prolog or by hand."
 )
-@click.option("--drain", is_flag=True, help="With --slurm: drain the node with the reason where a check fails.")
-@click.option("--resume", is_flag=True, help="With --slurm: end a drain of holdfast's where all checks pass.")
+@click.option("--drain", is_flag=True, help="With --slurm: drain the node with the reason if a check fails.")
+@click.option("--resume", is_flag=True, help="With --slurm: end a drain by holdfast if all checks pass.")
 @click.option(
-    "--believe", metavar="USERS", help="With --slurm: also drain for devices that jobs of these users hold; or all."
+    "--believe",
+    metavar="USERS",
+    help="With --slurm: also drain for devices that jobs of these users (or `all`) have blocked.",
 )
-@click.option("--slurm-conf", "conf", metavar="FILE", help="With --slurm: slurm.conf, where it lies in no usual place.")
+@click.option(
+    "--slurm-conf", "conf", metavar="FILE", help="With --slurm: the path of slurm.conf, if it is not at a usual place."
+)
 @utc_option
 def command(**typed: Any) -> None:
-    """Run pre-checks on this machine: those named, else the default ones. Exit status 0, or 252 where one failed."""
+    """Run the named pre-checks on this machine, or the default ones. Exit status 0, or 252 if a check failed."""
     if typed["hooks"] is None:
         if typed["drain"] or typed["resume"] or typed["believe"] or typed["conf"]:
             raise BadUsage(

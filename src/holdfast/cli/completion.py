@@ -24,7 +24,7 @@ SHELLS = sorted(WHERE)
 @click.argument("shell", type=click.Choice(SHELLS))
 @pipeable
 def command(shell: str) -> None:
-    """Print what SHELL needs to complete verbs, options, jobs, checks and failure classes."""
+    """Print the script with which SHELL completes verbs, options, jobs, checks and failure classes."""
     print_completion(shell)
 
 

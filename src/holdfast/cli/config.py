@@ -15,14 +15,14 @@ from holdfast.untrusted import Malformed
 
 
 @click.command()
-@click.option("--changed", is_flag=True, help="Only settings that are not the built-in defaults.")
+@click.option("--changed", is_flag=True, help="Show only settings that differ from the built-in defaults.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @pipeable
 def command(changed: bool, as_json: bool) -> None:
-    """Show each setting and where it came from.
+    """Show each setting, its value and its source.
 
-    An option beats HOLDFAST_<OPTION> in the environment, that beats config.yaml in the state directory, that beats
-    /etc/holdfast/config.yaml, and that the built-in default.
+    The order of precedence is: the option, HOLDFAST_<OPTION> in the environment, config.yaml in the state directory,
+    /etc/holdfast/config.yaml, the built-in default.
     """
     from holdfast.record.state_directory import home_of
     from holdfast.settings.resolved_settings import BUILT_IN, FILE_NAME, SYSTEM_FILE, resolve, unused_files

@@ -33,7 +33,7 @@ class _OfNode(Noun, frozen=True, kw_only=True):
 def command(
     as_json: bool, job: str | None, on_node: str, platform: str | None, fault_codes: str | None, fault_rules: str | None
 ) -> None:
-    """Show every device and node: standing, active codes, counts, since when, why, and what would end it."""
+    """Show every device and node: its standing, active codes, counts, since when, the reason, and what ends it."""
     import json
     import socket
     import time

@@ -50,7 +50,7 @@ class DoctorFinding(Noun, frozen=True, kw_only=True):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @pipeable
 def command(as_json: bool) -> None:
-    """Show version, Python, platform and extras, and what is missing for what, with a line to type for each."""
+    """Show version, Python, platform, extras, and for each missing tool, its features and a line to type."""
     from holdfast.record.state_directory import home_of
 
     extras = {name: all(importlib.util.find_spec(each) is not None for each in EXTRAS[name]) for name in EXTRAS}

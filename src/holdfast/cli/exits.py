@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("words", nargs=-1, metavar="[CODE | PHRASE | WORDS... | lint FILE]", shell_complete=classes)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--exits", metavar="FILE", multiple=True, help="Add rows of this file (our format, or OpenPAI's).")
+@click.option(
+    "--exits",
+    metavar="FILE",
+    multiple=True,
+    help="Add the catalogue rows of this file (holdfast's format, or OpenPAI's job-exit-spec).",
+)
 def command(words: tuple[str, ...], as_json: bool, exits: tuple[str, ...]) -> None:
-    """List the exits that holdfast knows, show one by code or phrase, search them, or lint a file of your own rows."""
+    """List the exits that holdfast knows, show one by code or phrase, search them, or check a file of your own rows."""
     from holdfast.errors import BadUsage
 
     if words and words[0] == "lint":

@@ -34,17 +34,17 @@ _GROUPS = (
 @click.option("--code", required=True, metavar="C", help="The fault code: 80E18005, 79, NODE-DISK-IO …")
 @click.option("--occur", is_flag=True, help="The fault began (the default).")
 @click.option("--recover", is_flag=True, help="The fault is over.")
-@click.option("--once", is_flag=True, help="It happened in one moment.")
+@click.option("--once", is_flag=True, help="The fault began and ended at the same moment.")
 @click.option(
     "--severity",
     type=click.Choice(["info", "minor", "major", "critical"], case_sensitive=False),
-    help="Judges a code that no list names; such a code is refused without it.",
+    help="The severity of a code that no list has; without it such a code is refused.",
 )
-@click.option("--node", default="", metavar="NAME", help="The node of the device, where it is not this machine.")
-@click.option("--text", default="", metavar="TEXT", help="The message it was read from.")
-@click.option("--at", type=float, metavar="SECONDS", help="When it happened, in seconds since 1970; now if not given.")
-@click.option("--dry-run", is_flag=True, help="Judge, and say what would follow, without noting the fault.")
-@click.option("--yes", is_flag=True, help="Ask no question, and take a code that no list names for a major fault.")
+@click.option("--node", default="", metavar="NAME", help="The device's node, if it is not this machine.")
+@click.option("--text", default="", metavar="TEXT", help="The message that reported the fault.")
+@click.option("--at", type=float, metavar="SECONDS", help="Time of the fault, in seconds since 1970; default: now.")
+@click.option("--dry-run", is_flag=True, help="Print the consequences, without recording the fault.")
+@click.option("--yes", is_flag=True, help="Ask no question, and treat a code that no list has as a major fault.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --job, one for each node.")
 @job_options
 @policy_options
@@ -66,7 +66,7 @@ def report(
     fault_codes: str | None,
     fault_rules: str | None,
 ) -> None:
-    """Note one fault of a device, and say where the device stands now. An unknown device is created."""
+    """Record one fault of a device, and print the device's standing. An unknown device is created."""
     import json
     import os
     import socket
@@ -186,7 +186,7 @@ def _ask_to_stop(device: str, level: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object with a list of `codes`.")
 @policy_options
 def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
-    """List every fault code, what it asks for, and its rules."""
+    """List every fault code, its level and its rules."""
     import json
 
     from holdfast.model.faults import Remedy
@@ -216,7 +216,7 @@ def list_(as_json: bool, fault_codes: str | None, fault_rules: str | None) -> No
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def lint(files: tuple[str, ...], as_json: bool) -> None:
-    """Name every entry of these files that would not be used, and why. Status 1 where there is one."""
+    """Print every entry of these files that holdfast would ignore, and why. Exit status 1 if there is one."""
     from holdfast.node.devices.fault_commands import lint as look
 
     found = look(files)
@@ -258,15 +258,15 @@ def lint(files: tuple[str, ...], as_json: bool) -> None:
 
 @command.command()
 @click.argument("file", metavar="CASE.json | EVENTS.jsonl")
-@click.option("--dry-run", is_flag=True, help="Every rule only says what it would do.")
-@click.option("--json", "as_json", is_flag=True, help="The timeline of EVENTS.jsonl as JSON lines.")
+@click.option("--dry-run", is_flag=True, help="Only print what each rule would do.")
+@click.option("--json", "as_json", is_flag=True, help="Print the timeline of EVENTS.jsonl as JSON lines.")
 @utc_option
 @policy_options
 def replay(file: str, dry_run: bool, as_json: bool, fault_codes: str | None, fault_rules: str | None) -> None:
-    """Play a fault case, or last month's events, and print what the rules make of them.
+    """Replay a fault case, or past events, and print the levels that follow from the rules.
 
-    CASE.json has `config`, `timeline` and `checks`; one JSON object a check is printed. EVENTS.jsonl has one event a
-    line (`at` in seconds, `device`, `code`, `assertion`, `severity`); the timeline of levels is printed.
+    CASE.json has `config`, `timeline` and `checks`; one JSON object per check is printed. EVENTS.jsonl has one event
+    per line (`at` in seconds, `device`, `code`, `assertion`, `severity`); the timeline of levels is printed.
     """
     import json
 

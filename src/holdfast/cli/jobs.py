@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     shell_complete=states,
     help=f"Only jobs in this state: {', '.join(STATES)}.",
 )
-@click.option("--since", metavar="WHEN", help="Only jobs begun since: 30m, 12h, 7d, or a date.")
+@click.option("--since", metavar="WHEN", help="Only jobs that began since then: 30m, 12h, 7d, or a date.")
 @click.option("--name", default="", metavar="NAME", help="Only jobs of this name; `*` and `?` as in a shell.")
 @click.option(
     "--class",
@@ -66,9 +66,9 @@ def command(
     platform: str | None,
     namespace: str | None,
 ) -> None:
-    """List the jobs this machine remembers, the newest first, and before them what waits in a queue.
+    """List the jobs of this machine, the newest first. Jobs that wait in a queue come before them.
 
-    JOB: only those of this name, or whose id begins so.
+    JOB: list only jobs with this name, or whose id begins with it.
     """
     if limit is not None and (platform is not None or not limit.isdecimal()):
         # With `--platform kubernetes`, `-n` means the namespace, as in kubectl; otherwise it is the number of jobs.

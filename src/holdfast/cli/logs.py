@@ -28,19 +28,19 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 10.0
 
 @click.command()
 @click.argument("job", required=False, default=LAST, shell_complete=jobs)
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="This attempt instead of the last one.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="The attempt; default: the last one.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only this rank.")
-@click.option("--stdout", "only_stdout", is_flag=True, help="Only what went to stdout.")
-@click.option("--stderr", "only_stderr", is_flag=True, help="Only what went to stderr.")
-@click.option("--since", metavar="TIME", help="Only lines from then on: an age (10m, 2h) or a date and time.")
-@click.option("--until", metavar="TIME", help="Only lines before then.")
-@click.option("--grep", "-g", metavar="RE", help="Only lines in which this regular expression (RE2) is found.")
+@click.option("--stdout", "only_stdout", is_flag=True, help="Only lines from stdout.")
+@click.option("--stderr", "only_stderr", is_flag=True, help="Only lines from stderr.")
+@click.option("--since", metavar="TIME", help="Only lines since this time: an age (10m, 2h) or a date and time.")
+@click.option("--until", metavar="TIME", help="Only lines before this time.")
+@click.option("--grep", "-g", metavar="RE", help="Only lines that match this regular expression (RE2).")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each log.")
-@click.option("--timestamps", "-t", is_flag=True, help="The time in front of each line.")
-@click.option("--path", "paths", is_flag=True, help="Print where the log files are, and not what is in them.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is written, until the job ends.")
+@click.option("--timestamps", "-t", is_flag=True, help="Print the time before each line.")
+@click.option("--path", "paths", is_flag=True, help="Print the paths of the log files instead of their contents.")
+@click.option("--follow", "-f", is_flag=True, help="Also print later lines, until the job ends.")
 @utc_option
-@click.option("--json", "as_json", is_flag=True, help="Each line as a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 @of_a_cluster()
 @pipeable
 def command(
@@ -62,7 +62,7 @@ def command(
 ) -> None:
     """Print a job's logs. JOB is an id or its beginning, or a name; without it, the last job.
 
-    One log is printed as it is; of several, the lines come by time, each with its worker and stream in front.
+    One log is printed unchanged. The lines of several logs are sorted by time, each after its worker and stream.
     """
     lines = _lines(since, until, grep, tail, follow)
     if (cluster := in_cluster(platform, namespace, job)) is not None:

@@ -11,10 +11,10 @@ from holdfast.cli.output.printing import print_line
 
 
 @click.command()
-@click.option("--test", is_flag=True, help="Send a message that says it is a test, and say who took it.")
-@click.option("--notify", metavar="URL,URL", help="Addresses of apprise, in place of those of the settings.")
+@click.option("--test", is_flag=True, help="Send a test message, and print which addresses accept it.")
+@click.option("--notify", metavar="URL,URL", help="apprise's addresses, instead of those in the settings.")
 def command(test: bool, notify: str | None) -> None:
-    """Send a test message to everybody whom a job's notices reach. Status 1 if an address does not take it."""
+    """Send a test message to all receivers of notices. Exit status 1 if an address does not accept it."""
     import socket
     import sys
 

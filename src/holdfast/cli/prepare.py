@@ -20,27 +20,34 @@ PATH = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--into", type=PATH, default=EXCHANGE, show_default=True, metavar="DIR", help="The exchange directory.")
-@click.option("--job", type=PATH, metavar="FILE", help="A job file, which is judged and laid down as DIR/job.yaml.")
+@click.option(
+    "--into",
+    type=PATH,
+    default=EXCHANGE,
+    show_default=True,
+    metavar="DIR",
+    help="The directory that the container will mount.",
+)
+@click.option("--job", type=PATH, metavar="FILE", help="A job file, which is checked and copied to DIR/job.yaml.")
 @click.option(
     "--tree",
     type=PATH,
     metavar="DIR",
-    help="The built runtime to copy; else HOLDFAST_TREE, this holdfast's own, the image's, or one that is built once.",
+    help="The runtime to copy; default: HOLDFAST_TREE, this holdfast's own, the image's, or one that is built once.",
 )
 @click.option(
     "--result",
     type=PATH,
     metavar="FILE",
-    help="Where a failure is written as JSON, at most 4096 bytes: /dev/termination-log in a container of Kubernetes.",
+    help="Write a failure to this file as JSON, at most 4096 bytes: /dev/termination-log in a container of Kubernetes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(into: Path, job: Path | None, tree: Path | None, result: Path | None, as_json: bool) -> None:
-    """Lay the runtime down in DIR, with its start command DIR/run.
+    """Write the runtime into DIR, with the start command DIR/run.
 
-    A container that has DIR needs neither Python nor holdfast: its command is DIR/run. A repeated call changes nothing;
-    another version takes the place of the one before. What the job has fetched before its start (`prerequisites`) is
-    fetched into DIR, whole or not at all. Status 0: all is there; else the last line on stdout is JSON that says why.
+    A container that mounts DIR needs neither Python nor holdfast, and its command is DIR/run. A repeated call changes
+    nothing, and another version replaces the one before. The job's `prerequisites` are fetched into DIR, each
+    completely or not at all. Exit status 0: DIR is complete. Otherwise the last line on stdout is JSON with the reason.
     """
     try:
         laid = prepare(into, job, tree, _said, _draw if sys.stderr.isatty() else None, columns(os.environ))

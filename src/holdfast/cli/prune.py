@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("jobs", nargs=-1, metavar="[JOB...]", shell_complete=complete_jobs)
-@click.option("--keep-jobs", metavar="N", help="Keep the newest N jobs; 0: any number.")
-@click.option("--keep-days", metavar="N", help="Keep jobs that ended in the last N days; 0: of any age.")
-@click.option("--keep-size", metavar="SIZE", help="Keep the newest jobs of this size in all: 20G, 1.5T.")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--keep-jobs", metavar="N", help="Keep the newest N jobs; 0: no limit.")
+@click.option("--keep-days", metavar="N", help="Keep jobs that ended in the last N days; 0: no limit.")
+@click.option("--keep-size", metavar="SIZE", help="Keep the newest jobs up to this total size: 20G, 1.5T.")
+@click.option("--dry-run", is_flag=True, help="Print which jobs would be removed, and remove none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @pipeable
 def command(
@@ -36,10 +36,10 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Throw old jobs away: their logs, their reports and what the journal knows of them.
+    """Remove old jobs: their logs, their reports and their entries in the journal.
 
-    Limits that are not given are those of the settings (holdfast config). With JOB, just these jobs. A job that runs,
-    or that has evidence of a device that is HELD or ISOLATED, stays.
+    Limits that you do not type come from the settings (holdfast config). With JOB, only these jobs are removed. A
+    running job stays, and so does a job with evidence about a device that is HELD or ISOLATED.
     """
     from holdfast.record.job_pruning import PruneResult, of_this_machine, prune
     from holdfast.settings.resolved_settings import resolve

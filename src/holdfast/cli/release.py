@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("device")
-@click.option("--reason", required=True, metavar="TEXT", help="Why it may work again; kept with who and when.")
+@click.option(
+    "--reason", required=True, metavar="TEXT", help="Why the device may be used again; recorded with user and time."
+)
 @job_options
 @click.option("--platform", metavar="NAME", help="kubernetes: DEVICE is a node of the cluster that a job has tainted.")
 @utc_option
@@ -34,7 +36,7 @@ def command(
     fault_codes: str | None,
     fault_rules: str | None,
 ) -> None:
-    """Give a held DEVICE back to work. Who, when and why are kept; its counting begins again from zero."""
+    """Allow jobs to use a held DEVICE again. User, time and reason are recorded, and its counts restart at zero."""
     import os
     import socket
     import time

@@ -115,9 +115,9 @@ def _print_completion(context: click.Context, _: click.Parameter, shell: str | N
 
 
 def _main(**typed: Any) -> None:
-    """Run SCRIPT as one gang of workers, on one machine or on many, as torchrun would, and carry it through failures.
+    """Run SCRIPT as one gang of workers, on one machine or on many, with torchrun's options. Restart it after failures.
 
-    At the end there is one report: the cause, the culprit, what to do. The exit status is the job's final code.
+    At the end one report names the cause, the culprit and the solution. The exit status is the job's final code.
     """
     guard_fd: int | None = click.get_current_context().obj
     raise SystemExit(start(RunOptions(**typed), guard_fd, render=render, over_nodes=over_nodes))

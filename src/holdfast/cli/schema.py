@@ -57,8 +57,8 @@ def names() -> list[str]:
 def command(name: str | None) -> None:
     """Print the JSON Schema called NAME; without NAME, the names.
 
-    An editor checks a job file that begins with `# yaml-language-server: $schema=PATH`, PATH being a file with what
-    `holdfast schema jobfile` prints.
+    An editor checks a job file that begins with `# yaml-language-server: $schema=PATH`. PATH is a file with the output
+    of `holdfast schema jobfile`.
     """
     if name is None:
         print_line("\n".join(names()))

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.argument("job", required=False, default=LAST, shell_complete=jobs)
 @utc_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
-@click.option("--html", "page", metavar="FILE", help="Write one page about the job to FILE, for a ticket; `-`: stdout.")
+@click.option(
+    "--html", "page", metavar="FILE", help="Write an HTML page about the job to FILE, for a ticket; `-`: stdout."
+)
 @click.option("--verbose", "-v", is_flag=True, help="Print all evidence, and each attempt with its decision.")
 @of_a_cluster()
 @pipeable

@@ -41,18 +41,20 @@ class NoAnswer(HoldfastError):
     default="no reason given",
     show_default=True,
     metavar="TEXT",
-    help="Why; it becomes the reason in the job's report.",
+    help="The reason, which the job's report will have.",
 )
-@click.option("--solution", default="", metavar="TEXT", help="What the report's reader should do.")
+@click.option("--solution", default="", metavar="TEXT", help="Advice for the reader of the report.")
 @click.option(
     "--phrase",
     default="",
     metavar="PHRASE",
     shell_complete=classes,
-    help="Which exit it is: a known one, or your own in CamelCase.",
+    help="The failure class: a known one, or your own in CamelCase.",
 )
-@click.option("--code", type=int, metavar="CODE", help="The final code of a phrase of your own (160-199, 220-254).")
-@click.option("--who", default="", metavar="NAME", help="Which component asks.  [default: user, host and process]")
+@click.option("--code", type=int, metavar="CODE", help="The final code for your own class (160-199, 220-254).")
+@click.option(
+    "--who", default="", metavar="NAME", help="The component that requests the stop.  [default: user, host and process]"
+)
 @utc_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @of_a_cluster()
@@ -70,9 +72,8 @@ def command(
     """Ask a running job to stop, with a reason. JOB is an id, or a name (the newest of that name); without it, the
     only job that runs.
 
-    The supervisor sends SIGTERM to the workers, waits for the grace time, sends SIGKILL, and reports. A job that has
-    ended already is left as it is, with status 0: what was asked for is so. One that waits in a queue is taken out of
-    it.
+    The supervisor sends SIGTERM to the workers, waits for the grace time, sends SIGKILL, and reports. An ended
+    job stays as it is, with exit status 0. A job that waits in a queue is removed from the queue.
     """
     if not reason.strip():
         raise BadUsage(

@@ -57,14 +57,14 @@ def _params() -> list[click.Parameter]:
         click.Option(
             ["--platform"],
             metavar="NAME",
-            help="slurm or kubernetes; default: as in the file.",
+            help="slurm or kubernetes; default: the platform section of the file.",
         ),
-        click.Option(["--dry-run"], is_flag=True, help="Print the script or the objects only."),
+        click.Option(["--dry-run"], is_flag=True, help="Only print the script or the objects."),
         click.Option(["--server"], is_flag=True, hidden=True),
-        click.Option(["--wait"], is_flag=True, help="Wait for the job's end; exit with its status."),
+        click.Option(["--wait"], is_flag=True, help="Wait for the job's end, and exit with its status."),
         click.Option(["--json"], is_flag=True, help="Print the ids as one JSON object."),
         click.Option(["--name"], metavar="NAME", help="The job's name; default: the file's."),
-        click.Option(["--max-restarts"], metavar="N", help="As for run."),
+        click.Option(["--max-restarts"], metavar="N", help="As for `holdfast run`."),
         *values,
         *flags,
         *further,
@@ -84,11 +84,11 @@ def _main(
     max_restarts: str | None,
     **own: str | bool | tuple[str, ...] | None,
 ) -> None:
-    """Hand a job file to a cluster.
+    """Submit a job file to a cluster.
 
-    The job runs there as `holdfast run --job` would run it here. What its `slurm:` or `kubernetes:` section says
-    (nodes, spares, gpus, partition, namespace ...) can be said by options, which win. A later edit of the file changes
-    nothing: the job runs from a copy. With --dry-run=server, Kubernetes judges the objects, and makes none.
+    The job runs there as with `holdfast run --job`. Options override the `slurm:` or `kubernetes:` section of the file
+    (nodes, spares, gpus, partition, namespace ...). The job runs from a copy, so later edits of the file change
+    nothing. With --dry-run=server, Kubernetes validates the objects and creates none.
     """
     from holdfast.launch.jobfile.job_file_reader import parsed, text_of
     from holdfast.platforms.submission import SubmitRequest

@@ -29,8 +29,8 @@ class SubmitOption(Noun, frozen=True):
 # fmt: off
 #: Options that have the same meaning on every platform.
 SHARED = (
-    SubmitOption("nodes", ("--nodes", "--nnodes", "-N"), "N|MIN:MAX", "Nodes that take part.  [1]"),
-    SubmitOption("spares", ("--spares",), "N", "Further nodes, kept ready."),
+    SubmitOption("nodes", ("--nodes", "--nnodes", "-N"), "N|MIN:MAX", "Number of nodes.  [1]"),
+    SubmitOption("spares", ("--spares",), "N", "Number of further nodes that wait to replace a lost one."),
     SubmitOption("gpus", ("--gpus", "--gpus-per-node"), "N", "GPUs of each node."),
     SubmitOption("cpus", ("--cpus", "--cpus-per-task", "-c"), "N", "Cores of each node."),
     SubmitOption("memory", ("--memory", "--mem"), "SIZE", "Memory of each node: 64G."),

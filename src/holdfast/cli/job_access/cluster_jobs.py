@@ -29,9 +29,7 @@ def of_a_cluster(*, short: bool = True) -> Callable[[F], F]:
     """
     forms = (*(["-n"] if short else []), "--namespace")
     namespace = click.option(*forms, metavar="NAME", help="With --platform kubernetes: the namespace.")
-    platform = click.option(
-        "--platform", metavar="NAME", help="kubernetes: the jobs of a cluster, and not of this machine."
-    )
+    platform = click.option("--platform", metavar="NAME", help="kubernetes: jobs of a cluster instead of this machine.")
     return lambda verb: platform(namespace(verb))
 
 

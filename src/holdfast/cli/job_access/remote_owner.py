@@ -26,8 +26,8 @@ V = TypeVar("V", bound=Callable[..., None])
 
 def job_options(verb: V) -> V:
     """Add `--job` and `--on` to a verb that can run on a node of a job over several nodes."""
-    verb = click.option("--on", "on_node", default="", metavar="NODE", help="With --job: which of its nodes.")(verb)
-    return click.option("--job", metavar="JOB", help="On the nodes of this job, which runs over several.")(verb)
+    verb = click.option("--on", "on_node", default="", metavar="NODE", help="With --job: only on this node.")(verb)
+    return click.option("--job", metavar="JOB", help="Run on the nodes of this job, which has several.")(verb)
 
 
 class RemoteRefusal(HoldfastError):

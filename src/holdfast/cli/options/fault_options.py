@@ -20,8 +20,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def policy_options(function: _F) -> _F:
     """Add `--fault-codes` and `--fault-rules` to a verb, with the short forms `--codes` and `--rules`."""
     for name, help_text in (
-        ("rules", "Frequency and duration rules: faultCustomization.json as it is, or holdfast's own YAML."),
-        ("codes", "Levels of fault codes: faultCode.json as it is, or holdfast's own YAML."),
+        ("rules", "Rules for frequency and duration: faultCustomization.json, or a file in holdfast's YAML."),
+        ("codes", "The levels of fault codes: faultCode.json, or a file in holdfast's YAML."),
     ):
         option = click.option(f"--fault-{name}", f"--{name}", f"fault_{name}", metavar="FILE", help=help_text)
         function = option(function)

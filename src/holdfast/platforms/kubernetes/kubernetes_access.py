@@ -22,11 +22,11 @@ SUBMIT_OPTIONS = (
     SubmitOption("image", ("--image",), "IMAGE", "The image that workers run in.", often=True),
     SubmitOption("holdfast-image", ("--holdfast-image",), "IMAGE", "The image with holdfast in it."),
     SubmitOption("queue", ("--queue",), "NAME", "The queue of Kueue or Volcano.", often=True),
-    SubmitOption("gang", ("--gang",), "WAY", "Who places all pods at once.  [auto]"),
+    SubmitOption("gang", ("--gang",), "WAY", "The scheduler that places all pods at once.  [auto]"),
     SubmitOption("priority-class", ("--priority-class",), "NAME", "The priority class of all pods."),
     SubmitOption("service-account", ("--service-account",), "NAME", "The workers' service account."),
     SubmitOption("may-taint", ("--may-taint/--no-may-taint",), "",
-                 "Taint a node that a person has to look at.  [no]"),
+                 "Taint a node that a person must check.  [no]"),
 )
 # fmt: on
 
