@@ -85,7 +85,7 @@ def test_options_choose_among_them(cli: Cli, words: list[str], fit: int) -> None
         (["--state", "faild"], "did you mean failed?"),
         (["--class", "hungworkr"], "did you mean HungWorker?"),
         (["--since", "soon"], "expected an age"),
-        (["-n", "many"], "expected how many jobs"),
+        (["-n", "many"], "expected a number of jobs"),
     ],
 )
 def test_a_wrong_value_is_bad_usage_that_names_a_right_one(cli: Cli, words: list[str], told: str) -> None:

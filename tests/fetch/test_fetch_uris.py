@@ -53,7 +53,7 @@ def test_a_uri_is_taken_apart(uri: str, kind: UriKind, url: str, ref: str, shown
         ("git+--upload-pack=x.git", {}, "path of a repository begins with `-`"),
         ("git+ssh://h/x@main:refs/heads/main", {}, "is no name of a branch"),
         ("git+https://h/x.git@a..b", {}, "is no name of a branch"),
-        ("git+https://h/x#depht=1", {}, "#depht= means nothing for git; after # it takes depth, submodules"),
+        ("git+https://h/x#depht=1", {}, "#depht= is no option of git; after # it takes depth, submodules"),
         ("git+https://h/x#depth=some", {}, "expected a number of commits"),
         ("s3://b/x#anon=perhaps", {}, "expected yes or no"),
         ("git+https://h/x", {"sha256": "0" * 64}, "name the commit instead"),

@@ -75,7 +75,7 @@ def test_a_command_that_hangs_is_killed_with_its_children_and_the_job_goes_on() 
     report, said = ran("bad.py", max_restarts=1, on_event=command, notice_timeout=1)
     assert (report.code, report.attempts) == (255, 2)
     assert said.count("--on-event: killed after 1 s (--notice-timeout); the job is not affected") == 1
-    assert "--on-event: 4 events left out: more came than could be told" in said or "event" in said
+    assert "--on-event: 4 events dropped: more came than could be sent" in said or "event" in said
     living = [path for path in Path("/proc").glob("[0-9]*/environ") if mark.encode() in _environ_bytes(path)]
     assert living == []
 
@@ -109,7 +109,7 @@ def test_thousands_of_events_wait_in_a_queue_with_a_limit() -> None:
     said = told_notices(NoticePlan(on_event=command, limit_s=2.0), many)
     numbers = [json.loads(line)["n"] for line in Path("told").read_text().splitlines()] if Path("told").exists() else []
     assert len(numbers) <= 64 and numbers == sorted(numbers)
-    assert "events left out: more came than could be told" in said
+    assert "events dropped: more came than could be sent" in said
     assert len(said.splitlines()) <= 4
 
 

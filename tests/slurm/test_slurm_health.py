@@ -169,7 +169,7 @@ def test_two_checks_of_a_node_do_not_run_at_once(slurm: Slurm) -> None:
     first = slurm.holdfast(*words, on="n1", env={"SLURMD_NODENAME": "n1"})
     slurm.wait((slurm.home / "begun").exists, "the first one runs")
     second = slurm.holdfast("check", "--slurm", "clock", on="n1", env={"SLURMD_NODENAME": "n1"})
-    assert (second.wait(), second.err) == (0, "holdfast: another check of n1 runs: this one is left to it\n")
+    assert (second.wait(), second.err) == (0, "holdfast: another check of n1 is running, so this one does nothing\n")
     (slurm.home / "go").touch()
     assert first.wait() == 0
 

@@ -74,7 +74,8 @@ def command(
         # With `--platform kubernetes`, `-n` means the namespace, as in kubectl; otherwise it is the number of jobs.
         if platform is None:
             raise BadUsage(
-                f"-n {limit}: expected how many jobs; a namespace is of a cluster", hint="holdfast jobs -n 20"
+                f"-n {limit}: expected a number of jobs; a namespace needs --platform kubernetes",
+                hint="holdfast jobs -n 20",
             )
         namespace, limit = namespace or limit, None
     if (cluster := in_cluster(platform, namespace)) is not None:

@@ -255,7 +255,7 @@ def _stop_queued(home: Path, view: JobView, platform: PlatformJob, wish: StopOpt
 
     queue = queue_of(platform.platform)
     if queue is None:
-        raise NoAnswer(f"job {view.id} stays in the queue: {platform.platform} cannot be asked here")
+        raise NoAnswer(f"job {view.id} stays in the queue: {platform.platform} cannot be queried here")
     answer = queue.cancel(platform.id, waiting=False)
     if not answer.ok and not answer.unknown:
         raise NoAnswer(f"job {view.id} stays in the queue: {answer.said}")

@@ -106,7 +106,9 @@ def _main(
     on = platform_meant(request, text)
     _of_this_platform(request, on)
     if server and not on.judges_submissions:
-        raise BadUsage(f"--dry-run=server: {on.title} judges no script", hint=f"holdfast submit --dry-run {job}")
+        raise BadUsage(
+            f"--dry-run=server: {on.title} cannot validate a script", hint=f"holdfast submit --dry-run {job}"
+        )
     found = on.submission(request, settings, text)
     passed_over = parsed(request.path, text, here=False).notes
     for note in dict.fromkeys((*(f"job file {request.path}: {each}" for each in passed_over), *found.notes)):
@@ -129,8 +131,8 @@ def _of_this_platform(request: SubmitRequest, on: PlatformAccess) -> None:
         takers = [name for name, keys in own.items() if key in keys] or [takes_further]
         if on.name not in takers:
             raise BadUsage(
-                f"{each.option}: it is an option for {takers[0]}, and this job goes to {on.name}; what else {on.name} "
-                f"is asked for stands in the {on.beyond_options}",
+                f"{each.option}: it is an option for {takers[0]}, and this job goes to {on.name}; "
+                f"other options of {on.name} belong in the {on.beyond_options}",
                 hint=f"holdfast submit --platform {takers[0]} …",
             )
 

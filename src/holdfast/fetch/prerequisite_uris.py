@@ -90,7 +90,7 @@ def uri_of(thing: Prerequisite) -> Uri:
     for name, value in found.options.items():
         if name not in known:
             takes = f"after # it takes {', '.join(sorted(known))}" if known else "after # nothing is expected"
-            raise BadUsage(f"{where}: #{name}= means nothing for {found.kind.value}; {takes}")
+            raise BadUsage(f"{where}: #{name}= is no option of {found.kind.value}; {takes}")
         if name == "depth" and not value.isdigit():
             raise BadUsage(f"{where}: #depth={value}: expected a number of commits, or 0 for all")
         if name in ("submodules", "anon", "https", "kerberos") and value not in _YES:

@@ -228,7 +228,7 @@ class TargetPlace:
         if claimed and need > max(whole := disk.f_blocks * disk.f_frsize, LARGEST_FILE_BYTES):
             raise FetchError(
                 Phrase.DOWNLOAD_TOO_LARGE,
-                f"{shown} has {need} bytes by its own account, and the whole disk of {self._beside} has {whole}",
+                f"{shown} has {need} bytes, as its server says, and the whole disk of {self._beside} has {whole}",
                 "Look at the source: a server that counts wrong says such numbers. Or name a place on a larger disk.",
             )
         if need > (free := self.free_bytes()):

@@ -65,10 +65,10 @@ class SendQueue:
         waiting = len(self._queue) + self._lost
         if self._child is not None:
             self._kill()
-            self._say("it had not ended when the job's end was told, and was killed")
+            self._say("it still ran after the notice about the job's end, and was killed")
         self._queue.clear()
         if waiting:
-            self._tell(f"{self._name}: {waiting} event{'s'[: waiting != 1]} left out: more came than could be told")
+            self._tell(f"{self._name}: {waiting} event{'s'[: waiting != 1]} dropped: more came than could be sent")
 
     # ------------------------------------------------------------------------------------ methods that run the commands
 

@@ -166,4 +166,4 @@ def test_a_broken_configuration_is_no_failure_of_the_node(tmp_path: Path, hook: 
     )
     assert ran.returncode == (0 if hook else 2)
     assert "config.yaml" in ran.stderr
-    assert ("says nothing of the node" in ran.stderr) == bool(hook)
+    assert ("shows nothing about the node" in ran.stderr) == bool(hook)

@@ -269,7 +269,7 @@ def test_what_is_no_section_is_named_with_its_line(text: str) -> None:
         ({"comment": "x" * 3000}, "at most 2000 bytes"),
         ({"python": "python3"}, "the absolute path of a Python"),
         ({"report": "r-%q"}, "`%q` in r-%q"),
-        ({"report": "r-%a"}, "the job is none"),
+        ({"report": "r-%a"}, "this job is no array"),
         ({"report": "r.json", "array": "0-3"}, "all jobs of the array 0-3 would write r.json"),
     ],
 )  # fmt: skip

@@ -147,7 +147,7 @@ def test_a_starter_that_is_killed_starts_no_second_agent(holdfast: Holdfast) -> 
     assert keeper.keep() == 0
     os.close(keeper.word)
     assert keeper.keep() == 0
-    assert keeper.said == ["what the workers on other hosts print is not shown any more: the ssh starter was killed"]
+    assert keeper.said == ["the output of workers on other hosts is not shown any more: the ssh starter was killed"]
 
 
 # ---------------------------------------------------------------------------------------------- as a user types it

@@ -239,7 +239,7 @@ def take_out(home: Path, rows: Sequence[QueuedJob], told: Callable[[str], None])
         platform = of_it[0].platform.platform
         title, queue = title_of(platform), queue_of(platform)
         if queue is None:
-            raise HoldfastError(f"{title} job {number} was not cancelled: {title} cannot be asked here")
+            raise HoldfastError(f"{title} job {number} was not cancelled: {title} cannot be queried here")
         answer = queue.cancel(number, waiting=all(row.state != "starting" for row in of_it))
         # The job may have begun after the queue was read.
         began = [row.platform.id for row in of_it if row.state != "starting" and queue.begins(row.platform.id)]

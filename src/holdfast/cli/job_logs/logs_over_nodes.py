@@ -47,7 +47,7 @@ def logs_over_nodes(
 def _only_here(error: HoldfastError, wish: LogOptions, told_there: bool) -> bool:
     if wish.rank is not None or told_there:
         raise error
-    say(f"{error.message.rstrip('.')}: these are the logs that lie here")
+    say(f"{error.message.rstrip('.')}: only the logs on this machine follow")
     return False
 
 

@@ -133,14 +133,14 @@ class FarLogs:
         self._reached = True
         if not answer.ok and "no question" in answer.message:
             raise RemoteRefusal(
-                f"job {self.view.id}: its owner runs an earlier version of holdfast, which is asked with --rank only"
+                f"job {self.view.id}: its owner runs an earlier version of holdfast, which answers only with --rank"
             )
         if not answer.ok:
             raise self.refusal(answer)
         if answer.ranks_in_all > len(answer.ranks):
             self.tell(
                 f"attempt {answer.attempt} has {answer.ranks_in_all} ranks: the logs of the first "
-                f"{len(answer.ranks)} are shown, and another one's with --rank"
+                f"{len(answer.ranks)} are shown; type --rank for another one"
             )
         return answer
 

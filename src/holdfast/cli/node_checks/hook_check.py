@@ -58,7 +58,7 @@ def for_hooks(hooks: NodeHooks, conf: str | None) -> Iterator[None]:
             raise
         if not isinstance(trouble, HoldfastError):
             traceback.print_exc()
-        say(f"the check of this node did not work, which says nothing of the node: {trouble}")
+        say(f"the check itself failed, which shows nothing about the node: {trouble}")
         raise SystemExit(0) from None
 
 
@@ -107,7 +107,7 @@ def check_node(plan: CheckPlan, home: str, platform: str, asked: NodeCheckOption
         with hooks.alone(node, waits=hooks.waits(os.environ)):
             return _check(plan, node, home, platform, hooks, asked)
     except CheckBusy:
-        say(f"another check of {node} runs: this one is left to it")
+        say(f"another check of {node} is running, so this one does nothing")
         return 0
 
 

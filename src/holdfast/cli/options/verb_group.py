@@ -155,7 +155,7 @@ def typed(argv: Sequence[str], guard_fd: int | None = None) -> object:
         return stop.exit_code
     except click.NoSuchOption as error:
         if error.ctx is not None and error.ctx.parent is None:
-            said = f"there is no option `{error.option_name}` before the verb; torchrun's stand behind `run`"
+            said = f"there is no option `{error.option_name}` before the verb; torchrun's options stand behind `run`"
             say(f"{said}\n  try: {_run_line(argv)}")
         elif argv[:1] == ["run"] and (foreign := _foreign(argv[1:])):
             say(foreign)

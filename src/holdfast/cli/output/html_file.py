@@ -21,7 +21,7 @@ def refuse_early(file: str, *, as_json: bool, in_cluster: bool) -> None:
     from holdfast.safe_files import not_a_file
 
     if as_json:
-        raise BadUsage("--html and --json are two answers: give one of them")
+        raise BadUsage("--html and --json exclude each other: expected one of them")
     if in_cluster:
         raise BadUsage(
             "--html: the page is made from a journal in a state directory; of a cluster's job only the report is known",

@@ -55,7 +55,7 @@ class SrunStarter:
         """
         if not self._once.first():
             # The first starter process has died. Its agents still run, and new agents wait until these exit.
-            words = "what the workers print is not shown any more: the process that started the agents was killed"
+            words = "the workers' output is not shown any more: the process that started the agents was killed"
             self._news.say(StarterReport(words=words, hint="holdfast logs JOB --rank 0 -f"))
         return _Keeper(self._steps, self._steps.order(address, port), self._news).keep(guard_fd)
 
@@ -193,7 +193,7 @@ class _Keeper:
         self._lacking.update(node for node in step.only or self.steps.nodes if node not in self._out)
         if status is None or status < 0:
             by = "" if status is None else f" by {signal.Signals(-status).name}"
-            what = f"srun was ended{by}: what the workers of agents that go on print is not shown any more"
+            what = f"srun was ended{by}: the output of workers whose agents go on is not shown any more"
             self._try_again(StepFailure(words=what, hint=f"scontrol show step {self.steps.job}"), now)
             return
         why = failure(step.lines, self.steps.job, status)

@@ -234,7 +234,7 @@ class SshStarter:
         """
         if not self._once.first():
             # The first starter process has died while its agents still run, so this process must not start more.
-            self._sent.say("what the workers on other hosts print is not shown any more: the ssh starter was killed")
+            self._sent.say("the output of workers on other hosts is not shown any more: the ssh starter was killed")
             os.read(guard_fd, 1)
             return 0
         import tempfile  # imported late: the import loads three compression modules, which agents do not need

@@ -151,9 +151,7 @@ class Tail:
         self._awaited.discard(found.uid)
         if len(self._read) >= MOST_PODS:
             if not self._many:
-                self._say(
-                    f"the job has more pods than {MOST_PODS}: the logs of the others are not followed; say --rank"
-                )
+                self._say(f"the job has more pods than {MOST_PODS}: the others are not followed; type --rank to choose")
             self._many = True
             return
         self._read[found.uid] = asyncio.create_task(self._follow(found, container))

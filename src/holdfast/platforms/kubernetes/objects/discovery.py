@@ -184,7 +184,7 @@ def _object(version: str, kind: str, name: str, namespace: str, spec: dict[str, 
 _BY_NAME = {"native": _native, "kueue": _kueue, "coscheduling": _coscheduling, "volcano": _volcano}
 _LACKS = {
     "native": f"the server has neither PodGroup nor Workload in {NATIVE}",
-    "kueue": "the server has no Kueue, or no `queue` is said",
+    "kueue": "the server has no Kueue, or no `queue` is set",
     "coscheduling": f"the server has no PodGroup in {COSCHEDULING}",
     "volcano": f"the server has no PodGroup in {VOLCANO}",
 }

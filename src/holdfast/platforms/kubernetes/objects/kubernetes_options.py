@@ -154,7 +154,7 @@ def _own(name: str, given: KubernetesValue) -> KubernetesKey:
 
     near = difflib.get_close_matches(key.lower(), BY_KEY, n=1, cutoff=0.6)
     meant = f"; did you mean `{near[0]}`?" if near else ""
-    more = "" if near else "; what else a pod has stands in `template`"
+    more = "" if near else "; other fields of a pod stand in `template`"
     raise BadUsage(f"{given.origin}: there is no such key{meant}{more}", hint=given.hint)
 
 

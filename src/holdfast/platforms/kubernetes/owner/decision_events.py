@@ -75,7 +75,7 @@ class DecisionEvents:
             try:
                 write_given(path, termination_message(report))
             except OSError as error:
-                self._say(f"{path}: the verdict is not written there: {error.strerror}")
+                self._say(f"{path}: the result cannot be written there: {error.strerror}")
         whole = encode(report)
         if len(whole) <= MOST_REPORT_BYTES:
             self._patch(self._state, {"data": {REPORT: whole.decode()}})
@@ -117,7 +117,7 @@ class DecisionEvents:
         def done(answer: Answered, now: float) -> News:
             self._open -= 1
             if not answer.ok:
-                self._say(f"the verdict is not written to {path.rpartition('/')[2]}: {answer.said}")
+                self._say(f"the result cannot be written to {path.rpartition('/')[2]}: {answer.said}")
             return None
 
         self._open += 1

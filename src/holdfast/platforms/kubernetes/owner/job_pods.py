@@ -411,7 +411,7 @@ class JobPods:
         if not why.again or tries > len(PAUSES_S) or (joined is None and not _may_do_better(why.phrase)):
             times = f" ({tries} pods of this node in a row)" if tries > 1 else ""
             command = f"kubectl -n {self._plan.namespace} describe pod {name}"
-            words = f"pod {name} came to nothing: {why.words}{times}"
+            words = f"pod {name} was lost before its workers started: {why.words}{times}"
             return self._gives_up(seat, PodsImpossible(why.phrase, words, command, seat.index), now)
         pause_s = PAUSES_S[max(tries - 1, 0)]
         seat.next = self._reactor.at(now + pause_s, partial(self._due, seat))

@@ -376,7 +376,7 @@ class KubernetesWatch(JobWatch):
         for name, reason in held.items():
             found = self._pods.find(name)
             if found is not None:
-                self._say(f"node {found.node} gets no pod of this job any more: {reason}")
+                self._say(f"node {found.node} gets no more pods of this job: {reason}")
                 why = PodEndReason(phrase=Phrase.NODE_FAILED, words=f"the job does without its node: {reason}")
                 news += self._pods.replace(name, why, now, avoid=True) or ()
         return news

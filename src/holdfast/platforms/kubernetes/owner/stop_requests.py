@@ -98,7 +98,7 @@ class StopRequests:
         if heard is None or heard.id != wish.id:
             self._answer(StopAnnotationReply(id=wish.id, ok=not why, message=why or "its workers get SIGTERM now"))
         if why:
-            self._say(f"a stop was asked for at the Job, and is not heeded: {why}")
+            self._say(f"a stop request at the Job is refused: {why}")
             return []
         request = StopRequest(
             reason=one_line(wish.reason),

@@ -129,7 +129,7 @@ def logs(
     if not pods:
         say(f"job {found.job.name} has no such pod now; a pod's log ends with the pod")
     if len(pods) > MOST_PODS:
-        say(f"the job has {len(pods)} pods: the logs of the first {MOST_PODS} are shown; say --rank for another one")
+        say(f"the job has {len(pods)} pods: the logs of the first {MOST_PODS} are shown; type --rank for another one")
     with ExitStack() as stack:
         merged = [_lines(stack, api, each, chosen, say) for each in pods[:MOST_PODS]]
         for line in heapq.merge(*merged, key=lambda line: line.at or 0.0):

@@ -61,7 +61,7 @@ def stop(
     if seen.state is ClusterJobState.PENDING:
         why = f" ({seen.said})" if seen.said else ""
         return (
-            f"job {called} in namespace {where} has no owner now{why}: its next pod hears that it is to stop\n"
+            f"job {called} in namespace {where} has no owner now{why}: its next pod reads the stop request\n"
             f"look at it: holdfast show {called} --platform kubernetes -n {where}"
         )
     heard = _heard(api, where, called, wish, str(answer.body["metadata"]["resourceVersion"]))
@@ -72,8 +72,8 @@ def stop(
         if again.ok and is_over(ended := job_seen(again.body, ())):
             return _over(called, where, ended.state)
         raise HoldfastError(
-            f"job {called} in namespace {where} was asked to stop, and its owner has not answered within {HEARD_S} s: "
-            "it sees the wish when it can",
+            f"job {called} in namespace {where} has a stop request, and its owner has not answered within {HEARD_S} s: "
+            "it reads the request when it can",
             hint=f"holdfast show {called} --platform kubernetes -n {where}; kubectl delete job {called} -n {where}, "
             "which ends it without your reason",
         )

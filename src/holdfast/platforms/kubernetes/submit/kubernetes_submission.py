@@ -23,7 +23,7 @@ MOST_BREAKS = 20
 class KubernetesSubmission(Submission):
     """A job file that is to be submitted to Kubernetes."""
 
-    unsubmitted = "nothing was submitted, and no server was asked; to have one judge it: --dry-run=server"
+    unsubmitted = "nothing was submitted, and no server was asked; --dry-run=server lets the server validate it"
 
     def __init__(self, request: SubmitRequest, settings: Settings, text: bytes) -> None:
         """Validate the job file and prepare the objects. Raises `BadUsage` for a user's mistake."""
@@ -80,7 +80,7 @@ def _await_end(api: BlockingClient, plan: PodPlan, say: Callable[[str], None]) -
         if found.ok and _watched(api, where, plan.name, str(found.body["metadata"]["resourceVersion"])):
             breaks = 0
     raise HoldfastError(
-        f"job {plan.name} runs on, and the API server answers no more",
+        f"job {plan.name} runs on, and the API server no longer answers",
         hint=f"holdfast show {plan.name} --platform kubernetes -n {plan.namespace}",
     )
 

@@ -299,7 +299,7 @@ def _not_there_yet(api: BlockingClient, plan: PodPlan) -> None:
     labels = there.body["metadata"].get("labels") or {}
     if labels.get(object_names.MANAGED_BY) != "holdfast":
         raise BadUsage(
-            f"a Job {plan.name} of another maker is in namespace {plan.namespace}: expected another name",
+            f"a Job {plan.name}, which holdfast did not make, is in namespace {plan.namespace}: expected another name",
             hint="holdfast submit --name OTHER …",
         )
     over = any(

@@ -87,7 +87,9 @@ class JobComment:
         self.busy = False
         if answer.trouble not in _EXPECTED and not self._told:
             self._told = True
-            self._say(f"what the attempt died of does not reach the comment of Slurm's job {self._job}: {answer.said}")
+            self._say(
+                f"the attempt's cause cannot be written into the comment of Slurm's job {self._job}: {answer.said}"
+            )
         return None
 
 

@@ -117,7 +117,9 @@ def filled_in(pattern: str, order: SbatchScriptSpec) -> str:
             hint="holdfast submit --report 'report-%j.json' …",
         )
     if array is None and "a" in names:
-        raise BadUsage(f"{origin}: `%a` in {pattern} is the index in an array, and the job is none: expected %j")
+        raise BadUsage(
+            f"{origin}: `%a` in {pattern} is the index in a job array, and this job is no array: expected %j"
+        )
     if array is not None and not {"a", "j"} & set(names):
         raise BadUsage(
             f"{origin}: all jobs of the array {array} would write {pattern}: expected %a or %j in it",
