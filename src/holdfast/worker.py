@@ -32,7 +32,7 @@ _SHIELDED = ".shielded"
 _LEAVE = ".leave"
 #: How long after SIGTERM the process ends if no notice follows, in seconds. A stop by the platform would bring a
 #: notice.
-_UNTOLD_S = 10.0
+_NOTICE_WAIT_S = 10.0
 
 #: The opened file of `progress`: its path, its descriptor, and the bytes of the first step and of the last saved step.
 _opened: tuple[str, int, bytes] | None = None
@@ -166,7 +166,7 @@ def _shield(path: str) -> None:
 
     def wait_for_notice(number: int, frame: object) -> None:
         if _notice(path) is None:
-            timer = threading.Timer(_UNTOLD_S, give_up)
+            timer = threading.Timer(_NOTICE_WAIT_S, give_up)
             timer.daemon = True
             timer.start()
 

@@ -49,7 +49,7 @@ threading.Event().wait()
 def test_a_signal_that_no_notice_follows_ends_it_after_a_while(tmp_path: Path) -> None:
     program = """
 import holdfast.worker
-holdfast.worker._UNTOLD_S = 0.1
+holdfast.worker._NOTICE_WAIT_S = 0.1
 holdfast.on_drain(print)
 os.kill(os.getpid(), signal.SIGTERM)
 threading.Event().wait()
@@ -60,7 +60,7 @@ threading.Event().wait()
 def test_a_notice_keeps_it_for_as_long_as_it_needs(tmp_path: Path) -> None:
     program = """
 import holdfast.worker
-holdfast.worker._UNTOLD_S = 0.1
+holdfast.worker._NOTICE_WAIT_S = 0.1
 told = threading.Event()
 holdfast.on_drain(lambda notice: (time.sleep(0.5), print("saved", notice["reason"], flush=True), told.set()))
 os.kill(os.getpid(), signal.SIGTERM)

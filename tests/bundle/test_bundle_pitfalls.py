@@ -10,7 +10,7 @@ import pytest
 from containers import PAI, PATH, Container, ImageOf, copied
 from foreign import fails_to_load, nvml, of_a_newer_libc, refuses_clone3, that_is_seen
 
-from holdfast.bundle.python_files import IF_THERE, SHIPPED, SOURCES
+from holdfast.bundle.python_files import OPTIONAL_PACKAGES, SHIPPED, SOURCES
 from holdfast.bundle.shared_libraries import PRELOAD
 
 TREE = f"{PAI}/holdfast/now"
@@ -176,7 +176,7 @@ def test_each_part_has_its_licence_and_the_place_of_its_source(image_of: ImageOf
         for file in part["files"]:
             assert (tree / "LICENSES" / file).stat().st_size > 100, file
     assert {"holdfast-run", "busybox-static", "musl-dev", "libc6", *SHIPPED} <= set(parts)
-    assert set(parts) & set(IF_THERE) or not (tree / "bin/py-spy").exists()
+    assert set(parts) & set(OPTIONAL_PACKAGES) or not (tree / "bin/py-spy").exists()
     assert {"GPL-2", "LGPL-2.1"} <= {path.name for path in (tree / "LICENSES/common").iterdir()}
 
 

@@ -10,7 +10,7 @@ from holdfast.model.job_spec import JobSpec, NodePlan, Timers
 from holdfast.platforms.kubernetes.kubernetes_launch import REFILL_S
 from holdfast.platforms.kubernetes.kubernetes_launch import REPLACE_S as KUBERNETES_S
 from holdfast.platforms.slurm.slurm_launch import REPLACE_S
-from holdfast.platforms.ssh.ssh_starter import LAST_S, LOOK_S, PAUSES_S
+from holdfast.platforms.ssh.ssh_starter import CHECK_S, LAST_S, PAUSES_S
 from holdfast.settings.settings_table import BY_NAME
 from holdfast.wire.owner_dialler import CONNECT_S, FIRST_S, LONGEST_S, SHAKE_S
 from places import DOCS
@@ -78,7 +78,7 @@ def times() -> str:
         ("an agent connects to the owner", "–", CONNECT_S, "the next address is tried"),
         ("a connection proves that it has the key", "–", SHAKE_S, "it is closed"),
         ("before an agent dials again", "–", FIRST_S, f"doubling to {LONGEST_S:g} s"),
-        ("ssh looks at a host before the start", "–", LOOK_S, "the host is in trouble"),
+        ("ssh looks at a host before the start", "–", CHECK_S, "the host is in trouble"),
         (
             "before ssh dials a host again",
             "–",

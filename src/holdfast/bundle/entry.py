@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: Maps the launcher's name to the module whose `main` gets the arguments.
 #:
 #: The modules are imported late, because the command line itself imports this package for `prepare`.
-HANDS_ON = {"run": "holdfast.cli.container_task", "holdfast": "holdfast.cli"}
+MODULE_OF_COMMAND = {"run": "holdfast.cli.container_task", "holdfast": "holdfast.cli"}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> None:
     name, *words = argv
     give_back("holdfast")
     sys.argv = [name, *words]
-    importlib.import_module(HANDS_ON[name]).main(words)
+    importlib.import_module(MODULE_OF_COMMAND[name]).main(words)
 
 
 if __name__ == "__main__":

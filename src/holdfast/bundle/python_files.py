@@ -16,7 +16,7 @@ from holdfast.bundle.build_tools import NotBuilt
 #: Packages in the runtime tree besides holdfast. The OpenSSL library replaces `cryptography` (wire/ed25519.py).
 SHIPPED = ("click", "msgspec", "PyYAML", "google-re2")
 #: Packages of holdfast's extras that workers' nodes use. The runtime tree contains them if they are installed.
-IF_THERE = ("nvidia-ml-py", "py-spy")
+OPTIONAL_PACKAGES = ("nvidia-ml-py", "py-spy")
 
 _NOT_WANTED = frozenset({
     # Tests of other projects, and tools for building programs.
@@ -97,7 +97,7 @@ def distributions() -> list[importlib.metadata.Distribution]:
     Raises `NotBuilt` if one of `SHIPPED` is not installed.
     """
     found = []
-    for name in (*SHIPPED, *IF_THERE):
+    for name in (*SHIPPED, *OPTIONAL_PACKAGES):
         try:
             found.append(importlib.metadata.distribution(name))
         except importlib.metadata.PackageNotFoundError:

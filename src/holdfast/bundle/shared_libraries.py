@@ -14,7 +14,7 @@ _LINE = re.compile(r"^\s*(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 #: Libraries that an image's library such as NVML needs when the tree's Python opens it. They must match the tree's C
 #: library, not the image's.
-FOR_OTHERS = (
+LIBRARIES_FOR_IMAGES = (
     "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libresolv.so.2",
     "libnss_dns.so.2", "libnss_files.so.2",
 )  # fmt: skip
@@ -37,7 +37,7 @@ def closure(elves: Iterable[Path], shipped: Iterable[Path]) -> dict[str, Path]:
             if not match[2].startswith(tuple(own)):
                 found.setdefault(Path(match[1] or match[2]).name, Path(match[2]))
     [libc] = [path for name, path in found.items() if name == "libc.so.6"]
-    for name in FOR_OTHERS:
+    for name in LIBRARIES_FOR_IMAGES:
         if (beside := libc.with_name(name)).exists():
             found.setdefault(name, beside)
     return found

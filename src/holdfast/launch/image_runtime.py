@@ -12,9 +12,9 @@ from holdfast.model.job_spec import JobSpec
 PROGRAMS = ("apptainer", "singularity", "enroot")
 #: Other names of the programs in `PROGRAMS`. pyxis, Slurm's plug-in for containers, starts containers through enroot,
 #: which each of its nodes has.
-_ALSO = {"pyxis": "enroot"}
+_ALIASES = {"pyxis": "enroot"}
 #: Maps a driver's device file to the option that gives a container the devices of this driver.
-_DEVICES = {"/dev/nvidiactl": "--nv", "/dev/kfd": "--rocm"}
+_DEVICE_OPTIONS = {"/dev/nvidiactl": "--nv", "/dev/kfd": "--rocm"}
 #: Shell script that starts a command in an image with enroot. Its arguments: enroot, a private directory, `--mount`
 #: options up to `--`, the image, the command. The first worker of a node makes the container from the image, and the
 #: others wait. PATH and LD_LIBRARY_PATH come from the image, all other variables from the worker. The command starts in
@@ -76,7 +76,7 @@ def image_words(
     workers see; the last one is private to the user.
     Raises `BadUsage` if the program is not on the PATH.
     """
-    name = _ALSO.get(name, name)
+    name = _ALIASES.get(name, name)
     if name not in ("none", "auto", *PROGRAMS):
         expected = f"none, auto, {', '.join(PROGRAMS)} or pyxis"
         raise BadUsage(f"{origin} {name}: expected {expected}", hint="holdfast run --help-all")
@@ -98,4 +98,4 @@ def image_words(
         mounts = [word for place in dict.fromkeys(places) for word in ("--mount", f"{place}:{place}")]
         return "/bin/sh", "-c", _WITH_ENROOT, "enroot", found, str(places[-1]), *mounts, "--"
     binds = [word for place in dict.fromkeys(places) for word in ("--bind", str(place))]
-    return found, "exec", *(option for file, option in _DEVICES.items() if Path(file).exists()), *binds
+    return found, "exec", *(option for file, option in _DEVICE_OPTIONS.items() if Path(file).exists()), *binds

@@ -25,7 +25,7 @@ from holdfast.runtime.name_expansion import (
 
 OURS = ("PAI_", "HOLDFAST_")
 #: The variables that holdfast sets for each worker, besides OpenPAI's.
-OF_WORKERS = (
+WORKER_VARIABLES = (
     "HOLDFAST_JOB", "HOLDFAST_ATTEMPT", "HOLDFAST_HOME", "HOLDFAST_PROGRESS", "HOLDFAST_DRAIN", "HOLDFAST_PEERS",
     "HOLDFAST_SSH_CONFIG",
     "HOLDFAST_OUTPUT", "HOLDFAST_TMP", "HOLDFAST_LOGS", "HOLDFAST_ERRORS", "HOLDFAST_CONFIG",
@@ -62,7 +62,7 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
     if spec.runtime.prerequisites:
         environment = {**environment, **variables_of(spec, environment)}
     here = NameValues.of(environment, spec.parameters)
-    known = replace(here, later=frozenset((*OF_WORKERS, *_of_data(spec), *_of_openpai(spec))))
+    known = replace(here, later=frozenset((*WORKER_VARIABLES, *_of_data(spec), *_of_openpai(spec))))
     in_file = where.startswith("job file")
     for role in spec.roles:
         known = replace(known, values={**here.values, **{n: v for n, v in role.env.items() if n.startswith(OURS)}})

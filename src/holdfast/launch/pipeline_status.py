@@ -16,17 +16,17 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 #: Limit on the length of a script that is examined, in bytes. For a longer one the warning is left out.
 MOST_BYTES = 65_536
 #: Programs whose exit status does not matter, because they only list or print something.
-_SOURCES = frozenset({
+_HARMLESS_SOURCES = frozenset({
     ":", "[", "[[", "awk", "cat", "cd", "cut", "date", "df", "dirname", "du", "echo", "env", "find", "free", "grep",
     "head", "hostname", "hwloc-ls", "id", "jq", "ls", "lscpu", "lspci", "nproc", "nvidia-smi", "printf", "ps",
     "pwd", "readlink", "realpath", "rocm-smi", "scontrol", "sed", "seq", "set", "sort", "squeue", "tail", "test",
     "tr", "true", "type", "uname", "uniq", "wc", "which", "who", "yes",
 })  # fmt: skip
 #: Words that may precede a program, or a whole pipe.
-_IN_FRONT = frozenset({"then", "do", "else", "time", "exec", "command", "nohup"})
+_PREFIX_WORDS = frozenset({"then", "do", "else", "time", "exec", "command", "nohup"})
 #: Words after which a pipe's status does not matter: it is only a condition (`if`, `while`), or no command follows
 #: (`case`, `for`).
-_QUESTIONS = frozenset({"!", "if", "elif", "while", "until", "case", "for", "select", "function"})
+_STATUS_UNUSED = frozenset({"!", "if", "elif", "while", "until", "case", "for", "select", "function"})
 #: Words that end a group of commands. The group's output may go into a pipe.
 _GROUP_ENDS = frozenset({"}", "done", "fi", "esac"})
 _PIPE = Lazy(r"(?<![|>])\|&?(?!\|)")
@@ -63,7 +63,7 @@ def hiding_pipe(text: str) -> tuple[str, str] | None:
             continue
         first = _program(text, plain, pipeline.start(), pipes[0].start())
         last = _program(text, plain, pipes[-1].end(), pipeline.end())
-        if first and last and first not in _SOURCES and first not in _QUESTIONS:
+        if first and last and first not in _HARMLESS_SOURCES and first not in _STATUS_UNUSED:
             return first if first not in _GROUP_ENDS else "the commands before it", last
     return None
 
@@ -81,7 +81,7 @@ def commands_of(text: str) -> list[list[str]]:
         except ValueError:
             continue
         words = words[: next((i for i, word in enumerate(words) if re.match(r"\d*[<>]", word)), None)]
-        while words and words[0] in (*_IN_FRONT, *_QUESTIONS):
+        while words and words[0] in (*_PREFIX_WORDS, *_STATUS_UNUSED):
             words = words[1:]
         found += [words] if words else []
     return found
@@ -114,7 +114,7 @@ def _plain_letter(letter: str, quote: Quote, next_quote: Quote) -> str:
 def _program(text: str, plain: str, start: int, end: int) -> str:
     """Return the name of the program between two positions, without the words and assignments that precede it."""
     for word in re.finditer(r"[^\s(){]+|\{\S+", plain[start:end]):
-        if word[0] not in _IN_FRONT and not re.match(r"[A-Za-z_]\w*=", word[0]):
+        if word[0] not in _PREFIX_WORDS and not re.match(r"[A-Za-z_]\w*=", word[0]):
             return text[start + word.start() : start + word.end()].strip("\"'").rpartition("/")[2]
     return ""
 

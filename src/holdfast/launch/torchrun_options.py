@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import BadUsage
 from holdfast.observe.devices.device_discovery import accelerators, xpus
-from holdfast.settings.run_options import IGNORED, OF_MANY, RunOptions
+from holdfast.settings.run_options import IGNORED, MULTI_NODE_ONLY, RunOptions
 
 #: The options that torchrun also reads from the environment. `--logs-specs` and `--numa-binding` are not among them.
 VALUES = (
@@ -157,8 +157,8 @@ def unused(options: RunOptions, *, many: bool = False) -> list[str]:
 
     `many`: the job may have more than one node. Then the options to find other nodes have an effect.
     """
-    typed = [name for name in (*OF_MANY, *IGNORED) if options.is_set(name) and name not in options.origins]
-    said = [f"--{name.replace('_', '-')}" for name in typed if not many or name not in OF_MANY]
+    typed = [name for name in (*MULTI_NODE_ONLY, *IGNORED) if options.is_set(name) and name not in options.origins]
+    said = [f"--{name.replace('_', '-')}" for name in typed if not many or name not in MULTI_NODE_ONLY]
     if many:
         return said
     if options.rdzv_endpoint:

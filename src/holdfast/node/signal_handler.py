@@ -19,7 +19,7 @@ from holdfast.act.workers import Workers
 from holdfast.model import events as ev
 from holdfast.model.evidence import StopRequest, StopSource
 from holdfast.node.signal_pipe import Signals
-from holdfast.platforms.platform import OF_A_PLATFORM
+from holdfast.platforms.platform import PLATFORM_SIGNALS
 from holdfast.platforms.platform_registry import on_platform
 from holdfast.reactor import Reactor
 
@@ -149,7 +149,7 @@ class SignalHandler:
 
     def _told(self, number: int) -> list[ev.Event]:
         """Return an event if the platform can explain this signal, else []."""
-        if not self._node or number not in OF_A_PLATFORM:
+        if not self._node or number not in PLATFORM_SIGNALS:
             return []
         return [ev.NodeSignalled(node=self._node, boot=0, number=number)]
 

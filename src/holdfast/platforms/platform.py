@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.settings.run_options import RunOptions
 
 #: Signals that a platform sends to a job's processes. A watch must be able to find out their reasons.
-OF_A_PLATFORM = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+PLATFORM_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 #: Exit status of a run that ends because its platform restarts the job; it is EX_TEMPFAIL of sysexits.h.
 QUEUED_AGAIN = 75
 

@@ -9,7 +9,7 @@ from holdfast.settings.settings_table import SETTINGS
 #: torchrun's options that holdfast ignores, as names of fields in `RunOptions`.
 IGNORED = ("monitor_interval", "start_method")
 #: torchrun's options that have no effect in a job on one machine.
-OF_MANY = ("rdzv_backend", "rdzv_conf", "standalone")
+MULTI_NODE_ONLY = ("rdzv_backend", "rdzv_conf", "standalone")
 #: torchrun's options that holdfast accepts only with the value that it implements.
 JUDGED = (
     "logs_specs",

@@ -21,7 +21,7 @@ from holdfast.platforms.kubernetes.objects.job_status import (
 )
 from holdfast.platforms.kubernetes.objects.pod_plan import PodPlan, PodShape
 from holdfast.platforms.kubernetes.objects.saved_state import Header
-from holdfast.platforms.kubernetes.objects.stop_annotation import ASKED, StopAnnotation, stop_request_patch, wish_of
+from holdfast.platforms.kubernetes.objects.stop_annotation import REQUEST, StopAnnotation, stop_request_patch, wish_of
 
 JOB_DOCUMENT = {
     "metadata": {"name": "train", "namespace": "ns", "uid": "u", "creationTimestamp": "2026-11-22T21:00:00Z"}
@@ -141,7 +141,7 @@ def test_a_wish_is_an_annotation_and_what_is_none_is_passed_over() -> None:
     wish = StopAnnotation(id="1", reason="enough", code=231, phrase="NodeDrained", who="eve")
     assert wish_of(stop_request_patch(wish)) == wish
     for text in ("", "{", '{"id": 1}', "x" * 100_000):
-        assert wish_of({"metadata": {"annotations": {ASKED: text}}}) is None
+        assert wish_of({"metadata": {"annotations": {REQUEST: text}}}) is None
     assert wish_of({}) is None
 
 

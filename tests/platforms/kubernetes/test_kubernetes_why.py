@@ -100,8 +100,8 @@ def test_a_pod_that_does_not_start_says_what_it_waits_for(name: str) -> None:
     found = recorded_pod(name)
     why = pod_wait_reason(found, events(found))
     assert why is not None
-    phrase, hope, words = WAITING_PODS[name]
-    assert (why.phrase, why.hope, why.words[: len(words)]) == (phrase, hope, words)
+    phrase, outlook, words = WAITING_PODS[name]
+    assert (why.phrase, why.outlook, why.words[: len(words)]) == (phrase, outlook, words)
     assert pod_end_reason(found, events(found)) is None
 
 
@@ -179,5 +179,5 @@ def test_an_image_that_runs_as_root_ends_the_job_at_once_with_what_to_set() -> N
     found = pod_wait_reason(
         api_records.pod({"metadata": {"name": "p"}, "status": {"phase": "Pending", "containerStatuses": [waiting]}})
     )
-    assert found is not None and found.hope is StartOutlook.NONE
+    assert found is not None and found.outlook is StartOutlook.NONE
     assert "`pod_security: baseline`" in found.words and message in found.words

@@ -242,7 +242,7 @@ def test_slurmstepds_line_about_the_script_is_waited_for(
 ) -> None:
     """A busy node writes it after the signal. Without accounting nothing else tells a preemption from a requeue."""
     if not why:
-        monkeypatch.setattr(slurm_signals, "LINE_S", 0.5)
+        monkeypatch.setattr(slurm_signals, "LINE_WAIT_S", 0.5)
     log = tmp_path / "slurm-42.out"
 
     def write(text: str) -> None:

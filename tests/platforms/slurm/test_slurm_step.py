@@ -123,4 +123,4 @@ def test_a_step_that_cannot_start_is_one_sentence_with_what_to_type(line: str, w
     assert found.words.startswith(words)
     assert found.final is final
     assert found.hint
-    assert found.passes is ("controller" in words)
+    assert found.retry_may_help is ("controller" in words)

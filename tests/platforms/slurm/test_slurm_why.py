@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.model.phrases import Phrase
-from holdfast.platforms.slurm.owner.slurm_signals import SAVE, time_left_words
+from holdfast.platforms.slurm.owner.slurm_signals import SAVE_FRACTION, time_left_words
 from holdfast.platforms.slurm.text import scontrol_records
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord
 from holdfast.platforms.slurm.text.signal_meaning import (
@@ -256,5 +256,5 @@ def test_a_partition_says_whether_its_jobs_are_preempted() -> None:
 
 
 def test_a_notice_names_the_seconds_that_workers_get() -> None:
-    said = time_left_words("preempted", SAVE * 25.0, 25.0)
+    said = time_left_words("preempted", SAVE_FRACTION * 25.0, 25.0)
     assert said == "preempted: the workers have 19 s to save and leave; Slurm ends the job in 25 s"

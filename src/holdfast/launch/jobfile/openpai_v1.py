@@ -25,7 +25,7 @@ from holdfast.model.job_spec import NAME, Completion, JobSpec, Resources, Role
 from holdfast.model.runtime_plan import Prerequisite, RuntimePlan
 
 #: Keys for OpenPAI's platform, which holdfast ignores with a note.
-_PASSED_OVER = ("authFile", "dataDir", "outputDir", "gpuType", "gangAllocation", "extras", "version")
+_IGNORED_KEYS = ("authFile", "dataDir", "outputDir", "gpuType", "gangAllocation", "extras", "version")
 
 
 class _JobV1(msgspec.Struct, rename="camel"):
@@ -73,7 +73,7 @@ def job_of(found: Mistakes, data: Mapping[Any, Any], *, here: bool, binds: bool)
     if keys is None:
         return JobFile(JobSpec(name="", roles=()), None, ())
     notes: list[str] = []
-    if given := [key for key in _PASSED_OVER if data.get(key)]:
+    if given := [key for key in _IGNORED_KEYS if data.get(key)]:
         notes.append(f"{', '.join(given)}: OpenPAI's own, passed over")
     if keys.kill_all_on_completed_task_number:
         notes.append("killAllOnCompletedTaskNumber: minSucceededTaskCount of a role says when the job is complete")

@@ -28,7 +28,7 @@ from holdfast.node.agent.owner_connection import AgentIdentity, OwnerConnection
 from holdfast.node.agent.owner_timeout import OwnerTimeout
 from holdfast.node.node_part import NodePart
 from holdfast.observe.output_places import OutputPlaces
-from holdfast.platforms.platform import OF_A_PLATFORM, QUEUED_AGAIN
+from holdfast.platforms.platform import PLATFORM_SIGNALS, QUEUED_AGAIN
 from holdfast.platforms.platform_registry import leave_to_platform, on_platform
 from holdfast.reactor import Reactor
 from holdfast.record.job_directory import JobPlace, part
@@ -313,7 +313,7 @@ class _AgentProcess:
         """Handle a signal that the guard received: forward it to the workers, or ask the owner to end the job. `typed`:
         the user typed it at the terminal.
         """
-        asked = self._platform and number in OF_A_PLATFORM
+        asked = self._platform and number in PLATFORM_SIGNALS
         if asked and self._part is not None and self._dialling.connected:
             # Stay in the job: the owner asks the platform about the signal, and may let the workers save first.
             self._part.link.report(ev.NodeSignalled(node=self._name, boot=self._agent.boot, number=number))

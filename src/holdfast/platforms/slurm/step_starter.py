@@ -26,7 +26,7 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: How long to retry while slurmctld does not answer, in seconds. A backup controller takes minutes to take over.
 AWAY_S = 600.0
 #: Agents that live this many seconds reset the count of retries. For failed steps the limit is `AWAY_S`.
-WELL_S = 60.0
+HEALTHY_S = 60.0
 #: How long to wait before a missing step becomes the reason for the job's end, in seconds. Until then the owner may
 #: learn why Slurm ends the job.
 ENDING_S = 20.0
@@ -78,7 +78,7 @@ class _Keeper:
         self._running: list[AgentStep] = []
         self._again: DueCall | None = None
         #: Nodes whose agent has to be started again.
-        self._lacking: set[str] = set()
+        self._without_agent: set[str] = set()
         #: Nodes on which no agent is started any more.
         self._out: set[str] = set()
         #: How many steps have failed in a row.
@@ -131,7 +131,7 @@ class _Keeper:
         try:
             step.begin()
         except OSError as error:
-            self._lacking.update(only or self.steps.nodes)
+            self._without_agent.update(only or self.steps.nodes)
             self._give_up(f"srun cannot be run: {error.strerror}", "which srun")
             return
         self._running.append(step)
@@ -153,11 +153,11 @@ class _Keeper:
             self._lose(tuple(mine), f"Slurm: {line.partition('error: ')[2]}")
             return False
         if said.killed:
-            self._lacking.update(mine)
+            self._without_agent.update(mine)
         elif mine:
             self._telling += 1
             self.reactor.at(self.reactor.now() + HOLD_S, partial(self._ended_alone, mine, said.words))
-        if self._lacking:
+        if self._without_agent:
             self._try_again(None, self.reactor.now())
         return False
 
@@ -173,7 +173,7 @@ class _Keeper:
         if how == CRASHED and not any(node in self._stepd for node in nodes):
             words = f"{', '.join(nodes)}: the agent has ended (srun: {how})"
             self.news.say(StarterReport(words=words, hint=f"sacct -j {self.steps.job}", anew=tuple(nodes)))
-            self._lacking.update(nodes)
+            self._without_agent.update(nodes)
             self._try_again(None, now)
             return
         self._out.update(nodes)
@@ -190,14 +190,14 @@ class _Keeper:
         now = self.reactor.now()
         if step.told_of_tasks and status is not None and status >= 0:
             return  # `told` has handled srun's message about each task
-        self._lacking.update(node for node in step.only or self.steps.nodes if node not in self._out)
+        self._without_agent.update(node for node in step.only or self.steps.nodes if node not in self._out)
         if status is None or status < 0:
             by = "" if status is None else f" by {signal.Signals(-status).name}"
             what = f"srun was ended{by}: the output of workers whose agents go on is not shown any more"
             self._try_again(StepFailure(words=what, hint=f"scontrol show step {self.steps.job}"), now)
             return
         why = failure(step.lines, self.steps.job, status)
-        if why.of_nodes:
+        if why.nodes_unavailable:
             words = ("scontrol", "show", "job", self.steps.job)
             self._waiting += 1
             self._asking.ask(words, partial(self._nodes_now, why))
@@ -226,7 +226,7 @@ class _Keeper:
 
     def _lose(self, nodes: tuple[str, ...], words: str) -> None:
         self._out.update(nodes)
-        self._lacking.difference_update(nodes)
+        self._without_agent.difference_update(nodes)
         self.news.say(StarterReport(words=words, hint=f"scontrol show node {','.join(nodes)}", nodes=nodes, lost=True))
 
     def _try_again(self, why: StepFailure | None, now: float) -> None:
@@ -236,7 +236,7 @@ class _Keeper:
         """
         if self._again is not None:
             return
-        if self._failed and now - self._failed_at > (WELL_S if why is None else AWAY_S):
+        if self._failed and now - self._failed_at > (HEALTHY_S if why is None else AWAY_S):
             self._failed = 0
         if not self._failed:
             self._failing_since = now
@@ -246,10 +246,10 @@ class _Keeper:
             # Slurm also signals the owner, which then queries the reason. That answer explains more than this failure.
             self._again = self.reactor.at(now + ENDING_S, lambda now: self._ends(why))
             return
-        late = why is not None and why.passes and now - self._failing_since < AWAY_S
+        late = why is not None and why.retry_may_help and now - self._failing_since < AWAY_S
         if (why is not None and why.final) or (tried >= len(PAUSES_S) and not late):
             times = f" ({tried + 1} times in a row)" if tried else ""
-            lacking = ", ".join(sorted(self._lacking))
+            lacking = ", ".join(sorted(self._without_agent))
             words = why.words if why is not None else f"the agents on {lacking} were killed or have crashed"
             self._give_up(f"{words}{times}", why.hint if why is not None else "")
             return
@@ -265,13 +265,13 @@ class _Keeper:
 
     def _due(self, now: float) -> None:
         self._again = None
-        nodes = tuple(node for node in self.steps.nodes if node in self._lacking and node not in self._out)
-        self._lacking.clear()
+        nodes = tuple(node for node in self.steps.nodes if node in self._without_agent and node not in self._out)
+        self._without_agent.clear()
         if nodes:
             self._begin(nodes if len(nodes) < len(self.steps.nodes) else ())
 
     def _give_up(self, words: str, hint: str) -> None:
-        nodes = tuple(node for node in self.steps.nodes if node in self._lacking)
+        nodes = tuple(node for node in self.steps.nodes if node in self._without_agent)
         self._out.update(nodes)
-        self._lacking.clear()
+        self._without_agent.clear()
         self.news.say(StarterReport(words=words, hint=hint, nodes=nodes))

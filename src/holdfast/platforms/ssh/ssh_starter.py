@@ -23,13 +23,13 @@ from holdfast.safe_text import one_line
 from holdfast.wire.starter_reports import FirstToken
 
 #: Time limit for the check of one host, including its login shell, in seconds.
-LOOK_S = 60.0
+CHECK_S = 60.0
 #: Maximum number of connections that are opened at the same time. sshd drops some of a larger burst (MaxStartups).
 AT_ONCE = 64
 #: Pauses before the successive retries of a host, in seconds. After the last retry the host gets no agent.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A connection that lasts this many seconds resets the count of retries.
-WELL_S = 60.0
+HEALTHY_S = 60.0
 #: How long the hosts may take to send their workers' last output after the job's end, in seconds.
 LAST_S = 5.0
 _TAIL = 64 * 1024
@@ -174,7 +174,7 @@ class _Look:
             self._texts[fd] = bytearray()
             self._watches.append(reactor.watch(fd, self._read))
         self._watches.append(reactor.watch(self._child.pidfd, self._ended))
-        self._limit = reactor.at(reactor.now() + LOOK_S, lambda now: self._child.kill())
+        self._limit = reactor.at(reactor.now() + CHECK_S, lambda now: self._child.kill())
 
     def _read(self, fd: int, now: float) -> None:
         data = os.read(fd, _TAIL)
@@ -375,7 +375,7 @@ class _Host:
         if self._hosts.over or (status is not None and 0 <= status < OF_SSH):
             self.open = False  # the agent exited by itself, at the job's end or after it printed an error
             return
-        if now - self._since >= WELL_S:
+        if now - self._since >= HEALTHY_S:
             self._failed = 0
         if self._failed == len(PAUSES_S):
             self._sent.say(f"{self._host}: ssh failed {self._failed + 1} times in a row: the host is left out")

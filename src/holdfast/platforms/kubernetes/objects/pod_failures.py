@@ -46,7 +46,7 @@ class PodWaitReason(Noun, frozen=True, kw_only=True):
 
     phrase: str
     words: str
-    hope: StartOutlook
+    outlook: StartOutlook
 
 
 def describe(pod: Pod) -> str:
@@ -252,14 +252,14 @@ def pod_wait_reason(pod: Pod, events: Sequence[Event] = ()) -> PodWaitReason | N
         return PodWaitReason(
             phrase=Phrase.RESOURCES_INSUFFICIENT,
             words=_said("it has no node", scheduled.reason, scheduled.message),
-            hope=StartOutlook.YES,
+            outlook=StartOutlook.YES,
         )
     # Prefer an event with the cause. The kubelet's later event only says that the mount timed out.
     mounts = [event for event in events if event.reason in _MOUNTS]
     mount = min(mounts, key=lambda event: (_sums_up(event), -event.at), default=None)
     if mount is not None and pod.phase is PodPhase.PENDING and not any(each.running for each in pod.prepares):
         words = _said("its volumes or its network are not ready", mount.reason, mount.message)
-        return PodWaitReason(phrase=Phrase.SCHEDULER_ERROR, words=words, hope=StartOutlook.YES)
+        return PodWaitReason(phrase=Phrase.SCHEDULER_ERROR, words=words, outlook=StartOutlook.YES)
     return None
 
 
@@ -275,7 +275,7 @@ def _sums_up(event: Event) -> bool:
 
 
 def _container_waits(
-    container: Container, phrase: str, words: str, hope: StartOutlook, events: Sequence[Event]
+    container: Container, phrase: str, words: str, outlook: StartOutlook, events: Sequence[Event]
 ) -> PodWaitReason:
     """Return why a container waits. A pod never starts if its image does not exist or is forbidden."""
     message = container.message
@@ -284,15 +284,15 @@ def _container_waits(
             "its image runs as root, which the Pod Security level restricted forbids: name a user by number in the "
             "image (USER 1000) or in `template`, or set `pod_security: baseline` in the section `kubernetes:`"
         )
-        return PodWaitReason(phrase=phrase, words=_said(words, container.waiting, message), hope=StartOutlook.NONE)
+        return PodWaitReason(phrase=phrase, words=_said(words, container.waiting, message), outlook=StartOutlook.NONE)
     if container.waiting == "ImagePullBackOff":
         # ImagePullBackOff only says that the kubelet waits. The event before it has the cause.
         pulls = [event for event in events if event.reason == "Failed" and event.message.startswith("Failed to pull")]
         message = pulls[-1].message if pulls else message
     if phrase == Phrase.IMAGE_PULL_FAILED and any(word in message.lower() for word in _HOPELESS_IMAGE):
-        hope = StartOutlook.NONE
+        outlook = StartOutlook.NONE
     image = f" ({container.image})" if phrase == Phrase.IMAGE_PULL_FAILED and container.image not in message else ""
-    return PodWaitReason(phrase=phrase, words=_said(f"{words}{image}", container.waiting, message), hope=hope)
+    return PodWaitReason(phrase=phrase, words=_said(f"{words}{image}", container.waiting, message), outlook=outlook)
 
 
 def _said(words: str, reason: str, message: str) -> str:

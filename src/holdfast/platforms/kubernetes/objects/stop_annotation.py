@@ -15,9 +15,9 @@ from holdfast.model.noun_base import Noun
 from holdfast.untrusted import Malformed, json_as
 
 #: The annotation that contains the stop request.
-ASKED = "holdfast.io/stop"
+REQUEST = "holdfast.io/stop"
 #: The annotation that contains the owner's answer: the request's id, and what the owner does or why it does nothing.
-HEARD = "holdfast.io/stop-heard"
+REPLY = "holdfast.io/stop-heard"
 MOST_BYTES = 32 << 10
 
 
@@ -42,12 +42,12 @@ class StopAnnotationReply(Noun, frozen=True, kw_only=True):
 
 def stop_request_patch(wish: StopAnnotation) -> dict[str, Any]:
     """Return the merge patch that writes a stop request to the Job."""
-    return _annotated(ASKED, wish)
+    return _annotated(REQUEST, wish)
 
 
 def stop_reply_patch(heard: StopAnnotationReply) -> dict[str, Any]:
     """Return the merge patch that writes the owner's answer to the Job."""
-    return _annotated(HEARD, heard)
+    return _annotated(REPLY, heard)
 
 
 def _annotated(name: str, value: Noun) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def _annotated(name: str, value: Noun) -> dict[str, Any]:
 
 def wish_of(job: Mapping[str, Any]) -> StopAnnotation | None:
     """Parse the last stop request on a Job. Return None if there is none, or if it cannot be parsed."""
-    found: StopAnnotation | None = _read(job, ASKED, StopAnnotation)
+    found: StopAnnotation | None = _read(job, REQUEST, StopAnnotation)
     return found
 
 
 def heard_of(job: Mapping[str, Any]) -> StopAnnotationReply | None:
-    found: StopAnnotationReply | None = _read(job, HEARD, StopAnnotationReply)
+    found: StopAnnotationReply | None = _read(job, REPLY, StopAnnotationReply)
     return found
 
 

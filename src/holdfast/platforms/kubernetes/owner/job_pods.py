@@ -49,19 +49,19 @@ if TYPE_CHECKING:
 #: more pods.
 PAUSES_S = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 #: A pod whose agent was admitted and that lives this many seconds resets the node's count of failures.
-WELL_S = 60.0
+HEALTHY_S = 60.0
 #: How long a failing start step that the kubelet retries (a pull, a missing ConfigMap) is tolerated, in seconds.
-SOME_S = 150.0
+FAILING_START_S = 150.0
 #: How long to wait before the pod of a lost agent is deleted from the API server by force, in seconds.
 FORCE_S = 15.0
 #: How long after a pod's end no lack of room is reported, in seconds. The scheduler needs this time to try another pod.
 RETRY_S = 3.0
 #: Minimum time between two messages about a pod that does not start, in seconds.
-QUIET_S = 60.0
+MESSAGE_PAUSE_S = 60.0
 PATIENCE_S = 600.0
 #: How long before the gang's time limit a missing pod ends the job, in seconds. The report then has the pod's reason,
 #: which the gang does not know.
-EARLY_S = 1.0
+BEFORE_GANG_LIMIT_S = 1.0
 #: How many Kubernetes events are kept for each pod.
 MOST_EVENTS = 16
 
@@ -104,7 +104,7 @@ class JobPods:
         self._began_at = 0.0
         self._events: dict[str, list[api_records.Event]] = {}
         #: Pods whose end was reported, by name. True: the report said that all processes of the pod have ended.
-        self._told_of: dict[str, bool] = {}
+        self._reported_ends: dict[str, bool] = {}
         #: Maps a pod's name to the time at which its agent was admitted.
         self._joined: dict[str, float] = {}
         self._doubts = DeletedPods(self._reactor, patience, self._look_again)
@@ -113,7 +113,7 @@ class JobPods:
         #: Kubernetes nodes on which no pod of this job may run.
         self._avoid: list[str] = []
         #: When the last pod of the job disappeared, in seconds on the owner's clock.
-        self._freed_at = -RETRY_S
+        self._last_removal = -RETRY_S
         #: Whether a complete list of the job's pods has been received.
         self._seen = False
         #: Number of deletions that the API server has not answered yet.
@@ -199,8 +199,8 @@ class JobPods:
         if seat is None or not self._is_last(seat, name):
             return None
         if not avoid and found.node:
-            seat.shun = (found.node,)
-        self._told_of.setdefault(name, False)
+            seat.avoided_nodes = (found.node,)
+        self._reported_ends.setdefault(name, False)
         if not found.over and not found.deleting:
             self._delete(name, 5)
         self._reactor.at(now + FORCE_S, partial(self._force, name, found.uid))
@@ -306,7 +306,7 @@ class JobPods:
         if is_last and (held := pod_failures.pod_wait_reason(found, events)) is not None:
             return self._waits(seat, found, held, now)
         if any(container.running for container in found.containers):
-            seat.waiting_since, seat.hope, seat.said = None, None, ""
+            seat.waiting_since, seat.outlook, seat.said = None, None, ""
         return self._room(seat, "") if is_last and found.node else None
 
     @property
@@ -321,7 +321,7 @@ class JobPods:
         why = self._doubts.removed(found, self._events.pop(found.name, ()), now)
         if seat is None or self.over:
             return None
-        self._freed_at = now
+        self._last_removal = now
         self._reactor.at(now + RETRY_S, self._look_at_waiting)
         return self._ends(seat, found, why, now, removed=True)
 
@@ -330,9 +330,9 @@ class JobPods:
     ) -> News:
         """Report that a pod has ended or is ending, and replace it."""
         over = found.over or removed
-        before = self._told_of.get(found.name)
+        before = self._reported_ends.get(found.name)
         if before is None or (over and not before):
-            self._told_of[found.name] = over
+            self._reported_ends[found.name] = over
             if over and not removed and found.outlives_task and not found.deleting:
                 self._limit(found, now)
             news = [*(self._told(PodLost(found, why, over=over), now) or ())]
@@ -344,15 +344,15 @@ class JobPods:
 
     def _waits(self, seat: NodePlace, found: api_records.Pod, held: PodWaitReason, now: float) -> News:
         """Handle a pod that does not start."""
-        if seat.hope is not held.hope:
-            seat.hope, seat.hope_since = held.hope, now
+        if seat.outlook is not held.outlook:
+            seat.outlook, seat.outlook_since = held.outlook, now
         ends = {
             StartOutlook.NONE: now,
-            StartOutlook.SOME: min(seat.hope_since + SOME_S, self._deadline(seat, now)),
+            StartOutlook.SOME: min(seat.outlook_since + FAILING_START_S, self._deadline(seat, now)),
             StartOutlook.YES: self._deadline(seat, now),
-        }[held.hope]
+        }[held.outlook]
         describe = pod_failures.describe(found)
-        waited_s = now - (seat.hope_since if seat.waiting_since is None else seat.waiting_since)
+        waited_s = now - (seat.outlook_since if seat.waiting_since is None else seat.waiting_since)
         if now >= ends:
             since = f", {waited_s:.0f} s after its beginning" if waited_s >= 1 else ""
             words = f"pod {found.name} does not start{since}: {held.words}"
@@ -360,7 +360,7 @@ class JobPods:
         self._reactor.at(ends, partial(self._look_again, found.name))
         full = pod_failures.fits_nowhere(found) and self._settled(now)
         news = self._room(seat, held.words if full else "")
-        if held.words != seat.said and (not seat.said or now - seat.said_at >= QUIET_S):
+        if held.words != seat.said and (not seat.said or now - seat.said_at >= MESSAGE_PAUSE_S):
             seat.said, seat.said_at = held.words, now
             self._say(f"pod {found.name} waits: {held.words}\n  try: {describe}")
             news += self._told(PodPending(found, held.words), now) or ()
@@ -368,7 +368,7 @@ class JobPods:
 
     def _settled(self, now: float) -> bool:
         """Return whether no pod is being deleted and none was deleted in the last `RETRY_S`: this frees resources."""
-        return now >= self._freed_at + RETRY_S and not any(found.deleting for found in self._pods.values())
+        return now >= self._last_removal + RETRY_S and not any(found.deleting for found in self._pods.values())
 
     def _room(self, seat: NodePlace, words: str) -> list[Any]:
         """Report that the cluster has no room for a node's pod (`words`: why), or has room again (`words`: "")."""
@@ -387,11 +387,12 @@ class JobPods:
     def _deadline(self, seat: NodePlace, now: float) -> float:
         """Return the end of the time for which a node may wait for a running pod.
 
-        This is `EARLY_S` before the gang gives up. The report then has the pod's reason, which the gang does not know.
+        This is `BEFORE_GANG_LIMIT_S` before the gang gives up. The report then has the pod's reason, which the gang
+        does not know.
         """
         if seat.waiting_since is None:
             seat.waiting_since = now
-        return seat.waiting_since + self._patience_s() - EARLY_S
+        return seat.waiting_since + self._patience_s() - BEFORE_GANG_LIMIT_S
 
     def _look_again(self, name: str, now: float) -> News:
         found = self._pods.get(name)
@@ -404,9 +405,9 @@ class JobPods:
         if self.over or seat.asked or seat.next is not None:
             return None
         joined = self._joined.get(name)
-        seat.failures = 0 if joined is not None and now - joined >= WELL_S else seat.failures + 1
+        seat.failures = 0 if joined is not None and now - joined >= HEALTHY_S else seat.failures + 1
         seat.last = why
-        seat.waiting_since, seat.hope, seat.said = now, None, ""
+        seat.waiting_since, seat.outlook, seat.said = now, None, ""
         tries = seat.failures
         if not why.again or tries > len(PAUSES_S) or (joined is None and not _may_do_better(why.phrase)):
             times = f" ({tries} pods of this node in a row)" if tries > 1 else ""
@@ -432,8 +433,8 @@ class JobPods:
                 # `$$(` keeps Kubernetes from expanding `$(X)` as a variable.
                 order = {"name": ORDER, "value": self._order.replace("$(", "$$(")}
                 container["env"] = [*container.get("env", ()), order]
-        if seat.shun:
-            rather_elsewhere(manifest["spec"], seat.shun)
+        if seat.avoided_nodes:
+            rather_elsewhere(manifest["spec"], seat.avoided_nodes)
         self._asking.ask(Method.POST, self._path, partial(self._made, seat), body=manifest, patience_s=PATIENCE_S)
 
     def _made(self, seat: NodePlace, answer: Answered, now: float) -> News:
@@ -446,7 +447,7 @@ class JobPods:
         if answer.ok or answer.trouble is ApiTrouble.CONFLICT:
             # An answer CONFLICT means that an earlier request succeeded but its answer was lost.
             seat.generation += 1
-            seat.shun, seat.said = (), ""
+            seat.avoided_nodes, seat.said = (), ""
             if seat.last is not None and answer.ok:
                 self._say(f"pod {name} takes the place of one that is lost: {seat.last.words}")
             if answer.ok:

@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from holdfast.record.job_directory import JobPlace
 
 #: Fraction of a pod's grace period that workers get for saving a checkpoint.
-SAVE = 0.75
+SAVE_FRACTION = 0.75
 MOST_SAVE_S = 30.0
 #: Time limit for the API server to explain a signal, in seconds.
 ANSWER_S = 2.0
 #: How long to wait for the end of the attempt before deleting a pod on a node that the job leaves, in seconds.
-LATER_S = 5.0
+ATTEMPT_END_S = 5.0
 #: In a pod under deletion an agent counts as silent after this many missed heartbeats and one more second.
-BEATS = 2
+MISSED_HEARTBEATS = 2
 #: How long to wait before replacing pods if half of them fall silent at the same time, in seconds. The owner's own
 #: connection may be the cause.
-MASS_S = 30.0
+MASS_SILENCE_S = 30.0
 #: Boot number in reports about agents whose pods are gone. It is higher than any agent's real boot number.
 EVERY_BOOT = 1 << 52
 
@@ -101,7 +101,7 @@ class KubernetesWatch(JobWatch):
             self._placed,
             GangPatience(
                 nodes_s=lambda: spec.nodes.replace_s if self._attempt else spec.nodes.join_s,
-                silent_s=BEATS * spec.timers.beat_s + 1.0,
+                silent_s=MISSED_HEARTBEATS * spec.timers.beat_s + 1.0,
                 heard_at=self._spoke_at,
             ),
         )
@@ -224,9 +224,9 @@ class KubernetesWatch(JobWatch):
         if found is None or node in self._silent:
             return None
         self._silent[node] = now
-        recent = sum(now - at < MASS_S for at in self._silent.values())
+        recent = sum(now - at < MASS_SILENCE_S for at in self._silent.values())
         if recent > 1 and recent * 2 > self._pods.living:
-            self._reactor.at(now + MASS_S, lambda later: self._still_silent(node, attempt, later))
+            self._reactor.at(now + MASS_SILENCE_S, lambda later: self._still_silent(node, attempt, later))
             return None
         return self._replace(node, attempt, now)
 
@@ -252,7 +252,7 @@ class KubernetesWatch(JobWatch):
         if not name or name in self._held:
             return
         self._held[name] = reason
-        self._reactor.at(self._reactor.now() + LATER_S, self._release)
+        self._reactor.at(self._reactor.now() + ATTEMPT_END_S, self._release)
 
     def avoid(self, names: Sequence[str]) -> None:
         for name in names:
@@ -316,7 +316,7 @@ class KubernetesWatch(JobWatch):
                 phrase=said.why.phrase,
                 at=now,
                 final=False,
-                save_s=0.0 if ends else min(SAVE * grace_s, MOST_SAVE_S),
+                save_s=0.0 if ends else min(SAVE_FRACTION * grace_s, MOST_SAVE_S),
                 within_s=None if ends else grace_s,
             )
             news.append(ev.StopRequested(request=request))

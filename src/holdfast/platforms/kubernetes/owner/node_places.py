@@ -82,9 +82,9 @@ class NodePlace:
         self.asked = False
         #: Time since which the node has no running pod, in seconds on the owner's clock; None if it has one.
         self.waiting_since: float | None = None
-        #: Whether the waiting pod may still start; `hope_since` is the time of the last change.
-        self.hope: StartOutlook | None = None
-        self.hope_since = 0.0
+        #: Whether the waiting pod may still start; `outlook_since` is the time of the last change.
+        self.outlook: StartOutlook | None = None
+        self.outlook_since = 0.0
         #: The last message about why the pod waits; `said_at` is the message's time.
         self.said = ""
         self.said_at = 0.0
@@ -93,7 +93,7 @@ class NodePlace:
         #: Why the node lost its last pod.
         self.last: PodEndReason | None = None
         #: Kubernetes nodes that the next pod avoids if possible.
-        self.shun: tuple[str, ...] = ()
+        self.avoided_nodes: tuple[str, ...] = ()
 
 
 def generation_of(found: api_records.Pod) -> int:

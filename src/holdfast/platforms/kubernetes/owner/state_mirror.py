@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WAIT_S = 10.0
 LIMIT_S = 5.0
 #: First and longest pause before the next try while the API server is away or refuses, in seconds.
-AGAIN_S = 2.0
+RETRY_S = 2.0
 LONGEST_PAUSE_S = 60.0
 
 
@@ -70,7 +70,7 @@ class StateMirror:
         self._lost = False
         #: Whether the API server has refused the last try. If so, attempts and the job's end do not wait for a write.
         self._refused = False
-        self._pause_s = AGAIN_S
+        self._pause_s = RETRY_S
         #: Whether the messages "writing fails" and "the history is cut" have been printed.
         self._told = self._told_cut = False
         self._again: DueCall | None = None
@@ -170,7 +170,7 @@ class StateMirror:
             self._wanted = True
             return self._trouble(answer, now)
         self._version = version_of(answer.body)
-        self._refused, self._pause_s = False, AGAIN_S
+        self._refused, self._pause_s = False, RETRY_S
         if self._told:
             self._told = False
             self._say("the job's state is written again")

@@ -17,7 +17,7 @@ _MOST_BYTES = 64 * 1024
 _TERM = 15
 _DIRECTIVE = "#SBATCH"
 #: Pauses before each repeated query to accounting, in seconds. slurmdbd knows a job only some time after its start.
-_LATE_S = (10.0, 30.0)
+_ACCOUNTING_PAUSES_S = (10.0, 30.0)
 
 
 class BatchScript:
@@ -75,8 +75,8 @@ class BatchScript:
     def _submitted(self, answer: CommandOutput, now: float) -> None:
         """Search for --no-kill in sbatch's command line. If accounting has no answer, only the script counts."""
         known = answer.ok and bool(answer.out.strip())
-        if answer.ok and not known and self._looks < len(_LATE_S):
-            self._again = self._asking.reactor.at(now + _LATE_S[self._looks], self._ask_accounting)
+        if answer.ok and not known and self._looks < len(_ACCOUNTING_PAUSES_S):
+            self._again = self._asking.reactor.at(now + _ACCOUNTING_PAUSES_S[self._looks], self._ask_accounting)
             self._looks += 1
             return
         if not (known and has_no_kill(answer.out)):

@@ -1,7 +1,7 @@
 """Find out from Slurm why a signal came and when the job's time ends, and send the owner `StopRequested`.
 
-The job's record is read when the owner starts, at each signal, every `LOOK_S`, and when the warning before the time
-limit is due, because a time limit can be changed. One job sends slurmctld six queries an hour.
+The job's record is read when the owner starts, at each signal, every `RECORD_INTERVAL_S`, and when the warning before
+the time limit is due, because a time limit can be changed. One job sends slurmctld six queries an hour.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
     from holdfast.reactor import DueCall, News
 
 #: Time between two reads of the job's Slurm record, in seconds.
-LOOK_S = 600.0
+RECORD_INTERVAL_S = 600.0
 #: Time limit for each query about a signal, in seconds. A short KillWait reduces the limit further.
 ANSWER_S = 2.0
 #: Fraction of the remaining time that workers get to save. Then they get SIGTERM, and SIGKILL at the end of the time.
-SAVE = 0.75
+SAVE_FRACTION = 0.75
 #: Maximum age of slurmstepd's log line about the signal, in seconds. An older line comes from an earlier run, because
 #: Slurm restarts no job within 5 s.
-SAID_S = 4.0
+LINE_AGE_S = 4.0
 #: How long a signal that would stop the job may wait until `--signal` is known, in seconds.
 OPTIONS_S = 20.0
 #: How long to wait for slurmstepd's line about the script, in seconds; also the pause between two reads.
-LINE_S = 4.0
+LINE_WAIT_S = 4.0
 LINE_PAUSE_S = 0.2
 _END_BYTES = 1 << 16
 #: Slurm's process tracking types (ProctrackType) under which Slurm itself signals the workers.
-_WAYS = {"linuxproc", "pgid"}
+_SIGNALLING_TRACKERS = {"linuxproc", "pgid"}
 
 
 def time_left_words(reason: str, save_s: float, left_s: float) -> str:
@@ -220,7 +220,7 @@ class SlurmSignals:
         """
         if opened.line or opened.accounted or not self._known.preemptable or not Path(opened.script_log).is_file():
             return False
-        if now >= opened.at + min(LINE_S, self._known.config.kill_wait_s / 3):
+        if now >= opened.at + min(LINE_WAIT_S, self._known.config.kill_wait_s / 3):
             return False
         self._reactor.at(now + LINE_PAUSE_S, lambda then: self._ask_more(then) if self._open is opened else None)
         return True
@@ -253,7 +253,7 @@ class SlurmSignals:
             end = end_of_file(path, _END_BYTES) if path else b""
         except OSError:
             return ""
-        return cancelled_for(end.decode(errors="replace"), self._ids.job, opened.at - SAID_S)
+        return cancelled_for(end.decode(errors="replace"), self._ids.job, opened.at - LINE_AGE_S)
 
     def _judge(self, opened: _OpenSignal) -> SignalMeaning:
         return signal_meaning(
@@ -302,7 +302,9 @@ class SlurmSignals:
         if not opened.came and not found.hard and found.meaning is not Meaning.PREEMPTING:
             return None  # workers died of a SIGTERM that did not come from Slurm
         if opened.number == signal.SIGTERM:
-            return self._tell(found, opened.number, opened.at, now, everywhere=self._known.config.proctrack in _WAYS)
+            return self._tell(
+                found, opened.number, opened.at, now, everywhere=self._known.config.proctrack in _SIGNALLING_TRACKERS
+            )
         if found.meaning in (Meaning.SIGNALLED, Meaning.UNKNOWN):
             return None  # the time limit has been changed, so the signal is meant for the workers
         return self._tell(found, None, opened.at, now, everywhere=False)
@@ -320,7 +322,11 @@ class SlurmSignals:
         if found.meaning is Meaning.UNKNOWN:
             # The job may be ending. If so, Slurm kills it after KillWait.
             left = left_s(now + self._known.config.kill_wait_s, now)
-        save_s = SAVE * left if left is not None else min(self._grace_s, SAVE * self._known.config.kill_wait_s)
+        save_s = (
+            SAVE_FRACTION * left
+            if left is not None
+            else min(self._grace_s, SAVE_FRACTION * self._known.config.kill_wait_s)
+        )
         refused = f"; not queued again: {self._refused}" if found.meaning is Meaning.TIME_WARNING else ""
         request = StopRequest(
             reason=f"{found.reason}{refused if self._refused else ''}",
@@ -376,7 +382,7 @@ class SlurmSignals:
         due = notice_at(self._record, self._grace_s) if self._record is not None else None
         if due is not None and self._record is not None and now >= due:
             return self._time_is_over(self._record, now)
-        self._look = self._reactor.at(min(now + LOOK_S, due or now + LOOK_S), self._look_again)
+        self._look = self._reactor.at(min(now + RECORD_INTERVAL_S, due or now + RECORD_INTERVAL_S), self._look_again)
         return None
 
     def _warn_of_the_limit(self, record: JobRecord) -> None:

@@ -14,11 +14,13 @@ from holdfast.platforms.slurm.slurm_commands import TEMPORARY, CommandOutput
 from holdfast.reactor import Reactor
 
 #: Time limit for the list of jobs, in seconds.
-LOOK_S = 2.0
+QUERY_S = 2.0
 CANCEL_S = 15.0
 BESIDE_S = 30.0
 #: States of jobs that Slurm will start, or may requeue.
-_COMES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "COMPLETING", "CONFIGURING", "SPECIAL_EXIT"})
+_STARTABLE_STATES = frozenset(
+    {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "COMPLETING", "CONFIGURING", "SPECIAL_EXIT"}
+)
 _BEGUN = frozenset({"RUNNING", "CONFIGURING"})
 
 
@@ -40,7 +42,7 @@ class SlurmQueue:
         return self._cluster
 
     def may_begin(self, entry: QueueEntry) -> bool:
-        return entry.state in _COMES
+        return entry.state in _STARTABLE_STATES
 
     def cancel(self, number: str, *, waiting: bool) -> CommandOutput:
         self._entries = None
@@ -85,7 +87,7 @@ QUEUE = SlurmQueue()
 def _queue() -> Mapping[str, QueueEntry] | QueueUnknown:
     """Read this user's jobs with squeue."""
     words = ["squeue", "-h", "-r", "-a", "-u", str(os.getuid()), "-o", "%i|%T|%r|%S"]
-    answer = query(words, limit_s=LOOK_S)
+    answer = query(words, limit_s=QUERY_S)
     if not answer.ok:
         return QueueUnknown(why=answer.said, passes=answer.trouble in TEMPORARY)
     found = {}
@@ -100,6 +102,6 @@ def _queue() -> Mapping[str, QueueEntry] | QueueUnknown:
 
 def cluster() -> str:
     """Return the cluster's name; empty if Slurm does not tell it."""
-    answer = query(["scontrol", "show", "config"], limit_s=LOOK_S)
+    answer = query(["scontrol", "show", "config"], limit_s=QUERY_S)
     found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.out, re.MULTILINE) if answer.ok else None
     return found[1] if found else ""

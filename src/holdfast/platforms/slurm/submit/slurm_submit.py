@@ -35,7 +35,7 @@ from holdfast.version import __version__
 #: Time limit of sbatch, in seconds. sbatch itself retries while slurmctld is busy.
 SBATCH_S = 60.0
 #: Time limit of optional queries after the submission, in seconds.
-LOOK_S = 2.0
+QUERY_S = 2.0
 
 #: Maps a key of the `slurm:` section to other sbatch options that request the same resource.
 _ASKED_BY = {
@@ -284,7 +284,7 @@ def will_not_start(job: PlatformJob, prepared: PreparedScript) -> str:
     """Return a sentence about a job that Slurm will never start as it is, with a command to try. Return "" for other
     jobs.
     """
-    answer = query(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=LOOK_S)
+    answer = query(["squeue", "-h", "-a", "-j", job.id, "-o", "%r"], limit_s=QUERY_S)
     reason = answer.out.split("\n")[0].strip().strip("()") if answer.ok else ""
     if reason not in NEVER:
         return ""
@@ -364,7 +364,7 @@ def _nearest_partition(text: str | None) -> str:
     """Return a clause for a message: the existing partitions, and the one that the user probably meant by `text`.
     Return "" if Slurm does not answer.
     """
-    answer = query(["sinfo", "-h", "-o", "%R"], limit_s=LOOK_S)
+    answer = query(["sinfo", "-h", "-o", "%R"], limit_s=QUERY_S)
     names = sorted(set(answer.out.split())) if answer.ok else []
     if not names:
         return ""

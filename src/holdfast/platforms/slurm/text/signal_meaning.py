@@ -29,7 +29,7 @@ from holdfast.model.phrases import Phrase
 from holdfast.platforms.slurm.text.scontrol_records import Config, JobRecord, slurm_time
 
 #: Fraction of the remaining time that is reserved for holdfast's report and commands.
-MARGIN = 0.3
+REPORT_FRACTION = 0.3
 MOST_MARGIN_S = 5.0
 #: Possible delay of Slurm's signals, in seconds. Slurm checks time limits every 30 s, and sends the signal of
 #: `--signal` up to a minute early.
@@ -212,7 +212,7 @@ def hours(seconds: float) -> str:
 def left_s(ends_at: float, now: float) -> float:
     """Return the seconds until Slurm kills the job, less those reserved for holdfast's report."""
     whole = max(0.0, ends_at - now)
-    return whole - min(MARGIN * whole, MOST_MARGIN_S)
+    return whole - min(REPORT_FRACTION * whole, MOST_MARGIN_S)
 
 
 def notice_at(record: JobRecord, grace_s: float) -> float | None:

@@ -156,7 +156,7 @@ def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
                     hint=given.hint,
                 )
             found[key] = given
-    texts = {own.key: _text(own, found[own.key]) for own in OWN if own.key in found and own.key not in _JUDGED}
+    texts = {own.key: _text(own, found[own.key]) for own in OWN if own.key in found and own.key not in _CONVERTED_KEYS}
     spares = found.get("spares")
     return SlurmOptions(
         nodes=_nodes(found["nodes"]) if "nodes" in found else (1, 1),
@@ -172,7 +172,7 @@ def slurm_options(layers: Sequence[Mapping[str, SlurmValue]]) -> SlurmOptions:
 
 
 #: holdfast's keys whose value is validated and converted, and not stored as text.
-_JUDGED = ("nodes", "spares", "requeue", "requeue-at-limit", "no-image", "setup")
+_CONVERTED_KEYS = ("nodes", "spares", "requeue", "requeue-at-limit", "no-image", "setup")
 
 
 def nearest(word: str) -> str:

@@ -35,7 +35,7 @@ def is_for_srun(name: str) -> bool:
 
 
 def environment_of_srun(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for srun, which passes it on to each agent."""
+    """Return the environment for srun, which retry_may_help it on to each agent."""
     return {name: value for name, value in env.items() if not is_for_srun(name) and name not in _OF_THE_COMMAND}
 
 
@@ -207,9 +207,9 @@ class StepFailure(Noun, frozen=True, kw_only=True):
     #: Whether Slurm ends the job. The owner then receives a signal too.
     ending: bool = False
     #: Whether the step did not get its nodes. Slurm may have removed some of them from the job, or they are not ready.
-    of_nodes: bool = False
+    nodes_unavailable: bool = False
     #: Whether a retry within minutes may succeed, because slurmctld restarts or a backup takes over.
-    passes: bool = False
+    retry_may_help: bool = False
 
 
 def failure(lines: Sequence[str], job: str, status: int) -> StepFailure:
@@ -222,8 +222,8 @@ def failure(lines: Sequence[str], job: str, status: int) -> StepFailure:
                     hint=hint.format(job=job),
                     final=table is _FINAL,
                     ending=words == ENDS,
-                    of_nodes=words in (_BUSY, _NO_SUCH),
-                    passes=words in (_CONTROLLER, _BUSY),
+                    nodes_unavailable=words in (_BUSY, _NO_SUCH),
+                    retry_may_help=words in (_CONTROLLER, _BUSY),
                 )
     said = _said(next((line for line in lines if "error:" in line), lines[-1] if lines else ""))
     words = f"srun ended with status {status}" + (f": {said}" if said else " and said nothing")
