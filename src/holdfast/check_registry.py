@@ -129,7 +129,7 @@ def _named(target: str) -> Any:
 
 
 def classes_in(path: Path) -> dict[str, type[PreCheckOperator]]:
-    """Execute a Python file. Return the checks that it defines: class name in lower case → class.
+    """Execute a Python file. Return a map from class name, in lower case, to the checks that it defines.
 
     Raise BadUsage if the file cannot be loaded or defines no usable check.
     """

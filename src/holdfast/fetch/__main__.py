@@ -45,7 +45,7 @@ def _tell(word: FetchWord) -> None:
         while data:
             data = data[os.write(1, data) :]
     except BrokenPipeError:
-        os._exit(1)  # nobody reads the messages any more; a later fetch continues from the partial file
+        os._exit(1)  # the reader of the messages has exited; a later fetch continues from the partial file
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from holdfast.safe_files import read_given
 from holdfast.settings.run_options import RunOptions
 from holdfast.untrusted import MOST_CONFIG_BYTES, Malformed, yaml_value
 
-#: Key in the file → variable, for settings that are the same for each kind of training.
+#: Maps a key in the file to a variable, for settings that are the same for each kind of training.
 _GENERAL = {
     "mixed_precision": "ACCELERATE_MIXED_PRECISION",
     "gradient_accumulation_steps": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",

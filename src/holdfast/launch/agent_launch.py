@@ -148,7 +148,7 @@ def line_of(order: AgentOrder) -> bytes:
 
 def options_there(order: AgentOrder) -> RunOptions:
     """Return the options of the agent on this node: those that the user typed on the owner's node, with the job's name,
-    this node's number of workers, and no stdin. `order`: what the owner's node sent.
+    this node's number of workers, and no stdin. `order`: the settings from the owner's node.
     """
     options = replace(order.options, name=order.name, stdin="none")
     if order.slots is not None:

@@ -249,7 +249,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         return self.as_json or self.as_events
 
     def names(self) -> dict[int, str]:
-        """Return rank → `ROLE-RANK`. This is the name of the worker's directory."""
+        """Return a map from rank to `ROLE-RANK`, the name of the worker's directory."""
         roles = [role.name for role in self.spec.roles for _ in range(role.count)]
         return {rank: f"{name}-{rank}" for rank, name in enumerate(roles)}
 

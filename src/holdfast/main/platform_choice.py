@@ -56,8 +56,8 @@ def over_machines(
     `job_of`: builds the job; its argument is true for a job on several nodes.
     `home`: the state directory.
     `joining`: the settings of an agent; None for a run that the user typed.
-    `guard_fd`: negative in the guard itself. A process below a guard first checks each listed host, then hands the job
-        back to the guard before anything starts.
+    `guard_fd`: the descriptor of the guard; negative if this process is the guard. A process below a guard only checks
+    each listed host, and the guard then starts the job.
     """
     if joining is not None:
         many = joining.launched(options, settings, job_of(True))

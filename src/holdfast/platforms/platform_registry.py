@@ -49,7 +49,7 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     #: A variable that is set in agents if they get their settings from the environment instead of standard input.
     agent: str = ""
-    #: Environment variables of which the platform sets at least one in containers that run a job's image.
+    #: Environment variables of containers that run a job's image. The platform sets at least one of them.
     images: tuple[str, ...] = ()
     #: The variable with the name that the platform gives this node.
     node: str = ""

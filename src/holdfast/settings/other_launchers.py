@@ -18,7 +18,7 @@ class OtherOption(msgspec.Struct, frozen=True):
     #: The option of holdfast with the same meaning; empty if holdfast needs none.
     ours: str = ""
     flag: bool = False
-    #: What the user can do if holdfast has no such option.
+    #: The advice for the user if holdfast has no such option.
     instead: str = ""
 
 

@@ -1,1 +1,1 @@
-"""Jobs in a queue, in a cluster or at another node, and the limit of how many jobs are kept."""
+"""Finds jobs in a queue, in a cluster or on another node, and limits the number of old jobs."""

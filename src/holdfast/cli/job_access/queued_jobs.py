@@ -39,7 +39,7 @@ class QueuedJob(Noun, frozen=True, kw_only=True):
 
 
 class Queues(Noun, frozen=True, kw_only=True):
-    """All jobs of the state directory, and what the platforms' queues report about them."""
+    """All jobs of the state directory, and their states in the platforms' queues."""
 
     survey: Survey
     #: Jobs that have not begun, the newest first.

@@ -166,7 +166,7 @@ class FarLogs:
         return found
 
     def log(self, said: LogRead, rank: int, stream: LogStream) -> RemoteLog:
-        """Return the log of this rank and stream, about which a node has sent data."""
+        """Return the log of this rank and stream. `said`: the answer of the node that has the log."""
         return RemoteLog(self, LogPart(attempt=said.attempt, role=said.role, rank=rank, stream=stream.value, path=""))
 
     def _log(self, said: LogRead, rank: int, piece: LogPiece) -> RemoteLog:

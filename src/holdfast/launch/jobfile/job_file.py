@@ -16,7 +16,7 @@ class JobFile(msgspec.Struct, frozen=True):
     spec: JobSpec
     warm: bool | None
     preload: tuple[str, ...]
-    #: The secrets, name → value. They are never written to disk.
+    #: Maps the names of secrets to their values, which are never written to disk.
     secrets: Mapping[str, str] = {}
     #: The values of the settings `on-event`, `on-end` and `summary` in the job file, by name.
     told: Mapping[str, str] = {}

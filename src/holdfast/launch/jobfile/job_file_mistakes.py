@@ -34,7 +34,7 @@ class Mistakes:
 
     def add(self, where: str, problem: str) -> None:
         """Add a mistake. `where`: the path inside the file, such as `roles.worker.count`; "" for the file itself.
-        `problem`: what is wrong and what is expected.
+        `problem`: the mistake, and the expected value.
         """
         self._found.append((where, problem))
 

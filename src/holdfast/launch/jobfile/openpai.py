@@ -144,7 +144,7 @@ def job_of(
     around = _deployment(found, keys.deployments, defaults.deployment if defaults else None, names)
     roles: list[Role] = []
     hooks: list[Hook] = []
-    #: Role → values of its prerequisites, for references in its hooks.
+    #: Maps a role to the values of its prerequisites, for references in its hooks.
     fields: dict[str, dict[str, str]] = {}
     retries = [keys.job_retry_count or 0]
     for name, said in found.entries(
@@ -221,8 +221,8 @@ def _callbacks(found: Mistakes, one: _Prerequisite, role: str) -> list[Hook]:
 
 
 def _deployment(found: Mistakes, said: Any, chosen: str | None, roles: Collection[str]) -> dict[str, _Around]:
-    """Return role → its pre- and post-commands, from the deployment that `defaults` selects (`chosen`). `said`: the
-    file's `deployments`. Add mistakes to `found`.
+    """Return a map from each role to its pre- and post-commands, from the deployment that `defaults` selects
+    (`chosen`). `said`: the file's `deployments`. Add mistakes to `found`.
     """
     deployments: dict[str, dict[str, _Around]] = {}
     if said is not None and not isinstance(said, list):

@@ -16,8 +16,8 @@ MANY = 100_000
 #: Limit on the script of a role's commands, in bytes: the kernel allows 131,072 for one argument (MAX_ARG_STRLEN).
 LONGEST = 120_000
 MOST_PORTS = 1_000
-#: Shell → the commands that begin each script, as in OpenPAI's runtime. An old sh has no `pipefail`, and would end at
-#: the unknown option.
+#: Maps a shell to the commands that begin each script, as in OpenPAI's runtime. An old sh has no `pipefail`, and would
+#: end at the unknown option.
 STRICT = {
     "bash": "set -o errexit -o nounset -o pipefail",
     "sh": "set -o errexit -o nounset; if (set -o pipefail) 2>/dev/null; then set -o pipefail; fi",
@@ -88,7 +88,7 @@ def memory_of(found: Mistakes, where: str, number: int | None, *, here: bool) ->
 
 
 def ports_of(found: Mistakes, where: str, ports: Mapping[str, int]) -> dict[str, int]:
-    """Return label → number of ports, without labels whose number is 0."""
+    """Return a map from label to number of ports, without labels whose number is 0."""
     for label, number in ports.items():
         if not _LABEL.fullmatch(label):
             found.add(f"{where}.{label}", "expected a label of letters, digits and `_`")

@@ -170,8 +170,8 @@ def _roles(found: Mistakes, where: str, said: list[str] | str, roles: Collection
 
 
 def parameters_of(found: Mistakes, said: Any, written: Mapping[str, str]) -> dict[str, str]:
-    """Return name → text as the user wrote it (`written`). Nested values are named by their path: `a.b`, `a[0]`. Add a
-    mistake to `found` for an invalid name. `said`: the file's section.
+    """Return a map from name to text as the user wrote it (`written`). Nested values are named by their path: `a.b`,
+    `a[0]`. Add a mistake to `found` for an invalid name. `said`: the file's section.
     """
     for name, _ in found.entries("parameters", said, "of names and values, as in `{lr: 0.1}`"):
         if not PARAMETER.fullmatch(name):

@@ -13,7 +13,8 @@ from holdfast.runtime.name_expansion import NameValues
 from holdfast.safe_files import read_given
 from holdfast.untrusted import Malformed, json_as, yaml_nodes, yaml_value
 
-#: The environment variable with the path of a JSON file, name → value. These values override those of the job file.
+#: The environment variable with the path of a JSON file that maps names to values. These values override those of the
+#: job file.
 VARIABLE = "HOLDFAST_SECRETS"
 #: Replaces the value of a secret in a copy of a job file.
 HIDDEN = "********"
@@ -23,8 +24,8 @@ _EXAMPLE = "of names, as in `token: {env: WANDB_API_KEY}` or `token: {file: ~/.t
 
 
 def secrets_of(found: Mistakes, said: Any, *, here: bool) -> dict[str, str]:
-    """Return name → value of the secrets. Add mistakes to `found`. `here`: the job starts from this machine, so values
-    are read from variables and files.
+    """Return a map from name to value of the secrets. Add mistakes to `found`. `here`: the job starts from this
+    machine, so values are read from variables and files.
 
     No message contains a value. `said`: the file's section.
     """

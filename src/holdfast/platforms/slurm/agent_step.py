@@ -220,4 +220,4 @@ def _write(data: bytes) -> None:
         try:
             data = data[os.write(2, data) :]
         except OSError:
-            return  # nobody reads standard error any more
+            return  # the reader of standard error has exited

@@ -225,7 +225,7 @@ def _environment(plan: PodPlan, shape: PodShape, index: int) -> list[dict[str, A
 def _resources(asked: Mapping[str, str]) -> dict[str, Any]:
     """Return the resources of a container.
 
-    Requests equal limits, so that workers use what the node reserves for them.
+    The requests are equal to the limits, so that the node reserves all resources that workers may use.
     """
     return {"resources": {"requests": dict(asked), "limits": dict(asked)}} if asked else {}
 

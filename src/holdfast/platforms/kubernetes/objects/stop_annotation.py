@@ -16,7 +16,7 @@ from holdfast.untrusted import Malformed, json_as
 
 #: The annotation that contains the stop request.
 REQUEST = "holdfast.io/stop"
-#: The annotation that contains the owner's answer: the request's id, and what the owner does or why it does nothing.
+#: The annotation that contains the owner's answer: the request's id, and the owner's action or its reason for none.
 REPLY = "holdfast.io/stop-heard"
 MOST_BYTES = 32 << 10
 

@@ -1,4 +1,4 @@
-"""Explain why the API server refuses to create a job's object, and what the user can do."""
+"""Explains why the API server refuses to create an object of the job, and how the user can mend it."""
 
 from __future__ import annotations
 

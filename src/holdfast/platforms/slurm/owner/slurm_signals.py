@@ -475,7 +475,7 @@ class _OpenSignal:
         return path if path.startswith("/") else ""
 
     def first(self, what: str) -> bool:
-        """Whether `what` is queried for the first time. Mark `what` as queried."""
+        """Return whether `what` is queried for the first time, and mark it as queried."""
         asked_before = what in self._asked
         self._asked.add(what)
         return not asked_before

@@ -146,7 +146,7 @@ def _even_gpus(env: Mapping[str, str], nodes: int) -> int:
     here = _number(env, "SLURM_GPUS_ON_NODE")
     by_job, by_task = env.get("SLURM_GPUS", ""), env.get("SLURM_GPUS_PER_TASK", "")
     if "SLURM_GPUS_PER_NODE" in env or "," in by_job + by_task:
-        return 0  # with a comma, GPUs of several types are requested
+        return 0  # a comma separates several types of GPUs, whose numbers per node are unknown
     of_job, of_task = (_number({"": text.rpartition(":")[2]}, "") for text in (by_job, by_task))
     if of_job:
         return here if here * nodes == of_job else 0
