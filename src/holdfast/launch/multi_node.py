@@ -165,8 +165,10 @@ def _rank(options: RunOptions, plan: NodePlan, backend: str) -> tuple[int | None
 
 
 def _is_host(options: RunOptions, conf: Mapping[str, str], backend: str, rank: int | None) -> bool | None:
-    """Return whether the user chose this node as the host of the owner; None if the options do not tell. With
-    `--master-addr`, torchrun's static form, node rank 0 is the host."""
+    """Return whether the user chose this node as the owner's host; None if the options do not decide it.
+
+    With `--master-addr`, node rank 0 hosts the owner, as in torchrun's static rendezvous.
+    """
     if "is_host" in conf:
         return _FLAGS[conf["is_host"].lower()]
     if backend == "static" and not options.rdzv_endpoint and rank is not None:

@@ -75,8 +75,9 @@ def check_names(spec: JobSpec, environment: Mapping[str, str], where: str) -> No
 
 
 def _with_any_index(spec: JobSpec) -> JobSpec:
-    """Return the job with a worker for every index that its commands name, in each role whose number of workers is
-    unknown. That number is known only when the nodes have joined.
+    """Return the job with enough workers for every index that its commands name.
+
+    This only concerns roles whose number of workers is unknown until the nodes have joined.
     """
     texts = [text for role in spec.roles for text in (*role.command, role.script)]
     named = [int(found[1]) for text in texts for found in _INDEX.finditer(text)]

@@ -113,9 +113,10 @@ _held: list[socket.socket] = []
 
 
 def _alone(place: str, starter_fd: int) -> bool:
-    """Wait until the previous agent with the same `place` has ended, because it may outlive its connection.
+    """Wait until the previous agent with the same `place` has ended: it may live longer than the connection that
+    started it.
 
-    Return False if this agent's own connection ends before.
+    Return False if this agent's connection to its starter (`starter_fd`) ends before.
     """
     name = f"\0holdfast-agent-{os.getuid()}-{place}"
     while True:
